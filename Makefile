@@ -1,0 +1,48 @@
+# The commands of the project. `make demo` and `make test` set up everything they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check setup bench experiments lock clean
+
+demo: $(VENV)/ready
+	rm -rf demo
+	$(BIN)/jdpack demo -o demo
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jdpack needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Speed, side by side with the limits of the machine.
+bench: $(VENV)/ready
+	$(BIN)/python bench/speed.py
+	$(BIN)/python bench/memory.py
+
+# The tables of the docs, from scratch.
+experiments: $(VENV)/ready
+	$(BIN)/python experiments/weight_leak.py
+	$(BIN)/python experiments/utility.py
+
+# Write the lock anew from the newest versions that pyproject.toml admits.
+lock:
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/python -m pip install --quiet ".[test]" hatchling editables
+	.lock/bin/python -m pip freeze --exclude jdpack > requirements.lock
+	rm -rf .lock
+
+clean:
+	rm -rf $(VENV) demo results dist build

@@ -1,0 +1,42 @@
+"""Allocate scarce goods so that nobody learns your value or demand from what all others receive.
+
+The public API is what this module exports; nothing else is importable by promise.
+"""
+
+from jdpack.accounting import Budget
+from jdpack.allocate import Outcome, allocate
+from jdpack.billboard import Billboard, Certificate
+from jdpack.errors import (
+    AgentsError,
+    BillboardError,
+    BudgetError,
+    JdpackError,
+    MarketError,
+    OutputError,
+)
+from jdpack.market import Columns, Market, Neighbours, Resource
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.solve import Result, solve
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentsError",
+    "Billboard",
+    "BillboardError",
+    "Budget",
+    "BudgetError",
+    "Certificate",
+    "Columns",
+    "JdpackError",
+    "Market",
+    "MarketError",
+    "MwuAdaptive",
+    "Neighbours",
+    "Outcome",
+    "OutputError",
+    "Resource",
+    "Result",
+    "allocate",
+    "solve",
+]

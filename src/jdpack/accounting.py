@@ -1,0 +1,155 @@
+"""Public: what privacy costs. Budgets, the zCDP filter, and (epsilon, delta) <-> rho.
+
+Every release is delta_t-approximately rho_t-zCDP (Bun & Steinke 2016, Definition 8.1), with
+rho_t and delta_t chosen from the public history. The sums of both are held below the budget by a
+privacy filter, which composes adaptively chosen mechanisms with no loss against fixed ones
+(Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1). The sums are exact rationals.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from opendp.combinators import make_zCDP_to_approxDP
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
+
+from jdpack.errors import BudgetError
+
+_GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, which keeps the sums short
+
+REPAIR_SHARE = Fraction(1, 10)
+"""The share of delta for the event that the certified bound fails and winners are dropped."""
+
+TRUNCATION_SHARE = Fraction(1, 4)
+"""The share of delta for noise whose support moves with the data (truncated Laplace only)."""
+
+
+def delta_of(rho: float, epsilon: float) -> float:
+    """The least delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up.
+
+    Canonne, Kamath & Steinke 2020, Proposition 12: the minimum over a > 1 of
+    exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1), as computed by OpenDP.
+    """
+    # A Gaussian of scale 1 at sensitivity s is (s^2 / 2)-zCDP; one step up keeps it above rho.
+    sensitivity = math.nextafter(math.sqrt(2.0 * rho), math.inf)
+    return float(_conversion().map(sensitivity).delta(epsilon))
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """The least epsilon for which rho-zCDP implies (epsilon, delta)-DP, rounded up."""
+    sensitivity = math.nextafter(math.sqrt(2.0 * rho), math.inf)
+    return float(_conversion().map(sensitivity).epsilon(delta))
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """The largest rho (to one part in 10^12, from below) that implies (epsilon, delta)-DP."""
+    # sqrt(rho) < sqrt(l + epsilon) - sqrt(l), l = ln(1/delta), is the classical conversion, which
+    # is weaker; doubling finds an end on the far side, and bisection stays on the private side.
+    tail = math.log(1.0 / delta)
+    low = (math.sqrt(tail + epsilon) - math.sqrt(tail)) ** 2 / 2.0
+    high = 2.0 * low
+    while delta_of(high, epsilon) <= delta:
+        low, high = high, 2.0 * high
+    while high - low > 1e-12 * low:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+@functools.cache
+def _conversion() -> Any:
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    return make_zCDP_to_approxDP(make_gaussian(*space, scale=1.0))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How (epsilon, delta) is split. Public, and part of the billboard's header.
+
+    Formal guarantees. Let the releases together be `truncation`-approximately rho-zCDP. Then they
+    are (epsilon, d)-DP with d = delta_of(rho, epsilon) + truncation (Bun & Steinke 2016, Lemma
+    8.8). The allocation equals each agent's own function of its record and the billboard, except
+    in an event of probability at most beta, when winners are dropped so that supply holds. For
+    neighbours with plain outcomes P, Q and repaired outcomes P', Q': P'(S) <= P(S) + beta <=
+    e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) + beta) + d + beta, so the repaired one is
+    (epsilon, d + (1 + e^epsilon) beta)-jointly DP. `split` makes this at most delta.
+    """
+
+    epsilon: float
+    delta: float
+    rho: float
+    truncation: float
+    beta: float
+
+    @classmethod
+    def split(cls, epsilon: float, delta: float, *, truncated: bool) -> Budget:
+        """Split (epsilon, delta); `truncated` reserves delta for noise with moving support."""
+        for what, value in [("epsilon", epsilon), ("delta", delta)]:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BudgetError(f"{what} must be a number, not {value!r}")
+        if not 1e-6 <= epsilon <= 50.0:
+            raise BudgetError(
+                f"epsilon must be from 1e-6 to 50, not {epsilon!r}",
+                "1 is a common choice; smaller is more private",
+            )
+        if not 1e-100 <= delta < 1.0:
+            raise BudgetError(
+                f"delta must be above 0 (at least 1e-100) and below 1, not {delta!r}",
+                "choose it well below 1 / number of agents, such as 1e-8",
+            )
+        whole = Fraction(delta)
+        truncation = float(TRUNCATION_SHARE * whole) if truncated else 0.0
+        beta = float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)
+        rest = whole - Fraction(truncation) - REPAIR_SHARE * whole
+        rho = rho_of(epsilon, float(rest) * (1.0 - 1e-12))
+        return cls(float(epsilon), float(delta), rho, truncation, beta)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one release costs: it is delta-approximately rho-zCDP."""
+
+    rho: Fraction
+    delta: Fraction = Fraction(0)
+
+
+class Filter:
+    """Holds the sum of all charges below the budget, always.
+
+    Formal guarantees. `charge` is called before anything is drawn; it refuses if the sum would
+    exceed the budget in either coordinate, and a refusal changes nothing.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.spent = Cost(Fraction(0), Fraction(0))
+
+    def charge(self, cost: Cost) -> None:
+        """Spend `cost`, or raise BudgetError and spend nothing."""
+        if cost.rho <= 0 or cost.delta < 0:
+            raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
+        rho = self.spent.rho + _up(cost.rho)
+        delta = self.spent.delta + _up(cost.delta)
+        for what, asked, spent, limit in [
+            ("rho", rho, self.spent.rho, Fraction(self.budget.rho)),
+            ("delta", delta, self.spent.delta, Fraction(self.budget.truncation)),
+        ]:
+            if asked > limit:
+                raise BudgetError(
+                    f"a release that costs {what} = {float(asked - spent):.3g} would exceed the "
+                    f"budget: {float(limit - spent):.3g} of {float(limit):.3g} is left",
+                    "nothing was spent on it",
+                )
+        self.spent = Cost(rho, delta)
+
+
+def _up(x: Fraction) -> Fraction:
+    return Fraction(math.ceil(x * _GRAIN), _GRAIN)

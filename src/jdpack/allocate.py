@@ -1,0 +1,143 @@
+"""Public: the agent's function. What do I get, from my own record and the billboard?
+
+The curator's bulk allocation is this same function for every agent (`best_response.shares`,
+`best_response.flip`), and golden vectors hold the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jdpack.billboard import SHARE, Billboard
+from jdpack.coins import COIN_BITS, coin
+from jdpack.errors import AgentsError, BillboardError
+from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market
+
+Demand = Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an agent gets, and why."""
+
+    given: tuple[float, ...]
+    """What is given of each option: a fraction of divisible goods, 0 or 1 of others."""
+    odds: tuple[float, ...]
+    """The share of each option before coins: its chance, where goods are indivisible."""
+    coin: float
+    """The agent's public coin in [0, 1)."""
+    rounds: tuple[int, ...]
+    """In how many rounds each option was taken."""
+
+    @property
+    def share(self) -> float:
+        """All that is given."""
+        return sum(self.given)
+
+
+def allocate(
+    board: Billboard,
+    *,
+    value: float | Sequence[float],
+    demand: Demand | Sequence[Demand],
+    agent: int | str,
+) -> Outcome:
+    """Compute one agent's allocation from its own record and the public billboard.
+
+    Args:
+        board: a finished billboard.
+        value: the value of the agent's option, or one each if it has several.
+        demand: an amount for each resource, or {resource name: amount}; one each if several.
+        agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
+    """
+    if board.certificate is None or board.seed is None:
+        raise BillboardError("the run is not finished: its billboard has no seed yet")
+    market = board.header.market
+    options = _options(market, value, demand)
+    won, rounds = [0] * len(options), [0] * len(options)
+    for step in board.rounds:
+        taken = best_option(options, step.prices)
+        if taken is not None:
+            won[taken] += step.weight
+            rounds[taken] += 1
+    shares = [w * board.certificate.factor // board.weight for w in won]
+    flipped = coin(board.seed.seed, agent)
+    odds = tuple(share / SHARE for share in shares)
+    given = odds
+    if not market.divisible:
+        option = _option_of_coin(shares, flipped)
+        given = tuple(float(o == option) for o in range(len(options)))
+    return Outcome(given, odds, flipped / 2**COIN_BITS, tuple(rounds))
+
+
+def best_option(options: list[tuple[int, list[int]]], prices: tuple[int, ...]) -> int | None:
+    """The first option of the largest surplus, if that is not negative. Exact integers."""
+    best, taken = -1, None
+    for o, (value, codes) in enumerate(options):
+        surplus = value * PRICE_UNITS_PER_VALUE_CODE
+        surplus -= sum(code * price for code, price in zip(codes, prices, strict=True))
+        if surplus > best:
+            best, taken = surplus, o
+    return taken
+
+
+def _option_of_coin(shares: list[int], flipped: int) -> int | None:
+    """The options stand on [0, 1) one after the other, each as wide as its share."""
+    place, reached = flipped >> (COIN_BITS - 24), 0
+    for option, share in enumerate(shares):
+        reached += share
+        if place < reached:
+            return option
+    return None
+
+
+def _options(
+    market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
+) -> list[tuple[int, list[int]]]:
+    several = not isinstance(value, int | float)
+    values = list(value) if not isinstance(value, int | float) else [value]
+    demands = list(demand) if several else [demand]
+    if len(values) != len(demands):
+        raise AgentsError(f"there are {len(values)} values for {len(demands)} demands")
+    if not 1 <= len(values) <= market.options:
+        raise AgentsError(f"an agent has 1 to {market.options} options here, not {len(values)}")
+    encoded = []
+    for v, d in zip(values, demands, strict=True):
+        amounts = _amounts(market, d)
+        codes = [
+            market.demand_code(j, _checked(a, f"demand for {r.name!r}", r.max_demand))
+            for j, (r, a) in enumerate(zip(market.resources, amounts, strict=True))
+        ]
+        if sum(code > 0 for code in codes) > market.bundle_size:
+            raise AgentsError(f"an option may touch at most {market.bundle_size} resources")
+        encoded.append((market.value_code(_checked(v, "value", market.max_value)), codes))
+    return encoded
+
+
+def _amounts(market: Market, demand: object) -> list[float]:
+    if isinstance(demand, Mapping):
+        names = [r.name for r in market.resources]
+        for name in demand:
+            if name not in names:
+                raise AgentsError(f"there is no resource {name!r}", f"one of: {', '.join(names)}")
+        return [demand.get(name, 0.0) for name in names]
+    if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
+        raise AgentsError(f"demand must list an amount for each resource, not {demand!r}")
+    amounts: list[float] = list(demand)  # type: ignore[call-overload]
+    if len(amounts) != len(market.resources):
+        raise AgentsError(
+            f"demand lists {len(amounts)} amounts, and there are {len(market.resources)} resources"
+        )
+    return amounts
+
+
+def _checked(number: object, what: str, cap: float) -> float:
+    """A number clamped to its public bound, as the curator's encoding may do."""
+    if isinstance(number, bool) or not hasattr(number, "__float__"):
+        raise AgentsError(f"{what} {number!r} is not a number")
+    amount = float(number)
+    if not 0.0 <= amount < math.inf:
+        raise AgentsError(f"{what} {number!r} is not a number from 0 to {cap:g}")
+    return min(amount, cap)

@@ -1,0 +1,333 @@
+"""Public: the billboard, the one record of a run that everybody may read.
+
+A billboard is a header, then a line a release, then the certificate and the seed: JSON lines,
+append-only, each on disk before it is used. Every line carries the SHA-256 of its own text
+(`hash`, over all that stands before it) and that of the line before (`prev`), so a changed,
+lost or reordered line shows. It is the only state of a run: policies, allocations, certificates
+and pages are pure functions of it. `docs/billboard-format.md` is the reference of schema 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, get_args
+
+from jdpack import noise as noises
+from jdpack.accounting import Budget
+from jdpack.errors import BillboardError, JdpackError
+from jdpack.market import PRICE_CODE_MAX, Market, Query
+from jdpack.noise import Noise
+
+SCHEMA = 1
+SHARE = 2**24
+"""Shares of an option, weights and the scale factor are whole numbers of 1/SHARE."""
+
+WEIGHT_SUM_MAX = 2**39
+"""With it, weight sum times scale factor stays below 2^63: exact in compiled code."""
+
+_HASH_KEY = ',"hash":"'
+_HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a policy asks for next: a query at posted prices, its noise, and the round's weight."""
+
+    query: Query
+    prices: tuple[int, ...]
+    noise: Noise
+    weight: int = 0
+    """The round's share of the allocation; 0 where the round only steers."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A step with its answer: the exact integers plus noise, as they came through the door."""
+
+    step: Step
+    answer: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is fixed before the first record is read."""
+
+    market: Market
+    policy: Mapping[str, Any]
+    budget: Budget
+    commitment: str
+    private: bool = True
+    """False if the noise was seeded: such a billboard protects nobody."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What this run achieved; `jdpack.certificate` has the proofs."""
+
+    factor: int
+    """Every agent's share is scaled by factor / SHARE."""
+    load_at_most: tuple[float, ...]
+    """Load of each resource, as a share of its supply, before scaling."""
+    beta: float
+    """The probability that any of the bounds fails."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The public seed of the agents' coins, shown after the last round."""
+
+    seed: bytes
+
+    @property
+    def commitment(self) -> str:
+        """Its hash, which the header shows before the first round."""
+        return hashlib.sha256(b"jdpack seed " + self.seed).hexdigest()
+
+    @classmethod
+    def draw(cls) -> Seed:
+        return cls(secrets.token_bytes(16))
+
+
+class Billboard:
+    """A billboard in memory and, if given a path, on disk.
+
+    Use `Billboard(header, path)` to start one, `Billboard.read(path)` to read one back.
+    """
+
+    def __init__(self, header: Header, path: Path | None = None) -> None:
+        self.header = header
+        self.releases: list[Release] = []
+        self.certificate: Certificate | None = None
+        self.seed: Seed | None = None
+        self.weight = 0
+        self._last_hash = ""
+        self._lines: list[str] = []
+        self._file: IO[bytes] | None = None
+        if path is not None:
+            # os.open with O_EXCL never follows a link and never overwrites.
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            self._file = os.fdopen(handle, "wb")
+        self._write(_header_to_dict(header))
+
+    def post(self, record: Release | Certificate | Seed) -> None:
+        """Append a record; it is on disk when this returns."""
+        self._check_order(record)
+        self._write(_to_dict(record))
+        self._add(record)
+
+    def close(self) -> None:
+        """Close the file; the billboard in memory stays readable."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def finished(self) -> bool:
+        return self.seed is not None
+
+    @property
+    def rounds(self) -> Iterator[Step]:
+        """The steps that count in the allocation."""
+        return (r.step for r in self.releases if r.step.weight > 0)
+
+    def lines(self) -> Iterator[str]:
+        """The text of the billboard, line by line."""
+        return iter(self._lines)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Billboard:
+        """Read a billboard back, checking its schema and hash chain."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
+        return cls.from_text(text)
+
+    @classmethod
+    def from_text(cls, text: str) -> Billboard:
+        """Parse the text of a billboard, checking its schema and hash chain."""
+        if not text.endswith("\n"):
+            raise BillboardError(
+                "the billboard's last line is torn", "the run that wrote it did not finish the line"
+            )
+        board: Billboard | None = None
+        for number, line in enumerate(text[:-1].split("\n"), start=1):
+            try:
+                data = _open_line(line, board._last_hash if board is not None else "")
+                if board is None:
+                    board = cls(_header_from_dict(data))
+                    agrees = board._lines[0] == line
+                else:
+                    record = _from_dict(data, board.header.market)
+                    board._check_order(record)
+                    agrees = _seal(_to_dict(record), board._last_hash) == line
+                    board._remember(line)
+                    board._add(record)
+                if not agrees:
+                    raise BillboardError("it is not written as schema 1 writes it")
+            except JdpackError as error:
+                raise BillboardError(f"billboard line {number}: {error.message}") from None
+        assert board is not None
+        return board
+
+    def _check_order(self, record: Release | Certificate | Seed) -> None:
+        late = self.certificate is not None if not isinstance(record, Seed) else self.finished
+        if late or (isinstance(record, Seed) and self.certificate is None):
+            raise BillboardError(f"a {type(record).__name__.lower()} line is out of place")
+        if isinstance(record, Seed) and record.commitment != self.header.commitment:
+            raise BillboardError("the seed is not the one that the header committed to")
+        if isinstance(record, Release) and self.weight + record.step.weight > WEIGHT_SUM_MAX:
+            raise BillboardError("the weights sum to more than 2^39")
+
+    def _add(self, record: Release | Certificate | Seed) -> None:
+        match record:
+            case Release():
+                self.weight += record.step.weight
+                self.releases.append(record)
+            case Certificate():
+                self.certificate = record
+            case Seed():
+                self.seed = record
+
+    def _write(self, data: dict[str, Any]) -> None:
+        line = _seal(data, self._last_hash)
+        if self._file is not None:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._remember(line)
+
+    def _remember(self, line: str) -> None:
+        self._lines.append(line)
+        self._last_hash = line[-66:-2]
+
+
+def _seal(data: dict[str, Any], previous: str) -> str:
+    """The line of a record, with its place in the chain."""
+    body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f'{body}{_HASH_KEY}{digest}"}}'
+
+
+def _open_line(line: str, previous: str) -> dict[str, Any]:
+    """The record of a line, after checking its place in the chain."""
+    body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
+    if hashlib.sha256(body.encode()).hexdigest() != tail[len(_HASH_KEY) : -2]:
+        raise BillboardError("its text does not match its hash")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BillboardError(f"it is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise BillboardError("it is not a JSON object")
+    if data.pop("prev", None) != previous:
+        raise BillboardError("it does not follow the line before it")
+    del data["hash"]
+    return data
+
+
+def _header_to_dict(header: Header) -> dict[str, Any]:
+    return {
+        "type": "header",
+        "schema": SCHEMA,
+        "private": header.private,
+        "market": header.market.to_dict(),
+        "policy": dict(header.policy),
+        "budget": asdict(header.budget),
+        "seed_commitment": header.commitment,
+    }
+
+
+def _header_from_dict(data: dict[str, Any]) -> Header:
+    match data:
+        case {
+            "type": "header",
+            "schema": int(schema),
+            "private": bool(private),
+            "market": dict(market),
+            "policy": dict(policy),
+            "budget": dict(budget),
+            "seed_commitment": str(commitment),
+        } if schema == SCHEMA:
+            names = set(Budget.__dataclass_fields__)
+            if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
+                raise BillboardError("its budget is not one of schema 1")
+            return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
+        case {"type": "header", "schema": schema} if schema != SCHEMA:
+            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")
+    raise BillboardError("it is not a header of schema 1")
+
+
+def _to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
+    match record:
+        case Release(step, answer):
+            return {
+                "type": "release",
+                "query": step.query,
+                "prices": list(step.prices),
+                "noise": step.noise.to_dict(),
+                "weight": step.weight,
+                "answer": list(answer),
+            }
+        case Certificate():
+            return {
+                "type": "certificate",
+                "factor": record.factor,
+                "load_at_most": list(record.load_at_most),
+                "beta": record.beta,
+            }
+        case Seed(seed):
+            return {"type": "seed", "seed": seed.hex()}
+
+
+def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | Seed:
+    m = len(market.resources)
+    match data:
+        case {
+            "type": "release",
+            "query": query,
+            "prices": list(prices),
+            "noise": dict(noise),
+            "weight": int(weight),
+            "answer": list(answer),
+        }:
+            if query not in get_args(Query):
+                raise BillboardError(f"query {query!r} is not known")
+            if not _whole(prices, m) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
+                raise BillboardError(f"its prices are not {m} price codes")
+            if not _whole(answer, market.width(query)):
+                raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
+            if not 0 <= weight <= WEIGHT_SUM_MAX or (weight and query != "demand"):
+                raise BillboardError(f"weight {weight} is out of range")
+            step = Step(query, tuple(prices), noises.from_dict(noise), weight)
+            return Release(step, tuple(answer))
+        case {
+            "type": "certificate",
+            "factor": int(factor),
+            "load_at_most": list(loads),
+            "beta": float(beta),
+        }:
+            if not 0 <= factor <= SHARE:
+                raise BillboardError(f"scale factor {factor} is not from 0 to {SHARE}")
+            if len(loads) != m or not all(isinstance(load, float) for load in loads):
+                raise BillboardError(f"its load bounds are not {m} numbers")
+            return Certificate(factor, tuple(loads), beta)
+        case {"type": "seed", "seed": str(text)}:
+            try:
+                seed = bytes.fromhex(text)
+            except ValueError:
+                raise BillboardError(f"seed {text!r} is not hexadecimal") from None
+            if len(seed) != 16:
+                raise BillboardError(f"the seed has {len(seed)} bytes, not 16")
+            return Seed(seed)
+    raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
+
+
+def _whole(values: list[Any], count: int) -> bool:
+    return len(values) == count and all(type(v) is int for v in values)

@@ -1,0 +1,201 @@
+"""The command line: thin. Progress and errors go to stderr, results to stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from jdpack import __version__, demo, summary
+from jdpack.allocate import allocate
+from jdpack.billboard import Billboard
+from jdpack.errors import AgentsError, JdpackError
+from jdpack.market import Market
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.solve import Progress as Round
+from jdpack.solve import Result, solve
+
+app = typer.Typer(
+    help="Allocate scarce goods with joint differential privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class NoiseKind(StrEnum):
+    """The noise of the demand releases."""
+
+    gaussian = "gaussian"
+    truncated_laplace = "truncated-laplace"
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command("solve")
+def solve_command(
+    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
+    agents: Annotated[
+        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
+    epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Loss to aim for, as a share of n times the value cap.")
+    ] = 0.1,
+    noise: Annotated[
+        NoiseKind, typer.Option(help="Noise of the demand releases.")
+    ] = NoiseKind.gaussian,
+    clamp: Annotated[
+        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Allocate a market's resources among the agents of a table."""
+    with _progress(quiet) as show:
+        result = solve(
+            Market.from_toml(market),
+            agents,
+            epsilon=epsilon,
+            delta=delta,
+            policy=MwuAdaptive(alpha=alpha, noise=noise.value),
+            clamp=clamp,
+            seed=seed,
+            threads=threads,
+            output=output,
+            progress=show,
+        )
+    _print(result, output, as_json)
+
+
+@app.command("allocate")
+def allocate_command(
+    billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
+    agent: Annotated[str, typer.Option("--id", help="Your id.")],
+    value: Annotated[list[float], typer.Option(help="Your value; once for each option.")],
+    demand: Annotated[
+        list[str],
+        typer.Option(
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once an option."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compute your own allocation from the public billboard. Nothing is sent anywhere."""
+    board = Billboard.read(billboard)
+    outcome = allocate(board, value=value, demand=[_demand(d) for d in demand], agent=agent)
+    if as_json:
+        print(
+            json.dumps(
+                {**outcome.__dict__, "share": outcome.share, "private": board.header.private}
+            )
+        )
+        return
+    if not board.header.private:
+        print("NOT PRIVATE: the noise of this run was seeded.")
+    for option, (given, odds, rounds) in enumerate(
+        zip(outcome.given, outcome.odds, outcome.rounds, strict=True)
+    ):
+        label = f"option {option + 1}" if len(value) > 1 else "you get"
+        print(f"{label}: {given:.6g} (taken in {rounds} rounds, share {odds:.6g})")
+    if not board.header.market.divisible:
+        print(f"your coin: {outcome.coin:.6g}; an option is given if the coin falls on its share")
+
+
+@app.command("demo")
+def demo_command(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")] = Path(
+        "demo"
+    ),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a realistic market with random agents, and solve it."""
+    with _progress(quiet) as show:
+        result = demo.run(output, show)
+    _print(result, output / "out", as_json)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Allocate scarce goods with joint differential privacy."""
+    if show:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; every expected failure is a sentence, not a traceback."""
+    try:
+        app()
+    except JdpackError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(
+            "interrupted: what is on the billboard is spent, and nothing more\n"
+            "hint: with no billboard in the output folder, nothing was spent at all",
+            file=sys.stderr,
+        )
+        sys.exit(130)
+
+
+def _demand(text: str) -> list[float] | dict[str, float]:
+    try:
+        if "=" in text:
+            pairs = [part.rsplit("=", 1) for part in text.split(",")]
+            return {name.strip(): float(amount) for name, amount in pairs}
+        return [float(amount) for amount in text.split(",")]
+    except ValueError:
+        raise AgentsError(
+            f"demand {text!r} cannot be read", "write '1,0.5' or 'doses=1,beds=0.5'"
+        ) from None
+
+
+def _print(result: Result, output: Path, as_json: bool) -> None:
+    print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """A progress bar on stderr, by the share of the budget that is spent: public numbers only."""
+    if quiet:
+        yield None
+        return
+    columns = (
+        TextColumn("round {task.fields[rounds]}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f}% of the budget"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("solve", total=1.0, rounds=0)
+
+        def show(round: Round) -> None:
+            bar.update(task, completed=round.done, rounds=round.rounds)
+
+        yield show
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Public: the agents' coins.
+
+Agent i's coin is SipHash-2-4 (Aumasson & Bernstein 2012), keyed with the billboard's seed, of
+the agent's id as UTF-8 text, shifted right to 53 bits: uniform to everyone who does not know the
+seed, which is committed to before the first round and shown after the last. The id of an agent
+numbered 17 is the text "17".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+COIN_BITS = 53
+
+_MASK = 2**64 - 1
+_INIT = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+
+
+def coin(seed: bytes, agent: int | str) -> int:
+    """The coin of one agent, from 0 to 2^53 - 1."""
+    return siphash(seed, str(agent).encode()) >> (64 - COIN_BITS)
+
+
+def siphash(key: bytes, message: bytes) -> int:
+    """SipHash-2-4 of a message, in plain Python integers."""
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:16], "little")
+    v = [a ^ b for a, b in zip(_INIT, (k0, k1, k0, k1), strict=True)]
+    padded = message + bytes(-(len(message) + 1) % 8) + bytes([len(message) & 255])
+    for start in range(0, len(padded), 8):
+        word = int.from_bytes(padded[start : start + 8], "little")
+        v[3] ^= word
+        _rounds(v, 2)
+        v[0] ^= word
+    v[2] ^= 255
+    _rounds(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _rounds(v: list[int], count: int) -> None:
+    for _ in range(count):
+        v[0] = (v[0] + v[1]) & _MASK
+        v[1] = _rotate(v[1], 13) ^ v[0]
+        v[0] = _rotate(v[0], 32)
+        v[2] = (v[2] + v[3]) & _MASK
+        v[3] = _rotate(v[3], 16) ^ v[2]
+        v[0] = (v[0] + v[3]) & _MASK
+        v[3] = _rotate(v[3], 21) ^ v[0]
+        v[2] = (v[2] + v[1]) & _MASK
+        v[1] = _rotate(v[1], 17) ^ v[2]
+        v[2] = _rotate(v[2], 32)
+
+
+def _rotate(x: int, bits: int) -> int:
+    return ((x << bits) | (x >> (64 - bits))) & _MASK
+
+
+def coins_of_numbers(seed: bytes, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The coins of agents whose ids are whole numbers."""
+    return _of_numbers(np.frombuffer(seed, dtype=np.uint64), ids)  # type: ignore[no-any-return]
+
+
+def coins_of_texts(
+    seed: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """The coins of agents whose ids are the texts data[offsets[i]:offsets[i + 1]]."""
+    return _of_texts(np.frombuffer(seed, dtype=np.uint64), data, offsets)  # type: ignore[no-any-return]
+
+
+@njit(cache=True, parallel=True)
+def _of_numbers(key, ids):  # type: ignore[no-untyped-def]
+    out = np.empty(ids.size, np.uint64)
+    for i in prange(ids.size):
+        text = np.empty(20, np.uint8)
+        rest, start = np.uint64(ids[i]), 20
+        if ids[i] < 0:
+            rest = ~rest + np.uint64(1)
+        while True:
+            start -= 1
+            text[start] = 48 + np.uint8(rest % np.uint64(10))
+            rest //= np.uint64(10)
+            if rest == 0:
+                break
+        if ids[i] < 0:
+            start -= 1
+            text[start] = 45
+        out[i] = _coin(key, text, start, 20)
+    return out
+
+
+@njit(cache=True, parallel=True)
+def _of_texts(key, data, offsets):  # type: ignore[no-untyped-def]
+    out = np.empty(offsets.size - 1, np.uint64)
+    for i in prange(out.size):
+        out[i] = _coin(key, data, offsets[i], offsets[i + 1])
+    return out
+
+
+@njit(cache=True)
+def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
+    v0, v1 = np.uint64(_INIT[0]) ^ key[0], np.uint64(_INIT[1]) ^ key[1]
+    v2, v3 = np.uint64(_INIT[2]) ^ key[0], np.uint64(_INIT[3]) ^ key[1]
+    length = stop - start
+    for block in range(length // 8 + 1):
+        word = np.uint64(0)
+        for byte in range(8):
+            at = block * 8 + byte
+            if at < length:
+                word |= np.uint64(data[start + at]) << np.uint64(8 * byte)
+        if block == length // 8:
+            word |= np.uint64(length & 255) << np.uint64(56)
+        v3 ^= word
+        for _ in range(2):
+            v0, v1, v2, v3 = _sipround(v0, v1, v2, v3)
+        v0 ^= word
+    v2 ^= np.uint64(255)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sipround(v0, v1, v2, v3)
+    return (v0 ^ v1 ^ v2 ^ v3) >> np.uint64(64 - COIN_BITS)
+
+
+@njit(cache=True)
+def _sipround(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+    v0 += v1
+    v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0
+    v0 = (v0 << np.uint64(32)) | (v0 >> np.uint64(32))
+    v2 += v3
+    v3 = ((v3 << np.uint64(16)) | (v3 >> np.uint64(48))) ^ v2
+    v0 += v3
+    v3 = ((v3 << np.uint64(21)) | (v3 >> np.uint64(43))) ^ v0
+    v2 += v1
+    v1 = ((v1 << np.uint64(17)) | (v1 >> np.uint64(47))) ^ v2
+    v2 = (v2 << np.uint64(32)) | (v2 >> np.uint64(32))
+    return v0, v1, v2, v3

@@ -1,0 +1,40 @@
+"""Private: where the agents live. All engines give the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jdpack.best_response import Sums
+from jdpack.billboard import Billboard
+from jdpack.market import Market
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What every agent gets. Private."""
+
+    shares: NDArray[np.uint32]
+    """The share of each row (option), in units of 1/SHARE."""
+    loads: tuple[int, ...]
+    """The exact load on each resource, in units of code / SHARE; at most the supply."""
+    dropped: int
+    """Winners dropped because the certified bound failed, which has probability beta at most."""
+
+
+class Engine(Protocol):
+    """Answers rounds exactly, and computes everybody's allocation at the end."""
+
+    @property
+    def market(self) -> Market: ...
+
+    def sums(self, prices: tuple[int, ...]) -> Sums:
+        """Exact sums of the best responses; they leave through `release` only."""
+        ...
+
+    def allocate(self, board: Billboard) -> Allocation:
+        """Every agent's own function of the finished billboard, with supply held."""
+        ...

@@ -1,0 +1,97 @@
+"""Private: the engine for agents that fit in memory, on all cores."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from jdpack import best_response, coins
+from jdpack.agents import Agents
+from jdpack.best_response import Sums
+from jdpack.billboard import SHARE, Billboard
+from jdpack.engines import Allocation
+from jdpack.market import Market
+
+
+class MemoryEngine:
+    """Agents in memory; `threads` limits the cores that it uses."""
+
+    def __init__(self, agents: Agents, threads: int | None = None) -> None:
+        self.agents = agents
+        most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        self.threads = min(threads or most, most)
+        self._last: tuple[tuple[int, ...], Sums] | None = None
+
+    @property
+    def market(self) -> Market:
+        return self.agents.market
+
+    def sums(self, prices: tuple[int, ...]) -> Sums:
+        # A round asks for the scale and then for the demand at the same prices: one pass for both.
+        if self._last is None or self._last[0] != prices:
+            numba.set_num_threads(self.threads)
+            self._last = prices, best_response.sums(self.agents.parts, prices)
+        return self._last[1]
+
+    def allocate(self, board: Billboard) -> Allocation:
+        assert board.certificate is not None and board.seed is not None, "the run is not finished"
+        numba.set_num_threads(self.threads)
+        prices = np.array([step.prices for step in board.rounds], dtype=np.float64)
+        weights = np.array([step.weight for step in board.rounds], dtype=np.int64)
+        factor, m = board.certificate.factor, len(self.market.resources)
+        shares, loads, row = [], np.zeros(m, dtype=object), 0
+        for part in self.agents.parts:
+            piece = best_response.shares(part, prices, weights, factor)
+            if not self.market.divisible:
+                best_response.flip(part, piece, self._coins(board.seed.seed, row, part.rows))
+            shares.append(piece)
+            loads += np.array(best_response.loads(part, m, piece), dtype=object)
+            row += part.rows
+        allocation = Allocation(np.concatenate(shares), tuple(loads.tolist()), dropped=0)
+        if max(allocation.loads) > self.market.supply_code * SHARE:
+            allocation = self._repair(allocation, board.seed.seed)
+        return allocation
+
+    def _repair(self, allocation: Allocation, seed: bytes) -> Allocation:
+        """Drop agents by their coins, the largest first, until every supply holds.
+
+        This happens with probability at most beta, and is paid for in delta (`Budget`). What
+        remains is feasible whatever the noise did. Bisection on the number of agents dropped:
+        loads only fall as more are dropped.
+        """
+        winners = np.flatnonzero(allocation.shares)
+        coins_won = self._coins(seed, 0, len(allocation.shares))[winners]
+        order = winners[np.argsort(coins_won, kind="stable")[::-1]]
+        limit, m = self.market.supply_code * SHARE, len(self.market.resources)
+
+        def after(dropped: int) -> Allocation:
+            shares = allocation.shares.copy()
+            shares[order[:dropped]] = 0
+            loads, row = np.zeros(m, dtype=object), 0
+            for part in self.agents.parts:
+                piece = shares[row : row + part.rows]
+                loads += np.array(best_response.loads(part, m, piece), dtype=object)
+                row += part.rows
+            return Allocation(shares, tuple(loads.tolist()), dropped)
+
+        low, high = 0, len(order)  # after(low) does not fit, after(high) does
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if max(after(middle).loads) <= limit else (middle, high)
+        return after(high)
+
+    def _coins(self, seed: bytes, row: int, rows: int) -> NDArray[np.uint64]:
+        """The coin of each row's agent, for rows [row, row + rows)."""
+        if self.agents.ids is None:
+            return coins.coins_of_numbers(seed, np.arange(row, row + rows))
+        pieces = []
+        for chunk in self.agents.ids.slice(row, rows).chunks:
+            if chunk.type == "int64":
+                pieces.append(coins.coins_of_numbers(seed, chunk.to_numpy()))
+            else:
+                _, offsets, data = chunk.buffers()
+                at = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+                text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+                pieces.append(coins.coins_of_texts(seed, text, at))
+        return np.concatenate(pieces)

@@ -1,0 +1,44 @@
+"""Public: the exceptions that jdpack raises on purpose.
+
+    JdpackError
+    ├── MarketError      the public market is malformed or makes no sense
+    ├── AgentsError      the private records do not fit the market
+    ├── BudgetError      the privacy budget is malformed, or would be exceeded
+    ├── BillboardError   a billboard is damaged, incomplete or of another schema
+    └── OutputError      the results cannot be written where asked
+
+Each carries one sentence with the offending value and, where we can say what to do about it,
+a hint in the user's own terms. Raising one never leaves anything half written, and a refusal of
+the privacy filter spends nothing.
+"""
+
+from __future__ import annotations
+
+
+class JdpackError(Exception):
+    """Base of all errors that jdpack raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message if not hint else f"{message}\nhint: {hint}")
+        self.message = message
+        self.hint = hint
+
+
+class MarketError(JdpackError):
+    """The public market is malformed or makes no sense."""
+
+
+class AgentsError(JdpackError):
+    """The private records do not fit the market. The text may quote private data: curator only."""
+
+
+class BudgetError(JdpackError):
+    """The privacy budget is malformed, or a release would exceed it."""
+
+
+class BillboardError(JdpackError):
+    """A billboard is damaged, incomplete or of another schema."""
+
+
+class OutputError(JdpackError):
+    """The results cannot be written where asked."""

@@ -1,0 +1,68 @@
+"""Public: the algorithms. A policy is a pure function of the market and the billboard.
+
+A policy never sees a private number. It folds over the releases on the billboard: `start` gives
+its state before the first one, `step` the next release that it wants (or None to stop), `observe`
+its state after one more. Recomputing a whole run from its file is the same fold, and so is
+resuming one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from jdpack.accounting import Budget
+from jdpack.billboard import Release, Step
+from jdpack.errors import BillboardError
+from jdpack.market import Market
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Public constants that hold for every run of a policy, whatever the data and the noise.
+
+    In units of weight times demand code: `variance` bounds the sum over rounds of
+    (weight * noise scale)^2, `peak` the largest weight * noise scale of any round.
+    """
+
+    rounds_at_most: int
+    variance: float
+    peak: float
+
+
+class Policy(Protocol[State]):
+    """An algorithm: an immutable configuration and three pure functions."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it asks for noise with moving support, which needs a share of delta."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its name and parameters, for the billboard's header."""
+        ...
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook: ...
+
+    def start(self, market: Market, budget: Budget) -> State: ...
+
+    def step(self, state: State) -> Step | None: ...
+
+    def observe(self, state: State, release: Release) -> State: ...
+
+
+def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
+    """The policy that a billboard's header names."""
+    from jdpack.policies.mwu_adaptive import MwuAdaptive
+
+    known: dict[str, type[Any]] = {MwuAdaptive.name: MwuAdaptive}
+    kind = known.get(str(data.get("name")))
+    if kind is None:
+        raise BillboardError(f"policy {data.get('name')!r} is not known")
+    try:
+        return kind(**{key: value for key, value in data.items() if key != "name"})  # type: ignore[no-any-return]
+    except TypeError:
+        raise BillboardError(f"policy {dict(data)!r} has unknown parameters") from None

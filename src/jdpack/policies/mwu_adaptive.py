@@ -1,0 +1,225 @@
+"""Public: mwu-adaptive, the paper's Algorithm 1, repaired.
+
+Huang & Zhu, Scalable and Jointly Differentially Private Packing (ICALP 2019), Algorithm 1:
+multiplicative weights on the dual prices, with step sizes and noise scales that follow the size
+of the gradient. We write it in relative loads, so the paper's eta is theta / b, its gradient
+b (1 - L_j), and its price p_j is P_j / b. `docs/notes-on-the-paper.md` explains every departure:
+
+1. The step size divides by the **absolute** gradient (the printed one can be negative).
+2. The gradient's scale comes through the door as a noisy `scale` release. The printed algorithm
+   uses the exact one, which the weights of the output hand to every agent.
+3. The stopping rule is then public, and needs no private counter.
+4. Noise is calibrated by the filter; the printed sigma overspends by order ln(Tm/delta).
+5. A floor of 1e-300 on relative prices stands in for the reals, which have no underflow.
+6. The number of rounds has a public bound, the one that the paper proves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack import portable
+from jdpack.accounting import Budget
+from jdpack.billboard import SHARE, Release, Step
+from jdpack.errors import BudgetError, MarketError
+from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.policies import Outlook
+from jdpack.portable import FloatArray
+
+SCALE_SHARE = 0.1
+"""The share of rho for the scale releases; the demand releases have the rest."""
+
+_SLACK = 1.0 - 1e-9  # keeps float rounding in the noise scales on the private side of the filter
+_FLOOR = 1e-300
+NOISES = ("gaussian", "truncated-laplace")
+
+
+@dataclass(frozen=True)
+class State:
+    """The fold over the billboard."""
+
+    market: Market
+    constants: _Constants
+    weights: FloatArray
+    """Relative prices of the m resources and the dummy; they sum to 1."""
+    theta: int = 0
+    """The step size of this round once its scale is known, else of the round before, in 1/SHARE."""
+    total: int = 0
+    rounds: int = 0
+    scaled: bool = False
+    """Whether this round's scale release is in."""
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """What Algorithm 1 fixes before its first round."""
+
+    price_sum: float
+    """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies; here for one code of each."""
+    theta_max: int
+    """alpha, in 1/SHARE: the cap alpha/b of line 4."""
+    theta_sum: int
+    """eta_sum = ln(m+1) / (alpha b), in 1/SHARE."""
+    rounds_at_most: int
+    demand_variance: float
+    """Variance of a demand release times its step size."""
+    scale_variance: float
+    """Variance of a scale release times the step size of the round before."""
+
+
+@dataclass(frozen=True)
+class MwuAdaptive:
+    """Algorithm 1 with its parameter alpha: an additive loss of order alpha n V is the aim."""
+
+    alpha: float = 0.1
+    noise: str = "gaussian"
+
+    name: ClassVar[str] = "mwu-adaptive"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alpha, float) or not 1e-3 <= self.alpha <= 0.5:
+            raise MarketError(
+                f"alpha must be from 0.001 to 0.5, not {self.alpha!r}",
+                "it is the additive loss to aim for, as a share of n times the value cap",
+            )
+        if self.noise not in NOISES:
+            raise MarketError(f"noise {self.noise!r} is not known", f"one of: {', '.join(NOISES)}")
+
+    @property
+    def truncated(self) -> bool:
+        return self.noise == "truncated-laplace"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "alpha": self.alpha, "noise": self.noise}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        c = self._constants(market, budget)
+        # (weight * scale)^2 = weight^2 * demand_variance / (weight / SHARE), and the weights sum to
+        # at most theta_sum + theta_max: the last one starts below theta_sum.
+        per_weight = c.demand_variance * SHARE
+        return Outlook(
+            rounds_at_most=c.rounds_at_most,
+            variance=per_weight * (c.theta_sum + c.theta_max),
+            peak=math.sqrt(per_weight * c.theta_max),
+        )
+
+    def start(self, market: Market, budget: Budget) -> State:
+        constants = self._constants(market, budget)
+        m = len(market.resources)
+        state = State(market, constants, np.full(m + 1, 1.0 / (m + 1)), theta=constants.theta_max)
+        if self.truncated:
+            self._check_truncation(state, budget)
+        return state
+
+    def step(self, state: State) -> Step | None:
+        c = state.constants
+        if state.total >= c.theta_sum or state.rounds >= c.rounds_at_most:
+            return None  # line 1: until the step sizes sum to eta_sum
+        prices = tuple(
+            min(PRICE_CODE_MAX, round(w * c.price_sum)) for w in state.weights[:-1].tolist()
+        )
+        if not state.scaled:
+            return Step("scale", prices, Gaussian(_deviation(c.scale_variance, state.theta)))
+        return Step("demand", prices, self._demand_noise(state), weight=state.theta)
+
+    def observe(self, state: State, release: Release) -> State:
+        c, supply = state.constants, state.market.supply_code
+        if release.step.query == "scale":
+            # Line 4: eta = min{alpha / b, alpha / |gradient_j|}; the scale is max{1, |1 - L_j|}.
+            scale = max(1.0, release.answer[0] / supply)
+            return replace(state, theta=max(1, int(c.theta_max / scale)), scaled=True)
+        # Lines 5 to 7. The exponent is cut to [-1, 1], where the regret lemma needs it; the
+        # dummy's gradient is 0.
+        loads = np.array(release.answer, dtype=np.float64) / supply
+        exponent = np.clip((state.theta / SHARE) * (loads - 1.0), -1.0, 1.0)
+        weights = state.weights.copy()
+        weights[:-1] *= portable.exp(exponent)
+        weights = np.maximum(weights / math.fsum(weights.tolist()), _FLOOR)
+        return replace(
+            state,
+            weights=weights,
+            total=state.total + release.step.weight,
+            rounds=state.rounds + 1,
+            scaled=False,
+        )
+
+    def supply_ratio(self, market: Market, budget: Budget, failure: float = 0.05) -> float:
+        """How many times the paper's required supply there is, with every constant explicit.
+
+        The paper asks for a supply of order sqrt(m) / (alpha epsilon) with logarithms. It needs
+        it so that the noise adds at most alpha n to the regret lemma. With P_max = 2nV, the noise
+        of the averaged load of one resource has deviation s (relative to supply), and with
+        probability 1 - failure the noise adds at most
+        P_max ((z_m + z_1) s + (Theta + alpha) s^2): z_m for the resource whose noise is largest,
+        z_1 for the martingale of noise against the posted prices, and the last term for the
+        noise's variance in the second-order term. The required supply makes that alpha n V;
+        deviations are inversely proportional to supply, so the ratio is s_required / s.
+        """
+        c = self._constants(market, budget)
+        m = len(market.resources)
+        total = (c.theta_sum + c.theta_max) / SHARE
+        spread = 2.0 if self.truncated else 1.0  # the variance of Laplace noise at the same rho
+        s = math.sqrt(spread * c.demand_variance / total) / market.supply_code
+        z = math.sqrt(2.0 * math.log(2 * m / failure)) + math.sqrt(2.0 * math.log(2 / failure))
+        required = (math.sqrt(4 * z * z + 8 * total * self.alpha) - 2 * z) / (4 * total)
+        return required / s
+
+    def _constants(self, market: Market, budget: Budget) -> _Constants:
+        m = len(market.resources)
+        theta_max = int(self.alpha * SHARE)
+        theta_sum = math.ceil(portable.log(m + 1.0) / self.alpha * SHARE)
+        value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
+        # Sum of rho over demand releases: with variance v / theta at step theta, it is
+        # sum_t theta_t Delta^2 / (2 v) <= (Theta + alpha) Delta^2 / (2 v), whatever the number
+        # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). The
+        # scale releases go by the step before, and the first by alpha: one more alpha.
+        whole = (theta_sum + theta_max) / SHARE
+        demand = _squares(market.shifts("demand")) * whole
+        scale = _squares(market.shifts("scale")) * (theta_sum + 2 * theta_max) / SHARE
+        rho = budget.rho * _SLACK
+        return _Constants(
+            price_sum=2.0 * market.agents * value_cap / market.supply_code,
+            theta_max=theta_max,
+            theta_sum=theta_sum,
+            rounds_at_most=math.ceil((3 * m + 1) * portable.log(m + 1.0) / self.alpha**2),
+            demand_variance=demand / (2.0 * rho * (1.0 - SCALE_SHARE)),
+            scale_variance=scale / (2.0 * rho * SCALE_SHARE),
+        )
+
+    def _demand_noise(self, state: State) -> Noise:
+        scale = _deviation(state.constants.demand_variance, state.theta)
+        if not self.truncated:
+            return Gaussian(scale)
+        # The paper's support [mu - (1 - alpha), mu + (1 - alpha)] for the exponent, in codes.
+        bound = int((1.0 - self.alpha) * state.market.supply_code / (state.theta / SHARE))
+        return TruncatedLaplace(scale, bound)
+
+    def _check_truncation(self, state: State, budget: Budget) -> None:
+        """Refuse beforehand if the delta of truncation could run out.
+
+        bound / scale grows as the step shrinks, so the largest step has the largest tail, and
+        its cost times the most rounds bounds the sum. This is where sigma ln(Tm/delta) must be
+        well below 1 - alpha, which the paper's lemma uses silently.
+        """
+        noise = self._demand_noise(replace(state, theta=state.constants.theta_max))
+        cost = noise.cost(state.market.shifts("demand"))
+        worst = cost.delta * state.constants.rounds_at_most
+        if worst > budget.truncation:
+            raise BudgetError(
+                f"truncated Laplace noise could cost delta = {float(worst):.2g}, and "
+                f"{budget.truncation:.2g} is set aside for it",
+                "use Gaussian noise, a larger supply, or a larger epsilon",
+            )
+
+
+def _deviation(variance: float, theta: int) -> float:
+    return math.sqrt(variance / (theta / SHARE))
+
+
+def _squares(shifts: tuple[int, ...]) -> float:
+    return float(sum(d * d for d in shifts))

@@ -1,0 +1,39 @@
+"""Public: exponential and logarithm with the same bits on every machine.
+
+The C library's exp and log differ in the last bit from one platform to the next, and anyone must
+be able to recompute every posted price from the billboard. IEEE 754 fixes +, -, *, / and sqrt
+exactly, so we build the two functions that policies need from those alone. Sums over resources
+go through `math.fsum`, which is correctly rounded in any order.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+_LN2 = 0.6931471805599453
+
+
+def exp(x: FloatArray) -> FloatArray:
+    """e^x element by element for |x| <= 1, within 2 units in the last place."""
+    assert np.all(np.abs(x) <= 1.0), "portable.exp is for exponents in [-1, 1]"
+    y = np.ones_like(x)
+    for k in range(20, 0, -1):  # Horner's rule on the Taylor series; 1/21! < 2e-20
+        y = 1.0 + x * y / k
+    return y
+
+
+def log(x: float) -> float:
+    """Natural logarithm of x > 0, within a few units in the last place."""
+    mantissa, exponent = math.frexp(x)  # mantissa in [1/2, 1)
+    if mantissa < 0.7071067811865476:
+        mantissa, exponent = 2.0 * mantissa, exponent - 1
+    z = (mantissa - 1.0) / (mantissa + 1.0)  # log(mantissa) = 2 artanh(z), |z| <= 0.172
+    square, series = z * z, 0.0
+    for k in range(25, 0, -2):
+        series = series * square + 1.0 / k
+    return exponent * _LN2 + 2.0 * z * series

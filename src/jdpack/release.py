@@ -1,0 +1,107 @@
+"""The door: the only way from the private side to the public side.
+
+`release` answers one query with noise. It charges the filter **before** it touches the data, so
+a release that the budget does not cover does not happen. Nothing else in jdpack draws noise, and
+no other function hands a number that depends on the records to the public side.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import numpy as np
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace
+from opendp.metrics import l1_distance, l2_distance
+from opendp.mod import enable_features
+
+from jdpack.accounting import Filter
+from jdpack.best_response import Sums
+from jdpack.billboard import Release, Step
+from jdpack.engines import Engine
+from jdpack.market import Market, Query
+from jdpack.noise import Gaussian, Noise, TruncatedLaplace
+
+
+class Randomness(Protocol):
+    """A source of noise. `index` is the number of releases before this one."""
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]: ...
+
+
+def release(
+    step: Step, engine: Engine, filter: Filter, randomness: Randomness, index: int
+) -> Release:
+    """Answer a step's query through the door.
+
+    Formal guarantees. The answer to the query moves between neighbours by at most
+    `market.shifts(query)`, proved there for fixed prices; the prices are public. Adding the
+    step's noise to it therefore costs what `step.noise.cost` proves, which is charged first.
+    """
+    market = engine.market
+    filter.charge(step.noise.cost(market.shifts(step.query)))
+    exact = statistic(step.query, engine.sums(step.prices), market)
+    noise = randomness.draw(step.noise, len(exact), index)
+    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
+
+
+def statistic(query: Query, sums: Sums, market: Market) -> tuple[int, ...]:
+    """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
+    if query == "demand":
+        return sums.demand
+    if query == "scale":
+        supply = market.supply_code
+        return (max(supply, *(abs(supply - d) for d in sums.demand)),)
+    return (sums.welfare,)
+
+
+class SystemRandomness:
+    """Exact discrete noise from the operating system's randomness, by OpenDP's samplers."""
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]:
+        match noise:
+            case Gaussian(scale):
+                drawn: list[int] = _gaussian(scale)([0] * count)
+                return drawn
+            case TruncatedLaplace(scale, bound):
+                kept: list[int] = []
+                while len(kept) < count:  # rejection: exact, and independent of the data
+                    kept += [z for z in _laplace(scale)([0] * count) if abs(z) <= bound]
+                return kept[:count]
+
+
+class SeededRandomness:
+    """Reproducible noise for experiments and tests. It protects nobody.
+
+    Each release has its own stream, so a resumed run draws what the whole run would have.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]:
+        rng = np.random.default_rng([self.seed, index])
+        match noise:
+            case Gaussian(scale):
+                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]
+            case TruncatedLaplace(scale, bound):
+                kept: list[int] = []
+                while len(kept) < count:
+                    fresh = [round(z) for z in rng.laplace(0.0, scale, count).tolist()]
+                    kept += [z for z in fresh if abs(z) <= bound]
+                return kept[:count]
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian(scale: float) -> Any:
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    return make_gaussian(*space, scale=scale)
+
+
+@functools.lru_cache(maxsize=64)
+def _laplace(scale: float) -> Any:
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    return make_laplace(*space, scale=scale)

@@ -1,0 +1,203 @@
+"""The loop: the only module that joins the private and the public side.
+
+policy -> engine -> release -> billboard -> policy, until the policy stops; then the certificate,
+the seed, and everybody's allocation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jdpack import tables
+from jdpack.accounting import Budget, Cost, Filter
+from jdpack.agents import Agents, encode
+from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
+from jdpack.certificate import certify
+from jdpack.engines import Allocation, Engine
+from jdpack.engines.memory import MemoryEngine
+from jdpack.errors import AgentsError, BudgetError, MarketError
+from jdpack.market import Market
+from jdpack.output import Output
+from jdpack.policies import Policy
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.release import Randomness, SeededRandomness, SystemRandomness, release
+from jdpack.report import Curator
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. Public numbers only."""
+
+    rounds: int
+    done: float
+    """The share of the budget that is spent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves. `billboard` and `certificate` are public, all else is private."""
+
+    billboard: Billboard
+    spent: Cost
+    agents: Agents
+    """Private: the encoded records."""
+    private: Allocation
+    """Private: exact shares, and loads in codes."""
+
+    @property
+    def certificate(self) -> Certificate:
+        assert self.billboard.certificate is not None
+        return self.billboard.certificate
+
+    @property
+    def allocation(self) -> NDArray[Any]:
+        """Private: what each row of the input gets, a fraction or, if indivisible, 0 or 1."""
+        if self.billboard.header.market.divisible:
+            return self.private.shares / SHARE
+        return (self.private.shares > 0).astype(np.uint8)
+
+    @property
+    def loads(self) -> tuple[float, ...]:
+        """Private: the load on each resource as a share of its supply, rounded up by the grid."""
+        supply = self.billboard.header.market.supply_code * SHARE
+        return tuple(load / supply for load in self.private.loads)
+
+    @property
+    def curator(self) -> Curator:
+        """Private: exact numbers for the curator's report."""
+        return Curator(
+            agents=self.agents.count,
+            winners=int(np.count_nonzero(self.private.shares)),
+            welfare=self.welfare,
+            loads=self.loads,
+            clamped=self.agents.clamped,
+            dropped=self.private.dropped,
+        )
+
+    @property
+    def welfare(self) -> float:
+        """Private: the total value of what is given, to the precision of value codes."""
+        step, rows, total = self.billboard.header.market.value_step, 0, 0.0
+        for part in self.agents.parts:
+            values = np.concatenate([part.values[b, :n] for b, n in enumerate(part.fill)])
+            given = self.private.shares[rows : rows + part.rows].astype(np.float64)
+            total += float(values @ given)
+            rows += part.rows
+        return total * step / SHARE
+
+
+def solve(
+    market: Market | str | Path,
+    agents: Any = None,
+    *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    policy: Policy[Any] | None = None,
+    clamp: bool = False,
+    seed: int | None = None,
+    threads: int | None = None,
+    output: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Allocate a market's resources with joint differential privacy.
+
+    Args:
+        market: the public market, or the path of a market file.
+        agents: a table (Arrow, pandas, polars) or a path, folder or pattern of Parquet or CSV.
+        values, demands, ids: or else a vector, a matrix (NumPy or SciPy sparse), and ids if any.
+        epsilon, delta: the privacy budget; the market's own if not given.
+        policy: the algorithm; mwu-adaptive at alpha = 0.1 if not given.
+        clamp: bring numbers beyond the public bounds back to them instead of refusing the run.
+        seed: draw reproducible noise, for experiments. The result is **not private** and says so.
+        threads: how many cores to use.
+        output: a folder to create, with everything for the public and everything private apart.
+        progress: called after every round.
+
+    Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
+    (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
+    `seed` is given (`Budget` has the arithmetic, `release` the argument). Bad input raises before
+    anything is spent or written.
+    """
+    if not isinstance(market, Market):
+        market = Market.from_toml(market)
+    policy = policy if policy is not None else MwuAdaptive()
+    budget = make_budget(market, policy, epsilon, delta)
+    policy.start(market, budget)  # refuses what it cannot do before the data is read
+    if (agents is None) == (values is None and demands is None):
+        raise AgentsError("give either agents, or values and demands")
+    if agents is None and (values is None or demands is None):
+        raise AgentsError("values and demands go together")
+    if agents is not None and ids is not None:
+        raise AgentsError("ids go with values and demands", "a table has its own id column")
+    folder = Output.claim(output) if output is not None else None
+    if agents is not None:
+        batches = tables.batches(market, agents)
+    else:
+        batches = tables.array_batches(market, values, demands, ids)
+    encoded = encode(market, batches, clamp=clamp)
+    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
+    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private=seed is None)
+    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
+    board = Billboard(header, folder.create() if folder is not None else None)
+    try:
+        engine = MemoryEngine(encoded, threads)
+        spent = run(engine, policy, board, randomness, coin_seed, progress)
+        result = Result(board, spent, encoded, engine.allocate(board))
+        if folder is not None:
+            folder.write(result)
+        return result
+    finally:
+        board.close()
+
+
+def run(
+    engine: Engine,
+    policy: Policy[Any],
+    board: Billboard,
+    randomness: Randomness,
+    coin_seed: Seed,
+    progress: Callable[[Progress], None] | None = None,
+) -> Cost:
+    """Play rounds until the policy stops, then post the certificate and the seed."""
+    market, budget = board.header.market, board.header.budget
+    filter = Filter(budget)
+    state, rounds = policy.start(market, budget), 0
+    while (step := policy.step(state)) is not None:
+        answered = release(step, engine, filter, randomness, index=len(board.releases))
+        board.post(answered)
+        state = policy.observe(state, answered)
+        if step.weight and progress is not None:
+            rounds += 1
+            progress(Progress(rounds, float(filter.spent.rho) / budget.rho))
+    board.post(certify(board))
+    board.post(coin_seed)
+    return filter.spent
+
+
+def make_budget(
+    market: Market, policy: Policy[Any], epsilon: float | None, delta: float | None
+) -> Budget:
+    """The budget of a run: what was asked for, or else what the market says."""
+    epsilon = market.epsilon if epsilon is None else epsilon
+    delta = market.delta if delta is None else delta
+    for what, given in [("epsilon", epsilon), ("delta", delta)]:
+        if given is None:
+            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
+    assert epsilon is not None and delta is not None
+    return Budget.split(epsilon, delta, truncated=policy.truncated)
+
+
+def _seeded_coins(seed: int) -> Seed:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise MarketError(f"seed must be a whole number from 0 on, not {seed!r}")
+    return Seed(hashlib.sha256(f"jdpack experiment {seed}".encode()).digest()[:16])

@@ -1,0 +1,84 @@
+"""Private: the closing summary of a run, what was guaranteed and spent. For the curator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard import SHARE
+from jdpack.report import resource_rows
+from jdpack.solve import Result
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """Everything that the text says, for programs; `curator` is not to be published."""
+    header, certificate = result.billboard.header, result.certificate
+    return {
+        "private": header.private,
+        "market": header.market.name,
+        "policy": dict(header.policy),
+        "epsilon": header.budget.epsilon,
+        "delta": header.budget.delta,
+        "neighbours": header.market.neighbours.value,
+        "rho": header.budget.rho,
+        "rho_spent": float(result.spent.rho),
+        "rounds": sum(1 for _ in result.billboard.rounds),
+        "releases": len(result.billboard.releases),
+        "factor": certificate.factor / SHARE,
+        "load_at_most": list(certificate.load_at_most),
+        "beta": certificate.beta,
+        "resources": resource_rows(result.billboard),
+        "curator": asdict(result.curator),
+    }
+
+
+def as_text(result: Result, output: Path | None = None) -> str:
+    """The summary for people."""
+    s, market = as_dict(result), result.billboard.header.market
+    curator = result.curator
+    bounds = "at most " if s["neighbours"] == "add-remove" else ""
+    lines = [
+        f"{market.name}: {len(market.resources)} resources, {bounds}{market.agents:,} agents",
+        "",
+        "guaranteed (public)",
+    ]
+    if s["private"]:
+        lines.append(
+            f"  privacy   ({s['epsilon']:g}, {s['delta']:g})-joint differential privacy, "
+            f"{s['neighbours']} neighbours"
+        )
+    else:
+        lines.append("  privacy   NONE: the noise was seeded. An experiment; it protects nobody")
+    lines += [
+        f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}",
+        f"  scale     every share times {s['factor']:.4f}",
+        "spent (public)",
+        f"  rho       {s['rho_spent']:.6g} of {s['rho']:.6g} in {s['releases']} releases, "
+        f"{s['rounds']} rounds",
+        "  ledger    none: nothing tracks what other runs spend on the same people",
+        "curator only (exact, do not publish)",
+        f"  winners   {curator.winners:,} of {curator.agents:,} agents, "
+        f"total value {curator.welfare:,.6g}",
+        f"  clamped   {curator.clamped:,} numbers beyond the public bounds",
+    ]
+    width = max(len(r.name) for r in market.resources)
+    rows = list(zip(s["resources"], curator.loads, strict=True))
+    for row, load in rows[:12]:
+        lines.append(
+            f"  load      {row['name']:<{width}}  {100 * load:5.1f}%  "
+            f"(certified at most {100 * min(1.0, row['load_at_most']):5.1f}%)"
+        )
+    if len(rows) > 12:
+        lines.append(f"  load      ... and {len(rows) - 12} more in the report")
+    if curator.dropped:
+        lines.append(f"  repair    the certified bound failed: {curator.dropped:,} agents dropped")
+    if output is not None:
+        lines += [
+            "",
+            f"public    {output / 'public' / 'index.html'}",
+            f"          {output / 'public' / 'billboard.jsonl'}",
+            f"private   {output / 'private' / 'allocation.parquet'}",
+            f"          {output / 'private' / 'report.html'}",
+        ]
+    return "\n".join(lines)
