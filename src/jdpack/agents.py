@@ -107,6 +107,12 @@ class Agents:
         row = np.arange(self.rows)
         return row - np.maximum.accumulate(np.where(self.starts(), row, 0))
 
+    def numbers(self) -> NDArray[np.int64]:
+        """The agent of each row, from 0."""
+        if self.market.options == 1:
+            return np.arange(self.rows)
+        return np.cumsum(self.starts(), dtype=np.int64) - 1
+
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
@@ -206,9 +212,8 @@ class _Encoder:
                 )
             self.agents += batch.rows
             return np.ones(batch.rows, np.uint8)
-        self.ids.append(_plain_ids(batch.ids))
-        if self.ids[0].type != self.ids[-1].type:
-            raise AgentsError(f"ids are both {self.ids[0].type} and {self.ids[-1].type}")
+        self.ids.append(plain_ids(batch.ids, self.rows))
+        check_same_type(self.ids[0], self.ids[-1])
         if self.market.options == 1:
             self.agents += batch.rows
             return np.ones(batch.rows, np.uint8)
@@ -324,6 +329,7 @@ class _Encoder:
         else:
             assert batch.indptr is not None
             assert batch.resources is not None and batch.amounts is not None
+            self._check_repeated(batch, row, stop)
             first, last = batch.indptr[row], batch.indptr[stop]
             keep = batch.amounts[first:last] != 0.0
             resources = batch.resources[first:last][keep]
@@ -358,10 +364,7 @@ class _Encoder:
         slots: NDArray[np.int64],
         part: Part,
     ) -> None:
-        market, m = self.market, len(self.market.resources)
-        twice = _first_repeated(indptr, resources, m)
-        if twice >= 0:
-            raise AgentsError(f"{self._who(row + twice, batch)} names a resource twice")
+        market = self.market
         self._check_bundles(batch, row, np.diff(indptr))
         caps = np.array([r.max_demand for r in market.resources])
         codes = np.empty(len(amounts), np.uint16)
@@ -386,6 +389,18 @@ class _Encoder:
         if batch.ids is None:
             return f"agent {self.rows + row}"
         return f"agent {batch.ids[row].as_py()!r}"
+
+    def _check_repeated(self, batch: Batch, row: int, stop: int) -> None:
+        assert batch.indptr is not None and batch.resources is not None
+        at, pair = _first_repeated(
+            batch.indptr[row : stop + 1], batch.resources, len(self.market.resources)
+        )
+        if at >= 0:
+            name = self.market.resources[batch.resources[pair]].name
+            raise AgentsError(
+                f"{self._who(row + at, batch)} names {name!r} twice",
+                "give the sum of the amounts once; options of one agent need [agents] options",
+            )
 
     def _check_bundles(self, batch: Batch, row: int, touched: NDArray[np.int64]) -> None:
         if touched.size and touched.max() > self.market.bundle_size:
@@ -415,21 +430,36 @@ class _Encoder:
         raise AgentsError(f"{self._who(row + bad, batch)}: {what} {number!r} {problem}", hint)
 
 
-def _plain_ids(ids: pa.Array) -> pa.Array:
-    if ids.null_count:
-        raise AgentsError(f"the id of row {pc.index(ids.is_null(), True).as_py()} is missing")
+def plain_ids(ids: pa.Array, rows: int) -> pa.Array:
+    """Ids as 64-bit integers or texts; `rows` is how many rows stand before them."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
+    if ids.null_count:
+        row = rows + pc.index(ids.is_null(), True).as_py() + 1
+        raise AgentsError(
+            f"row {row} has no id", "rows are counted from 1, without headers, over all files"
+        )
     if pa.types.is_integer(ids.type):
         try:
             return ids.cast(pa.int64())
         except pa.ArrowInvalid:
-            raise AgentsError("an id is above 2^63 - 1", "use text ids") from None
-    if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
-        return ids.cast(pa.large_string())
-    if pa.types.is_string_view(ids.type):
+            raise AgentsError(f"id {pc.max(ids)} is above 2^63 - 1", "use text ids") from None
+    if (
+        pa.types.is_string(ids.type)
+        or pa.types.is_large_string(ids.type)
+        or pa.types.is_string_view(ids.type)
+    ):
         return ids.cast(pa.large_string())
     raise AgentsError(f"ids are of type {ids.type}", "ids are whole numbers or texts")
+
+
+def check_same_type(ids: pa.Array, more: pa.Array) -> None:
+    """Refuse tables where some ids are numbers and some are texts."""
+    if ids.type != more.type:
+        raise AgentsError(
+            f"ids {ids[0].as_py()!r} and {more[0].as_py()!r} are a number and a text",
+            "write all ids as numbers, or all as texts",
+        )
 
 
 @njit(cache=True)
@@ -521,13 +551,14 @@ def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[
 
 @njit(cache=True)
 def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
+    """The first row that names a resource twice, and where; or -1."""
     seen = np.full(m, -1, np.int64)
     for row in range(indptr.size - 1):
         for at in range(indptr[row], indptr[row + 1]):
             if seen[resources[at]] == row:
-                return row
+                return row, at
             seen[resources[at]] = row
-    return -1
+    return -1, -1
 
 
 @njit(cache=True)

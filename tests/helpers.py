@@ -1,0 +1,259 @@
+"""What several tests share: a plain reference in big integers, and small random markets.
+
+The reference follows the words of the definitions and nothing of the code under test: one agent,
+one option, one resource at a time, in Python's integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jdpack import tables
+from jdpack.accounting import Budget
+from jdpack.agents import Agents, encode
+from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.market import Columns, Market
+from jdpack.noise import Gaussian
+
+SHARE = 2**24
+VALUE_UNITS = 2**20
+
+Option = tuple[int, tuple[int, ...]]
+"""An option in codes: its value, and its demand for each resource."""
+
+
+# --- the reference ------------------------------------------------------------------------
+
+
+def take(options: Sequence[Option], prices: Sequence[int]) -> int | None:
+    """The option that an agent takes: the largest surplus if not negative, the first on a tie."""
+    surplus = [
+        value * VALUE_UNITS - sum(code * price for code, price in zip(codes, prices, strict=True))
+        for value, codes in options
+    ]
+    best = max(surplus)
+    return surplus.index(best) if best >= 0 else None
+
+
+def total(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> tuple[list[int], int]:
+    """Demand and welfare in codes."""
+    demand, welfare = [0] * len(prices), 0
+    for options in agents:
+        taken = take(options, prices)
+        if taken is not None:
+            value, codes = options[taken]
+            welfare += value
+            demand = [d + code for d, code in zip(demand, codes, strict=True)]
+    return demand, welfare
+
+
+def share_of(
+    options: Sequence[Option], rounds: Sequence[tuple[Sequence[int], int]], factor: int
+) -> list[int]:
+    """The share of each option, in 1/SHARE: the weight of its rounds over that of all, scaled."""
+    won = [0] * len(options)
+    for prices, weight in rounds:
+        taken = take(options, prices)
+        if taken is not None:
+            won[taken] += weight
+    return [w * factor // sum(weight for _, weight in rounds) for w in won]
+
+
+def given_of(shares: Sequence[int], coin: int) -> list[int]:
+    """All or nothing: the coin, a number in [0, 2^53), falls on one option's share or on none."""
+    place = coin / 2**53 * SHARE  # exact: a shift of the binary point
+    edges = [sum(shares[: o + 1]) for o in range(len(shares))]
+    hit = [edge - s <= place < edge for edge, s in zip(edges, shares, strict=True)]
+    return [SHARE if h else 0 for h in hit]
+
+
+def load_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> list[int]:
+    """The load of shares, one for each option of each agent in turn, in code / SHARE."""
+    options = [option for several in agents for option in several]
+    m = len(options[0][1])
+    return [sum(o[1][j] * s for o, s in zip(options, shares, strict=True)) for j in range(m)]
+
+
+def coin_of(seed: bytes, agent: int | str) -> int:
+    """SipHash-2-4 of the id's text under the seed, its 53 high bits."""
+    return sip_hash(seed, str(agent).encode()) >> 11
+
+
+def sip_hash(key: bytes, message: bytes) -> int:
+    """SipHash-2-4 as in the figure of Aumasson & Bernstein 2012."""
+    low, high = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    a, b, c, d = (
+        k ^ int.from_bytes(word, "big")
+        for k, word in zip(
+            (low, high, low, high),
+            (b"somepseu", b"dorandom", b"lygenera", b"tedbytes"),
+            strict=True,
+        )
+    )
+
+    def rotated(x: int, bits: int) -> int:
+        return (x << bits | x >> 64 - bits) % 2**64
+
+    def mixed(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+        a, c = (a + b) % 2**64, (c + d) % 2**64
+        b, d, a = rotated(b, 13) ^ a, rotated(d, 16) ^ c, rotated(a, 32)
+        c, a = (c + b) % 2**64, (a + d) % 2**64
+        return a, rotated(b, 17) ^ c, rotated(c, 32), rotated(d, 21) ^ a
+
+    zeros = bytes(7 - len(message) % 8)
+    whole = message + zeros + bytes([len(message) % 256])
+    for start in range(0, len(whole), 8):
+        word = int.from_bytes(whole[start : start + 8], "little")
+        a, b, c, d = mixed(*mixed(a, b, c, d ^ word))
+        a ^= word
+    a, b, c, d = mixed(*mixed(*mixed(*mixed(a, b, c ^ 255, d))))
+    return a ^ b ^ c ^ d
+
+
+# --- records ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Records:
+    """Agents as their owners would write them: an id, and options of a value and amounts."""
+
+    market: Market
+    ids: list[Any]
+    agents: list[list[tuple[float, list[float]]]]
+
+    @property
+    def rows(self) -> list[tuple[Any, int, float, list[float]]]:
+        """A row an option: id, number of the option, value, amounts."""
+        return [
+            (agent, o, value, amounts)
+            for agent, options in zip(self.ids, self.agents, strict=True)
+            for o, (value, amounts) in enumerate(options)
+        ]
+
+    def arrays(self) -> dict[str, Any]:
+        rows = self.rows
+        return {
+            "values": np.array([value for _, _, value, _ in rows]),
+            "demands": np.array([amounts for _, _, _, amounts in rows]),
+            "ids": [agent for agent, _, _, _ in rows],
+        }
+
+    def codes(self) -> list[list[Option]]:
+        """The codes of every agent by the market's own scalar functions."""
+        market = self.market
+        return [
+            [
+                (
+                    market.value_code(value),
+                    tuple(market.demand_code(j, a) if a else 0 for j, a in enumerate(amounts)),
+                )
+                for value, amounts in options
+            ]
+            for options in self.agents
+        ]
+
+    def encode(self, *, clamp: bool = False) -> Agents:
+        return encode(self.market, tables.array_batches(self.market, **self.arrays()), clamp=clamp)
+
+
+def random_market(
+    rng: np.random.Generator, *, agents: int, sparse: bool = False, options: int = 1, **more: Any
+) -> Market:
+    """A market of odd sizes: supplies and caps of any magnitude, dense or sparse codes."""
+    m = int(rng.integers(9, 14)) if sparse else int(rng.integers(1, 5))
+    supply = 10.0 ** rng.uniform(-3, 6, m)
+    return Market(
+        supply=supply.tolist(),
+        max_demand=(supply * rng.uniform(0.001, 1.0, m)).tolist(),
+        max_value=float(10.0 ** rng.uniform(-3, 6)),
+        agents=agents,
+        bundle_size=2 if sparse else m,
+        options=options,
+        **more,
+    )
+
+
+def whole_market(
+    m: int, *, agents: int, sparse: bool = False, options: int = 1, **more: Any
+) -> Market:
+    """A market whose demand codes are the amounts, and whose value codes are the values."""
+    return Market(
+        supply=[65535.0 * 1000.0] * m,
+        max_demand=65535.0,
+        max_value=2.0**32 - 1,
+        agents=agents,
+        bundle_size=max(1, (m - 2) // 2) if sparse else m,
+        options=options,
+        **more,
+    )
+
+
+def random_records(
+    rng: np.random.Generator, market: Market, *, ids: Sequence[Any] | None = None
+) -> Records:
+    """Agents of 1 to `market.options` options, with bounds, zeros and ties among the numbers."""
+    n, m = market.agents, len(market.resources)
+    agents = []
+    for _ in range(n):
+        options = []
+        for _ in range(int(rng.integers(1, market.options + 1))):
+            amounts = [0.0] * m
+            for j in rng.permutation(m)[: rng.integers(0, market.bundle_size + 1)]:
+                part = rng.choice([rng.random(), 1.0, 1e-9])
+                amounts[j] = market.resources[j].max_demand * float(part)
+            options.append(
+                (market.max_value * float(rng.choice([rng.random(), 0.5, 1.0])), amounts)
+            )
+        agents.append(options)
+    return Records(market, list(ids) if ids is not None else list(range(n)), agents)
+
+
+def decode(agents: Agents) -> list[list[Option]]:
+    """The options of every agent, read back from the storage, dense or sparse."""
+    found: list[list[Option]] = []
+    for part in agents.parts:
+        for block, fill in enumerate(part.fill.tolist()):
+            codes = np.zeros((fill, len(agents.market.resources)), np.int64)
+            if part.counts is None:
+                codes[:] = part.codes[block, :, :fill].T
+            else:
+                pairs = slice(int(part.offsets[block]), int(part.offsets[block + 1]))
+                row = np.repeat(np.arange(fill), part.counts[block, :fill])
+                codes[row, part.resources[pairs]] = part.codes[pairs]
+            starts = part.starts[block] if part.starts.size else np.ones(fill)
+            values = part.values[block, :fill].tolist()
+            for start, value, demand in zip(
+                starts[:fill].tolist(), values, codes.tolist(), strict=True
+            ):
+                if start:
+                    found.append([])
+                found[-1].append((value, tuple(demand)))
+    return found
+
+
+# --- billboards ---------------------------------------------------------------------------
+
+
+def finished_board(
+    market: Market,
+    rounds: Sequence[tuple[Sequence[int], int]],
+    factor: int,
+    seed: bytes = bytes(range(16)),
+) -> Billboard:
+    """A finished billboard with the given prices and weights, and answers of zero."""
+    m, coin_seed = len(market.resources), Seed(seed)
+    budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
+    board = Billboard(Header(market, {}, budget, coin_seed.commitment, private=False))
+    for prices, weight in rounds:
+        step = Step("demand", tuple(prices), Gaussian(1.0), weight)
+        board.post(Release(step, (0,) * m))
+    board.post(Certificate(factor, (0.0,) * m, budget.beta))
+    board.post(coin_seed)
+    return board
+
+
+LONG = Columns(layout="long")

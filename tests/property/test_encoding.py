@@ -1,0 +1,363 @@
+"""Encoding: exact codes on the safe side, the same from every source and in every storage."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import LONG, Records, decode, random_market, random_records
+from jdpack import agents as agents_module
+from jdpack import tables
+from jdpack.agents import BLOCK, encode, is_sparse
+from jdpack.market import Market
+
+seeds = st.integers(0, 2**32 - 1)
+storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+several = pytest.mark.parametrize("options", [1, 3], ids=["single", "multi"])
+
+
+# --- each code is exact -------------------------------------------------------------------
+
+
+@st.composite
+def edge_records(draw) -> Records:
+    """Records at and next to the edges of codes, where a rounding error would show."""
+    sparse = draw(st.booleans())
+    market = random_market(np.random.default_rng(draw(seeds)), agents=draw(st.integers(1, 6)))
+    if sparse:
+        size = st.floats(1e-3, 1e6)
+        supply = [draw(size) for _ in range(8)]
+        market = Market(
+            supply=supply,
+            max_demand=[s * draw(st.floats(1e-3, 1.0)) for s in supply],
+            max_value=draw(size),
+            agents=market.agents,
+            bundle_size=2,
+        )
+
+    def near_edge(size: float, cap: float) -> float:
+        edge = size * draw(st.integers(0, math.ceil(cap / size)))
+        steps = draw(st.integers(-2, 2))
+        for _ in range(abs(steps)):
+            edge = math.nextafter(edge, math.copysign(math.inf, steps))
+        return min(max(edge, 0.0), cap)
+
+    def number(size: float, cap: float) -> float:
+        kind = draw(st.sampled_from(["edge", "any", "cap", "tiny"]))
+        if kind == "edge":
+            return near_edge(size, cap)
+        return {"any": draw(st.floats(0.0, cap)), "cap": cap, "tiny": 5e-324}[kind]
+
+    agents = []
+    for _ in range(market.agents):
+        amounts = [0.0] * len(market.resources)
+        touched = draw(st.permutations(range(len(amounts))))[: market.bundle_size]
+        for j in touched:
+            amounts[j] = number(market.unit_sizes[j], market.resources[j].max_demand)
+        agents.append([(number(market.value_step, market.max_value), amounts)])
+    return Records(market, list(range(market.agents)), agents)
+
+
+@settings(max_examples=150)
+@given(edge_records())
+def test_codes_are_exact(records):
+    """The least code that covers the amount, and the largest that the value covers."""
+    market, encoded = records.market, decode(records.encode())
+    step = Fraction(market.value_step)
+    for option, (value_code, codes) in zip(flat(records.agents), flat(encoded), strict=True):
+        value, amounts = option
+        assert value_code * step <= Fraction(value) < (value_code + 1) * step
+        assert value_code <= market.value_cap_code <= 2**32 - 1
+        for amount, code, size, cap in zip(
+            amounts, codes, market.unit_sizes, market.cap_codes, strict=True
+        ):
+            assert code * Fraction(size) >= Fraction(amount)
+            assert code == 0 or (code - 1) * Fraction(size) < Fraction(amount)
+            assert code <= cap <= 65535
+    assert encoded == records.codes(), "the kernels encode as Market.demand_code and value_code"
+
+
+@given(edge_records(), seeds)
+def test_what_fits_in_codes_fits_in_truth(records, seed):
+    market = records.market
+    if market.supply_code > 10**6:
+        # Ever smaller caps: bring the supply within reach of a few thousand agents.
+        market = replace_supply(market)
+    rng = np.random.default_rng(seed)
+    for j, r in enumerate(market.resources):
+        left, amounts = market.supply_code, Fraction(0)
+        while True:  # fill the supply to the last code that fits
+            amount = min(r.max_demand, market.unit_sizes[j] * float(rng.integers(1, 65536)))
+            code = market.demand_code(j, amount)
+            if code > left:
+                code, amount = left, left * market.unit_sizes[j]
+            left, amounts = left - code, amounts + Fraction(amount)
+            if left == 0:
+                break
+        assert amounts <= Fraction(r.supply)
+
+
+def replace_supply(market: Market) -> Market:
+    caps = [r.max_demand for r in market.resources]
+    return Market(
+        supply=[c * 7.3 for c in caps], max_demand=caps, max_value=1.0, agents=market.agents
+    )
+
+
+def flat(agents):
+    return [option for options in agents for option in options]
+
+
+# --- every source gives the same codes ----------------------------------------------------
+
+
+def wide(records: Records) -> pa.Table:
+    rows, market = records.rows, records.market
+    columns = {"id": [agent for agent, _, _, _ in rows], "value": [v for _, _, v, _ in rows]}
+    for j, r in enumerate(market.resources):
+        columns[r.column] = [amounts[j] for _, _, _, amounts in rows]
+    return pa.table(columns)
+
+
+def long(records: Records) -> pa.Table:
+    columns = {"id": [], "value": [], "resource": [], "amount": []}
+    if records.market.options > 1:
+        columns["option"] = []
+    for agent, option, value, amounts in records.rows:
+        pairs = [(r.column, a) for r, a in zip(records.market.resources, amounts, strict=True) if a]
+        for resource, amount in pairs or [(None, None)]:
+            row = (agent, value, resource, amount, f"option {option}")
+            for column, item in zip(columns.values(), row, strict=False):
+                column.append(item)
+    return pa.table(columns)
+
+
+def from_arrow(table, folder):
+    return table
+
+
+def from_pandas(table, folder):
+    return table.to_pandas()
+
+
+def from_polars(table, folder):
+    return pl.from_arrow(table)
+
+
+def from_parquet(table, folder):
+    pyarrow.parquet.write_table(table, folder / "agents.parquet", row_group_size=777)
+    return folder / "agents.parquet"
+
+
+def from_parquet_folder(table, folder):
+    _pieces(table, folder)
+    return folder
+
+
+def from_parquet_pattern(table, folder):
+    _pieces(table, folder)
+    return f"{folder}/part-*.parquet"
+
+
+def from_csv(table, folder):
+    pyarrow.csv.write_csv(table, folder / "agents.csv")
+    return str(folder / "agents.csv")
+
+
+def from_csv_folder(table, folder):
+    for name, piece in _cut(table):
+        pyarrow.csv.write_csv(piece, folder / f"part-{name}.csv")
+    return folder
+
+
+def _pieces(table, folder):
+    for name, piece in _cut(table):
+        pyarrow.parquet.write_table(piece, folder / f"part-{name}.parquet", row_group_size=1000)
+
+
+def _cut(table):
+    """Pieces of uneven length, most of which end in the middle of an agent."""
+    edges = [0, 1, 2, 1500, 1501, table.num_rows - 1, table.num_rows]
+    for name, (start, stop) in enumerate(pairwise(edges)):
+        yield name, table.slice(start, stop - start)
+
+
+SOURCES = [
+    from_arrow,
+    from_pandas,
+    from_polars,
+    from_parquet,
+    from_parquet_folder,
+    from_parquet_pattern,
+    from_csv,
+    from_csv_folder,
+]
+
+
+@cache
+def table_of(layout, sparse: bool, options: int) -> pa.Table:
+    return layout(big(sparse, options)[0])
+
+
+@cache
+def big(sparse: bool, options: int) -> tuple[Records, list]:
+    """Rows for several blocks, parts and batches, and their codes by the scalar functions."""
+    rng = np.random.default_rng([sparse, options])
+    market = random_market(
+        rng, agents=4500 if options == 1 else 2200, sparse=sparse, options=options
+    )
+    assert is_sparse(market) == sparse
+    records = random_records(rng, market, ids=[f"agent {i}" for i in range(market.agents)])
+    return records, records.codes()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
+    monkeypatch.setattr(agents_module, "_PART_BYTES", 1)
+    monkeypatch.setattr(tables, "_CELLS", 1)
+    monkeypatch.setattr(tables, "_CSV_BYTES", 5000)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@storages
+@several
+@pytest.mark.parametrize("layout", [wide, long])
+@pytest.mark.parametrize("source", SOURCES)
+def test_tables_and_files_give_the_codes_of_the_market(sparse, options, layout, source, tmp_path):
+    records, expected = big(sparse, options)
+    market = records.market
+    if layout is long:
+        market = with_columns(market, LONG)
+    encoded = encode(
+        market, tables.batches(market, source(table_of(layout, sparse, options), tmp_path))
+    )
+    assert decode(encoded) == expected
+    assert ids_of(encoded) == records.ids
+    check_storage(encoded)
+
+
+def as_lists(matrix):
+    return matrix.tolist()
+
+
+@pytest.mark.usefixtures("small_pieces")
+@storages
+@several
+@pytest.mark.parametrize(
+    "kind",
+    [
+        np.asarray,
+        np.asfortranarray,
+        as_lists,
+        pd.DataFrame,
+        scipy.sparse.csr_matrix,
+        scipy.sparse.csc_array,
+        scipy.sparse.coo_array,
+    ],
+)
+def test_arrays_give_the_codes_of_the_market(sparse, options, kind):
+    records, expected = big(sparse, options)
+    arrays = records.arrays()
+    arrays["demands"] = kind(arrays["demands"])
+    encoded = encode(records.market, tables.array_batches(records.market, **arrays))
+    assert decode(encoded) == expected
+    assert ids_of(encoded) == records.ids
+    check_storage(encoded)
+
+
+@storages
+def test_whole_numbers_and_short_floats_are_encoded_as_doubles(sparse):
+    rng = np.random.default_rng(5)
+    market = Market(
+        supply=[1000.0] * 9,
+        max_demand=100,
+        max_value=100,
+        agents=50,
+        bundle_size=2 if sparse else 9,
+    )
+    demands = rng.integers(0, 100, (50, 9)) * (np.arange(9) < 2)
+    values = rng.integers(0, 100, 50)
+    expected = decode(encode(market, tables.array_batches(market, values * 1.0, demands * 1.0)))
+    for kind in ["i1", "i8", "u2", "u8", "f2", "f4", "g"]:
+        arrays = values.astype(kind), demands.astype(kind)
+        assert decode(encode(market, tables.array_batches(market, *arrays))) == expected
+    columns = {r.column: demands[:, j] for j, r in enumerate(market.resources)}
+    table = pa.table({"id": np.arange(50), "value": values} | columns)
+    for kind in [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(25, 2), pa.decimal256(50, 3)]:
+        fields = [pa.field("id", pa.int64()), pa.field("value", kind)]
+        fields += [pa.field(r.column, kind) for r in market.resources]
+        assert (
+            decode(encode(market, tables.batches(market, table.cast(pa.schema(fields)))))
+            == expected
+        )
+
+
+@settings(max_examples=30)
+@given(seeds, st.booleans(), st.integers(1, 4))
+def test_any_cut_into_batches_gives_the_same_storage(seed, sparse, options):
+    rng = np.random.default_rng(seed)
+    market = random_market(rng, agents=30, sparse=sparse, options=options)
+    records = random_records(rng, market)
+    whole = next(tables.array_batches(market, **records.arrays()))
+    cuts = np.unique(np.concatenate([[0, whole.rows], rng.integers(0, whole.rows, 6)]))
+    pieces = [cut(whole, a, b) for a, b in pairwise(cuts)]
+    encoded = encode(market, pieces)
+    assert decode(encoded) == records.codes()
+    assert encoded.count == 30
+
+
+def cut(batch, start, stop):
+    return replace(
+        batch,
+        values=batch.values[start:stop],
+        ids=batch.ids.slice(start, stop - start),
+        columns=[column[start:stop] for column in batch.columns],
+    )
+
+
+@storages
+@several
+def test_codes_take_two_bytes_a_demand_and_four_a_value(sparse, options):
+    records, _ = big(sparse, options)
+    encoded = records.encode()
+    rows, pairs = encoded.rows, sum(p.codes.size for p in encoded.parts)
+    blocks = sum(len(p.fill) for p in encoded.parts)
+    assert rows / BLOCK <= blocks <= rows / (BLOCK - options + 1) + 1
+    per_row = 4 + (options > 1) + (2 if sparse else 2 * len(records.market.resources))
+    offsets = 8 * (blocks + len(encoded.parts)) if sparse else 0
+    assert encoded.nbytes == blocks * BLOCK * per_row + (4 * pairs + offsets if sparse else 0)
+
+
+def with_columns(market: Market, columns) -> Market:
+    data = market.to_dict()
+    data["agents"]["layout"] = columns.layout
+    return Market.from_dict(data)
+
+
+def ids_of(encoded) -> list:
+    ids = encoded.ids.to_pylist()
+    if encoded.market.options == 1:
+        return ids
+    return [agent for agent, start in zip(ids, encoded.starts(), strict=True) if start]
+
+
+def check_storage(encoded):
+    """The boundaries were met, and no agent is split between two blocks."""
+    assert len(encoded.parts) > 1
+    for part in encoded.parts:
+        assert (part.fill <= BLOCK).all()
+        if part.starts.size:
+            assert part.starts[:, 0].all()
