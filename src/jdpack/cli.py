@@ -31,6 +31,10 @@ app = typer.Typer(
 )
 
 
+class _CtrlCError(Exception):
+    """Ctrl-C during a run; Typer would leave on KeyboardInterrupt without a word."""
+
+
 class NoiseKind(StrEnum):
     """The noise of the demand releases."""
 
@@ -151,7 +155,7 @@ def main() -> None:
     except JdpackError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _CtrlCError):
         print(
             "interrupted: what is on the billboard is spent, and nothing more\n"
             "hint: with no billboard in the output folder, nothing was spent at all",
@@ -164,11 +168,15 @@ def _demand(text: str) -> list[float] | dict[str, float]:
     try:
         if "=" in text:
             pairs = [part.rsplit("=", 1) for part in text.split(",")]
-            return {name.strip(): float(amount) for name, amount in pairs}
+            amounts = {name.strip(): float(amount) for name, amount in pairs}
+            if len(amounts) < len(pairs):
+                raise ValueError
+            return amounts
         return [float(amount) for amount in text.split(",")]
     except ValueError:
         raise AgentsError(
-            f"demand {text!r} cannot be read", "write '1,0.5' or 'doses=1,beds=0.5'"
+            f"demand {text!r} cannot be read",
+            "write '1,0.5' or 'doses=1,beds=0.5', each resource once",
         ) from None
 
 
@@ -179,6 +187,15 @@ def _print(result: Result, output: Path, as_json: bool) -> None:
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Any]:
     """A progress bar on stderr, by the share of the budget that is spent: public numbers only."""
+    try:
+        with _bar(quiet) as show:
+            yield show
+    except KeyboardInterrupt:
+        raise _CtrlCError from None
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Any]:
     if quiet:
         yield None
         return

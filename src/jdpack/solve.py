@@ -74,7 +74,7 @@ class Result:
         """Private: exact numbers for the curator's report."""
         return Curator(
             agents=self.agents.count,
-            winners=int(np.count_nonzero(self.private.shares)),
+            winners=len(np.unique(self.agents.numbers()[self.private.shares > 0])),
             welfare=self.welfare,
             loads=self.loads,
             clamped=self.agents.clamped,

@@ -61,13 +61,17 @@ class MemoryEngine:
         loads only fall as more are dropped.
         """
         winners = np.flatnonzero(allocation.shares)
+        numbers = self.agents.numbers()[winners]
         coins_won = self._coins(seed, 0, len(allocation.shares))[winners]
-        order = winners[np.argsort(coins_won, kind="stable")[::-1]]
+        order = np.lexsort((numbers, coins_won))[::-1]
+        order, numbers = winners[order], numbers[order]
+        # Where the rows of each agent end: of divisible goods, an agent may have several.
+        ends = np.append(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1, len(order))
         limit, m = self.market.supply_code * SHARE, len(self.market.resources)
 
         def after(dropped: int) -> Allocation:
             shares = allocation.shares.copy()
-            shares[order[:dropped]] = 0
+            shares[order[: ends[dropped - 1]]] = 0
             loads, row = np.zeros(m, dtype=object), 0
             for part in self.agents.parts:
                 piece = shares[row : row + part.rows]
@@ -75,7 +79,7 @@ class MemoryEngine:
                 row += part.rows
             return Allocation(shares, tuple(loads.tolist()), dropped)
 
-        low, high = 0, len(order)  # after(low) does not fit, after(high) does
+        low, high = 0, len(ends)  # after(low) does not fit, after(high) does
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if max(after(middle).loads) <= limit else (middle, high)
