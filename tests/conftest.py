@@ -1,0 +1,16 @@
+"""Settings for all tests: what Hypothesis finds is the same on every run and every machine."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "fixed",
+    deadline=None,  # kernels compile on first use
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+# For a longer look by hand: pytest --hypothesis-profile=search
+settings.register_profile(
+    "search", settings.get_profile("fixed"), derandomize=False, max_examples=2000
+)
+settings.load_profile("fixed")
