@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -179,8 +180,8 @@ class Market:
         if not isinstance(divisible, bool):
             raise MarketError(f"divisible must be true or false, not {divisible!r}")
         put(self, "divisible", divisible)
-        put(self, "epsilon", epsilon)
-        put(self, "delta", delta)
+        put(self, "epsilon", None if epsilon is None else _finite("epsilon", epsilon))
+        put(self, "delta", None if delta is None else _finite("delta", delta))
         put(self, "columns", columns if columns is not None else Columns())
         self._check()
 
@@ -196,9 +197,11 @@ class Market:
             ("name", [r.name for r in self.resources]),
             ("column", [r.column for r in self.resources]),
         ]:
-            twice = sorted({v for v in values if values.count(v) > 1})
+            twice = sorted(v for v, times in Counter(values).items() if times > 1)
             if twice:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
+        if not all(isinstance(column, str) for column in self.columns.ignore):
+            raise MarketError(f"ignore must list names of columns, not {self.columns.ignore!r}")
         clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
         if clash and self.columns.layout == "wide":
             raise MarketError(f"column {clash.pop()!r} is named for a resource and for id or value")
@@ -428,6 +431,8 @@ def _sequence(what: str, values: Any) -> list[Any]:
 
 def _finite(what: str, value: Any) -> float:
     try:
+        if isinstance(value, bool | str):  # float() would take True and "1"
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise MarketError(f"{what} must be a number, not {value!r}") from None
