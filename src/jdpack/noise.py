@@ -15,6 +15,10 @@ from typing import Any
 from jdpack.accounting import Cost
 from jdpack.errors import BillboardError, BudgetError
 
+SCALE_MAX = 2.0**54
+"""Noise is drawn in 64 bits. Beyond, draws could reach their end and stop there, all alike, and
+an answer would show its exact sum; at this scale that has probability below exp(-2^9)."""
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -64,8 +68,9 @@ class TruncatedLaplace:
                 f"truncated noise of at most {self.bound} cannot hide a move of {max(shifts)}",
                 "use Gaussian noise, or a larger supply",
             )
-        delta = sum(self.tail(d) for d in shifts)
-        return Cost(rho=_quadratic(shifts, self.scale), delta=Fraction(delta * (1.0 + 1e-9)))
+        # Rounded up; what is added last covers tails too small for doubles, which read 0.
+        delta = Fraction(sum(self.tail(d) for d in shifts) * (1.0 + 1e-9)) + Fraction(1, 2**1000)
+        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)
 
     def tail(self, d: int) -> float:
         """P(z > bound - d), 0 <= d <= bound: q^(bound-d+1) (1 - q^d) / (1 + q - 2 q^(bound+1))."""
@@ -83,14 +88,20 @@ Noise = Gaussian | TruncatedLaplace
 def from_dict(data: Mapping[str, Any]) -> Noise:
     """The inverse of `to_dict`, for lines of a billboard."""
     match data:
-        case {"kind": "gaussian", "scale": float(scale), **rest} if scale > 0 and not rest:
+        case {"kind": "gaussian", "scale": float(scale), **rest} if (
+            0.0 < scale < math.inf and not rest
+        ):
             return Gaussian(scale)
         case {"kind": "truncated-laplace", "scale": float(scale), "bound": int(bound), **rest} if (
-            scale > 0 and bound >= 0 and not rest
+            0.0 < scale < math.inf and type(bound) is int and bound >= 0 and not rest
         ):
             return TruncatedLaplace(scale, bound)
     raise BillboardError(f"noise {dict(data)!r} is of no known kind")
 
 
 def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
+    if not scale <= SCALE_MAX:
+        raise BudgetError(
+            f"noise of scale {scale:.2g} does not fit in 64 bits", "use a larger epsilon"
+        )
     return Fraction(sum(d * d for d in shifts)) / (2 * Fraction(scale) ** 2)
