@@ -136,8 +136,8 @@ class Filter:
         """Spend `cost`, or raise BudgetError and spend nothing."""
         if cost.rho <= 0 or cost.delta < 0:
             raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
-        rho = self.spent.rho + _up(cost.rho)
-        delta = self.spent.delta + _up(cost.delta)
+        rho = self.spent.rho + round_up(cost.rho)
+        delta = self.spent.delta + round_up(cost.delta)
         for what, asked, spent, limit in [
             ("rho", rho, self.spent.rho, Fraction(self.budget.rho)),
             ("delta", delta, self.spent.delta, Fraction(self.budget.truncation)),
@@ -151,5 +151,6 @@ class Filter:
         self.spent = Cost(rho, delta)
 
 
-def _up(x: Fraction) -> Fraction:
+def round_up(x: Fraction) -> Fraction:
+    """A cost as the filter counts it."""
     return Fraction(math.ceil(x * _GRAIN), _GRAIN)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jdpack import portable
-from jdpack.accounting import Budget
+from jdpack.accounting import Budget, round_up
 from jdpack.billboard import SHARE, Release, Step
 from jdpack.errors import BudgetError, MarketError
 from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
@@ -208,7 +208,7 @@ class MwuAdaptive:
         """
         noise = self._demand_noise(replace(state, theta=state.constants.theta_max))
         cost = noise.cost(state.market.shifts("demand"))
-        worst = cost.delta * state.constants.rounds_at_most
+        worst = round_up(cost.delta) * state.constants.rounds_at_most
         if worst > budget.truncation:
             raise BudgetError(
                 f"truncated Laplace noise could cost delta = {float(worst):.2g}, and "

@@ -1,0 +1,249 @@
+"""(epsilon, delta) and rho against a second library and against the formula; the filter."""
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
+from scipy.optimize import minimize_scalar
+
+from jdpack import Budget, BudgetError
+from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of
+from jdpack.noise import Gaussian
+
+EPSILONS = [1e-6, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0, 50.0]
+DELTAS = [1e-100, 1e-30, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 0.5, 0.999]
+TINY = Fraction(1, 2**100)
+
+# Every order is a bound of its own, so a fine grid comes as close as we like, from above.
+ORDERS = [1 + 10 ** (e / 800) for e in range(-800, 3200)]
+
+
+def log_delta_by_formula(rho: float, epsilon: float) -> float:
+    """The logarithm of Canonne, Kamath & Steinke 2020, Proposition 12, minimised numerically."""
+
+    def objective(t: float) -> float:  # a = 1 + e^t
+        excess = math.exp(t)
+        a = 1.0 + excess
+        tail = a * (t - math.log1p(excess))  # (1 - 1/a)^a, without cancellation
+        return excess * (a * rho - epsilon) + tail - t
+
+    # Convex in the order, so one minimum; the grid brackets it, and the search refines.
+    grid = [t / 4 for t in range(-80, 220)]
+    values = [objective(t) for t in grid]
+    at = min(range(1, len(grid) - 1), key=values.__getitem__)
+    found = minimize_scalar(
+        objective, bounds=(grid[at - 1], grid[at + 1]), method="bounded", options={"xatol": 1e-10}
+    )
+    return float(found.fun)
+
+
+def exponential_above(x: float) -> Fraction:
+    """e^x, rounded up, as a rational."""
+    with localcontext() as context:
+        context.prec = 60
+        return Fraction(Decimal(x).exp()) * (1 + Fraction(1, 10**50))
+
+
+# --- (epsilon, delta) <-> rho -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "rho"), [(0.1, 0.000321), (1.0, 0.024356), (4.0, 0.311065)])
+def test_known_values(epsilon, rho):
+    assert rho_of(epsilon, 1e-6) == pytest.approx(rho, abs=5e-7)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-3])
+def test_dp_accounting_agrees(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    other = RdpAccountant(orders=ORDERS)
+    other.compose(dp_event.ZCDpEvent(rho))
+    assert other.get_delta(epsilon) == pytest.approx(delta, rel=1e-4)
+    assert other.get_epsilon(delta) == pytest.approx(epsilon, rel=1e-5)
+    assert delta_of(rho, epsilon) == pytest.approx(other.get_delta(epsilon), rel=1e-4)
+    assert epsilon_of(rho, delta) == pytest.approx(other.get_epsilon(delta), rel=1e-5)
+
+
+@pytest.mark.parametrize("rho", [1e-12, 1e-6, 1e-3, 0.024, 0.3, 5.0])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 4.0, 20.0])
+def test_delta_is_the_minimum_of_proposition_12_and_no_less(rho, epsilon):
+    log_delta = log_delta_by_formula(rho, epsilon)
+    ours = delta_of(rho, epsilon)
+    if log_delta < -700:  # below the doubles: rounded up, it is at least not negative
+        assert 0.0 <= ours < 1e-300
+    else:
+        assert math.log(ours) >= log_delta - 1e-8
+        assert math.log(ours) <= max(log_delta, 0.0) or math.log(ours) == pytest.approx(
+            log_delta, abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_calibration_ends_on_the_private_side_and_close(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    assert delta_of(rho, epsilon) <= delta
+    assert delta_of(rho * (1 + 1e-9), epsilon) > delta
+    assert log_delta_by_formula(rho, epsilon) <= math.log(delta) + 1e-7
+
+
+def test_more_rho_means_more_delta_and_more_epsilon():
+    deltas = [delta_of(rho, 1.0) for rho in (0.001, 0.01, 0.1, 1.0)]
+    assert deltas == sorted(set(deltas))
+    epsilons = [epsilon_of(rho, 1e-6) for rho in (0.001, 0.01, 0.1, 1.0)]
+    assert epsilons == sorted(set(epsilons))
+
+
+# --- the split --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_the_parts_of_delta_add_up_to_no_more(epsilon, delta, truncated):
+    budget = Budget.split(epsilon, delta, truncated=truncated)
+    repair = (1 + exponential_above(epsilon)) * Fraction(budget.beta)
+    total = Fraction(delta_of(budget.rho, epsilon)) + Fraction(budget.truncation) + repair
+    assert total <= Fraction(delta)
+    assert total >= Fraction(delta) * (1 - Fraction(1, 10**6))  # and hardly less
+    assert repair <= REPAIR_SHARE * Fraction(delta)
+    assert budget.beta > 0.0
+    assert (budget.truncation > 0.0) == truncated
+    assert (budget.epsilon, budget.delta) == (epsilon, delta)
+
+
+def test_the_negative_control_of_the_split():
+    # Without the factor 1 + e^epsilon for the repair the same sum is too large.
+    budget = Budget.split(1.0, 1e-6, truncated=True)
+    beta = Fraction(budget.beta) * 2
+    total = Fraction(delta_of(budget.rho, 1.0)) + Fraction(budget.truncation)
+    assert total + (1 + exponential_above(1.0)) * beta > Fraction(1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 50.1, math.nan, math.inf, "1", None, True])
+def test_an_epsilon_that_makes_no_sense_is_refused(epsilon):
+    with pytest.raises(BudgetError, match="epsilon"):
+        Budget.split(epsilon, 1e-6, truncated=False)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1e-9, 1.0, 2.0, 1e-101, math.nan, "0.1", None, True])
+def test_a_delta_that_makes_no_sense_is_refused(delta):
+    with pytest.raises(BudgetError, match="delta"):
+        Budget.split(1.0, delta, truncated=False)
+
+
+# --- the filter -------------------------------------------------------------------------------
+
+
+def a_filter(rho: float = 0.25, truncation: float = 0.125) -> Filter:
+    return Filter(Budget(epsilon=1.0, delta=0.5, rho=rho, truncation=truncation, beta=0.01))
+
+
+def test_the_whole_budget_can_be_spent_and_not_a_grain_more():
+    for cost, limit in [(Cost(Fraction(1, 4)), "rho"), (Cost(TINY, Fraction(1, 8)), "delta")]:
+        whole = a_filter()
+        whole.charge(cost)
+        assert whole.spent == Cost(cost.rho, cost.delta)
+        over = Cost(cost.rho + TINY) if limit == "rho" else Cost(cost.rho, cost.delta + TINY)
+        with pytest.raises(BudgetError, match=f"costs {limit}"):
+            a_filter().charge(over)
+
+
+def test_a_refusal_spends_nothing():
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 5), Fraction(1, 10)))
+    before = filter.spent
+    for cost in [Cost(Fraction(1, 5)), Cost(TINY, Fraction(1, 10)), Cost(Fraction(9), Fraction(9))]:
+        with pytest.raises(BudgetError, match="nothing was spent on it"):
+            filter.charge(cost)
+        assert filter.spent == before
+    filter.charge(Cost(Fraction(1, 25), Fraction(1, 50)))  # what is left can still be used
+    assert filter.spent.rho > before.rho
+    assert filter.spent.delta > before.delta
+
+
+def test_many_small_charges_add_up_exactly():
+    # In doubles, adding 2^-60 to 1/4 changes nothing: a sum of them would never be refused.
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 4) - 3 * Fraction(1, 2**60)))
+    for _ in range(3):
+        filter.charge(Cost(Fraction(1, 2**60)))
+    assert filter.spent.rho == Fraction(1, 4)
+    with pytest.raises(BudgetError):
+        filter.charge(Cost(Fraction(1, 2**60)))
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Cost(Fraction(0)),
+        Cost(Fraction(-1)),
+        Cost(Fraction(-1, 10**9), Fraction(1, 100)),
+        Cost(Fraction(1, 100), Fraction(-1, 10**9)),
+    ],
+)
+def test_a_charge_that_is_free_or_gives_back_is_refused(cost):
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 8), Fraction(1, 16)))
+    before = filter.spent
+    with pytest.raises(BudgetError, match="must cost something"):
+        filter.charge(cost)
+    assert filter.spent == before
+
+
+costs = st.builds(
+    Cost,
+    st.fractions(0, Fraction(1, 10)).filter(bool),
+    st.fractions(0, Fraction(1, 20)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(costs, max_size=12))
+def test_the_filter_holds_for_any_charges(charges):
+    filter = a_filter()
+    rho, delta, passed = Fraction(0), Fraction(0), 0
+    for cost in charges:
+        fits = rho + cost.rho <= Fraction(1, 4) and delta + cost.delta <= Fraction(1, 8)
+        before = filter.spent
+        try:
+            filter.charge(cost)
+        except BudgetError:
+            assert filter.spent == before
+            # It may refuse what fits by a hair only, charges being rounded up.
+            near = [rho + cost.rho - Fraction(1, 4), delta + cost.delta - Fraction(1, 8)]
+            assert not fits or max(near) >= -(passed + 1) * TINY
+            continue
+        assert fits
+        rho, delta, passed = rho + cost.rho, delta + cost.delta, passed + 1
+        assert rho <= filter.spent.rho <= min(rho + passed * TINY, Fraction(1, 4))
+        assert delta <= filter.spent.delta <= min(delta + passed * TINY, Fraction(1, 8))
+
+
+def test_charges_are_rounded_up_to_the_grain():
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 10**40), Fraction(1, 10**60)))
+    assert filter.spent == Cost(TINY, TINY)
+    filter.charge(Cost(Fraction(1, 7)))
+    assert Fraction(1, 7) + TINY < filter.spent.rho < Fraction(1, 7) + 2 * TINY
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 17.25, 123456.789])
+@pytest.mark.parametrize("shifts", [(1,), (3, 4), (65535, 65535, 1), (2**32 - 1,)])
+def test_opendp_says_the_same_of_a_gaussian(scale, shifts):
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    theirs = make_gaussian(*space, scale=scale).map(math.sqrt(sum(d * d for d in shifts)))
+    ours = Gaussian(scale).cost(shifts)
+    assert float(ours.rho) == pytest.approx(theirs, rel=1e-12)
+    assert ours.rho == Fraction(sum(d * d for d in shifts)) / (2 * Fraction(scale) ** 2)
+    assert ours.delta == 0
