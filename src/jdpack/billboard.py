@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,11 @@ SCHEMA = 1
 SHARE = 2**24
 """Shares of an option, weights and the scale factor are whole numbers of 1/SHARE."""
 
-WEIGHT_SUM_MAX = 2**39
+WEIGHT_SUM_MAX = 2**39 - 1
 """With it, weight sum times scale factor stays below 2^63: exact in compiled code."""
+
+ANSWER_MAX = 2**64
+"""Sums and noise are both below 2^63 in absolute value."""
 
 _HASH_KEY = ',"hash":"'
 _HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
@@ -144,7 +148,7 @@ class Billboard:
     def read(cls, path: str | Path) -> Billboard:
         """Read a billboard back, checking its schema and hash chain."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_bytes().decode()  # read_text would take CR for LF
         except (OSError, UnicodeDecodeError) as error:
             raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
         return cls.from_text(text)
@@ -173,6 +177,8 @@ class Billboard:
                     raise BillboardError("it is not written as schema 1 writes it")
             except JdpackError as error:
                 raise BillboardError(f"billboard line {number}: {error.message}") from None
+            except RecursionError:
+                raise BillboardError(f"billboard line {number}: it is nested too deeply") from None
         assert board is not None
         return board
 
@@ -183,7 +189,7 @@ class Billboard:
         if isinstance(record, Seed) and record.commitment != self.header.commitment:
             raise BillboardError("the seed is not the one that the header committed to")
         if isinstance(record, Release) and self.weight + record.step.weight > WEIGHT_SUM_MAX:
-            raise BillboardError("the weights sum to more than 2^39")
+            raise BillboardError("the weights sum to 2^39 or more")
 
     def _add(self, record: Release | Certificate | Seed) -> None:
         match record:
@@ -217,11 +223,13 @@ def _seal(data: dict[str, Any], previous: str) -> str:
 
 def _open_line(line: str, previous: str) -> dict[str, Any]:
     """The record of a line, after checking its place in the chain."""
+    if not line.isascii():
+        raise BillboardError("it is not plain ASCII")
     body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
-    if hashlib.sha256(body.encode()).hexdigest() != tail[len(_HASH_KEY) : -2]:
+    if tail != f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}':
         raise BillboardError("its text does not match its hash")
     try:
-        data = json.loads(line)
+        data = json.loads(line, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         raise BillboardError(f"it is not JSON: {error}") from None
     if not isinstance(data, dict):
@@ -230,6 +238,13 @@ def _open_line(line: str, previous: str) -> dict[str, Any]:
         raise BillboardError("it does not follow the line before it")
     del data["hash"]
     return data
+
+
+def _finite(text: str) -> float:
+    """A number of a line; JSON has no others, but Python's reader takes NaN and 1e999."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a number")
+    return number
 
 
 def _header_to_dict(header: Header) -> dict[str, Any]:
@@ -301,9 +316,10 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
                 raise BillboardError(f"query {query!r} is not known")
             if not _whole(prices, m) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
                 raise BillboardError(f"its prices are not {m} price codes")
-            if not _whole(answer, market.width(query)):
+            if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
                 raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
-            if not 0 <= weight <= WEIGHT_SUM_MAX or (weight and query != "demand"):
+            fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
+            if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")
             step = Step(query, tuple(prices), noises.from_dict(noise), weight)
             return Release(step, tuple(answer))
@@ -313,7 +329,7 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
             "load_at_most": list(loads),
             "beta": float(beta),
         }:
-            if not 0 <= factor <= SHARE:
+            if not _whole([factor], 1) or not 0 <= factor <= SHARE:
                 raise BillboardError(f"scale factor {factor} is not from 0 to {SHARE}")
             if len(loads) != m or not all(isinstance(load, float) for load in loads):
                 raise BillboardError(f"its load bounds are not {m} numbers")
