@@ -6,18 +6,22 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
-from jdpack import tables
+from jdpack import cli, tables
 from jdpack.accounting import Budget
 from jdpack.agents import Agents, encode
 from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.errors import JdpackError
 from jdpack.market import Columns, Market
 from jdpack.noise import Gaussian
+from jdpack.release import SystemRandomness
 
 SHARE = 2**24
 VALUE_UNITS = 2**20
@@ -233,6 +237,45 @@ def decode(agents: Agents) -> list[list[Option]]:
                     found.append([])
                 found[-1].append((value, tuple(demand)))
     return found
+
+
+# --- the command line -------------------------------------------------------------------
+
+
+def run_cli(monkeypatch, capsys, *arguments):
+    """The command line in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["jdpack", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return stop.value.code, captured.out, captured.err
+
+
+# --- refusals -----------------------------------------------------------------------------
+
+
+def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, any noise, coin or release fails the test."""
+
+    def drawn(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was drawn")
+
+    monkeypatch.setattr(sys.modules["jdpack.solve"], "release", drawn)
+    monkeypatch.setattr(SystemRandomness, "draw", drawn)
+    monkeypatch.setattr(Seed, "draw", drawn)
+
+
+def check_error(error: JdpackError, says, hint=""):
+    """One sentence with the values in it, and a hint where it helps."""
+    assert "\n" not in error.message and len(error.message) < 400
+    assert error.message.isprintable()
+    assert not error.message.endswith(".") or "file." in error.message
+    for part in says:
+        assert part in error.message
+    assert hint in error.hint
+    if hint:
+        assert str(error) == f"{error.message}\nhint: {error.hint}"
 
 
 # --- billboards ---------------------------------------------------------------------------

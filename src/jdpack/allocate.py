@@ -54,6 +54,8 @@ def allocate(
     """
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
+    if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
+        raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
     market = board.header.market
     options = _options(market, value, demand)
     won, rounds = [0] * len(options), [0] * len(options)
@@ -96,9 +98,10 @@ def _option_of_coin(shares: list[int], flipped: int) -> int | None:
 def _options(
     market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
 ) -> list[tuple[int, list[int]]]:
-    several = not isinstance(value, int | float)
-    values = list(value) if not isinstance(value, int | float) else [value]
-    demands = list(demand) if several else [demand]
+    several = hasattr(value, "__len__") and not isinstance(value, str)
+    if several and not hasattr(demand, "__len__"):
+        raise AgentsError(f"demand must list an option for each value, not {demand!r}")
+    values, demands = (list(value), list(demand)) if several else ([value], [demand])  # type: ignore[arg-type]
     if len(values) != len(demands):
         raise AgentsError(f"there are {len(values)} values for {len(demands)} demands")
     if not 1 <= len(values) <= market.options:

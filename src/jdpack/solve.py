@@ -133,6 +133,8 @@ def solve(
     policy = policy if policy is not None else MwuAdaptive()
     budget = make_budget(market, policy, epsilon, delta)
     policy.start(market, budget)  # refuses what it cannot do before the data is read
+    if threads is not None:
+        _check_whole("threads", threads, least=1)
     if (agents is None) == (values is None and demands is None):
         raise AgentsError("give either agents, or values and demands")
     if agents is None and (values is None or demands is None):
@@ -198,6 +200,10 @@ def make_budget(
 
 
 def _seeded_coins(seed: int) -> Seed:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise MarketError(f"seed must be a whole number from 0 on, not {seed!r}")
+    _check_whole("seed", seed, least=0)
     return Seed(hashlib.sha256(f"jdpack experiment {seed}".encode()).digest()[:16])
+
+
+def _check_whole(what: str, number: object, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")
