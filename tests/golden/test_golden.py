@@ -1,0 +1,103 @@
+"""The golden vectors hold the agent's function and the curator's bulk allocation together."""
+
+import numpy as np
+import pytest
+
+from golden import vectors
+from helpers import SHARE, Records, coin_of, decode, given_of, share_of
+from jdpack import Billboard, allocate
+from jdpack.agents import is_sparse
+from jdpack.coins import coin
+from jdpack.engines.memory import MemoryEngine
+
+CASES = vectors.read()
+cases = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+
+
+def board_of(case) -> Billboard:
+    return Billboard.from_text("".join(f"{line}\n" for line in case["billboard"]))
+
+
+def records_of(case) -> Records:
+    agents = [list(zip(agent["values"], agent["demands"], strict=True)) for agent in case["agents"]]
+    return Records(board_of(case).header.market, [a["id"] for a in case["agents"]], agents)
+
+
+def column(case, name) -> list[int]:
+    return [item for agent in case["agents"] for item in agent[name]]
+
+
+@cases
+def test_the_billboard_is_a_finished_one_and_marked(case):
+    board = board_of(case)
+    assert board.finished and not board.header.private
+    assert len(list(board.rounds)) >= 5
+    assert list(board.lines()) == case["billboard"]
+
+
+@cases
+def test_codes(case):
+    expected = [
+        list(zip(a["value_codes"], map(tuple, a["demand_codes"]), strict=True))
+        for a in case["agents"]
+    ]
+    assert records_of(case).codes() == expected
+    assert decode(records_of(case).encode()) == expected
+
+
+@cases
+def test_the_agents_own_function(case):
+    board = board_of(case)
+    for agent in case["agents"]:
+        assert coin(board.seed.seed, agent["id"]) == agent["coin"]
+        found = allocate(board, value=agent["values"], demand=agent["demands"], agent=agent["id"])
+        assert found.odds == tuple(share / SHARE for share in agent["shares"])
+        assert found.given == tuple(share / SHARE for share in agent["given"])
+        assert found.coin == agent["coin"] / 2**53
+        if len(agent["values"]) == 1:
+            names = [r.name for r in board.header.market.resources]
+            alone = allocate(
+                board,
+                value=agent["values"][0],
+                demand=dict(zip(names, agent["demands"][0], strict=True)),
+                agent=str(agent["id"]),
+            )
+            assert alone == found
+
+
+@cases
+@pytest.mark.parametrize("threads", [1, None])
+def test_the_bulk_allocation(case, threads):
+    engine = MemoryEngine(records_of(case).encode(), threads)
+    found = engine.allocate(board_of(case))
+    assert found.dropped == 0
+    assert found.shares.tolist() == column(case, "given")
+    codes = np.array(column(case, "demand_codes"), dtype=object)
+    assert list(found.loads) == (codes * np.array(column(case, "given"))[:, None]).sum(0).tolist()
+
+
+@cases
+def test_the_reference_says_the_same(case):
+    """The file is not stale: the plain reference gives its numbers from its own billboard."""
+    board = board_of(case)
+    rounds = [(step.prices, step.weight) for step in board.rounds]
+    for agent, codes in zip(case["agents"], records_of(case).codes(), strict=True):
+        shares = share_of(codes, rounds, board.certificate.factor)
+        flipped = coin_of(board.seed.seed, agent["id"])
+        assert (shares, flipped) == (agent["shares"], agent["coin"])
+        divisible = board.header.market.divisible
+        assert agent["given"] == (shares if divisible else given_of(shares, flipped))
+
+
+def test_the_vectors_cover_what_they_should():
+    assert sum(len(case["agents"]) for case in CASES) >= 200
+    markets = [board_of(case).header.market for case in CASES]
+    kinds = {(m.divisible, m.options > 1) for m in markets}
+    assert kinds == {(False, False), (False, True), (True, False), (True, True)}
+    assert {is_sparse(m) for m in markets} == {False, True}
+    ids = [agent["id"] for case in CASES for agent in case["agents"]]
+    assert {-(2**63), 2**63 - 1, "", "007", "é", "e\u0301", "🩺"} <= set(ids)
+    for case in CASES:
+        shares, given = column(case, "shares"), column(case, "given")
+        assert len(set(shares)) > 5, "shares of many sizes"
+        assert 0 < sum(g > 0 for g in given) < len(given), "some win and some do not"

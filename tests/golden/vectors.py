@@ -1,0 +1,106 @@
+"""Golden vectors: finished billboards, agents, and what each agent gets, number by number.
+
+They pin the agent's function for every language and engine: `vectors.json` is data, with doubles
+as JSON numbers and integers above 2^53 as texts. To write it anew (after a change of the
+billboard's schema, never to make a test pass), in the folder of the tests:
+python -c "from golden import vectors; vectors.write()"
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers import Records, coin_of, given_of, random_records, share_of
+from jdpack import Market, MwuAdaptive, solve
+
+FILE = Path(__file__).with_name("vectors.json")
+
+RUN, KEPT = 2000, 60  # agents of a run, and those of them that the file holds
+
+_TEXTS = ["", "0", "007", "é", "e\u0301", "漢字", "🩺", "a b", "-1", "x" * 7, "y" * 8, "z" * 300]
+_NUMBERS = [0, 1, -1, 7, -(2**63), 2**63 - 1, 2**53 + 1, -(10**18)]
+
+
+def write() -> None:
+    """Run the markets with seeded noise, and write what the plain reference says."""
+    cases = [
+        f'{{"name": {json.dumps(case["name"])}, "ids": {json.dumps(case["ids"])},\n'
+        f'"billboard": {_lines(case["billboard"])},\n"agents": {_lines(case["agents"])}}}'
+        for case in (make(*each) for each in _markets())
+    ]
+    FILE.write_text('{"cases": [\n' + ",\n".join(cases) + "\n]}\n")
+
+
+def read() -> list[dict[str, Any]]:
+    """The cases of the file."""
+    cases: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"]
+    for case in cases:
+        for agent in case["agents"]:
+            agent["coin"] = int(agent["coin"])
+            if case["ids"] == "numbers":
+                agent["id"] = int(agent["id"])
+    return cases
+
+
+def make(name: str, kind: str, records: Records) -> dict[str, Any]:
+    """One case: the billboard of a seeded run, and the reference's answer for some agents."""
+    market = records.market
+    result = solve(
+        market, **records.arrays(), epsilon=4.0, delta=1e-3, policy=MwuAdaptive(alpha=0.3), seed=1
+    )
+    board = result.billboard
+    assert board.certificate is not None and board.seed is not None
+    rounds = [(step.prices, step.weight) for step in board.rounds]
+    agents = []
+    kept = zip(records.ids, records.agents, records.codes(), strict=True)
+    for agent, options, codes in itertools.islice(kept, KEPT):
+        shares = share_of(codes, rounds, board.certificate.factor)
+        coin = coin_of(board.seed.seed, agent)
+        agents.append(
+            {
+                "id": str(agent),
+                "values": [value for value, _ in options],
+                "demands": [amounts for _, amounts in options],
+                "value_codes": [value for value, _ in codes],
+                "demand_codes": [list(demand) for _, demand in codes],
+                "shares": shares,
+                "coin": str(coin),
+                "given": shares if market.divisible else given_of(shares, coin),
+            }
+        )
+    return {"name": name, "ids": kind, "billboard": list(board.lines()), "agents": agents}
+
+
+def _lines(items: list[Any]) -> str:
+    return "[\n" + ",\n".join(json.dumps(item) for item in items) + "\n]"
+
+
+def _markets() -> list[tuple[str, str, Records]]:
+    cases = []
+    for seed, (divisible, options, sparse) in enumerate(
+        [(False, 1, False), (True, 1, True), (False, 3, True), (True, 3, False)]
+    ):
+        rng, m = np.random.default_rng(seed), 8 if sparse else 3
+        market = Market(
+            name=f"golden {seed}",
+            supply=[(60.0 if sparse else 120.0) * 1.3**j for j in range(m)],
+            max_demand=[1.2**j for j in range(m)],
+            max_value=[1.0, 0.3, 1e6, 7.0][seed],
+            agents=RUN,
+            neighbours="add-remove",  # so the agents that are kept are a data set too
+            bundle_size=2 if sparse else m,
+            options=options,
+            divisible=divisible,
+        )
+        kind = "texts" if seed % 2 else "numbers"
+        special = _TEXTS if seed % 2 else _NUMBERS
+        others = [f"agent {i}" if seed % 2 else 1000 + i for i in range(RUN - len(special))]
+        records = random_records(rng, market, ids=[*special, *others])
+        goods = "divisible" if divisible else "indivisible"
+        cases.append((f"{goods}, {options} options, {kind}", kind, records))
+    return cases
