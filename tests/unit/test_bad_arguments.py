@@ -210,6 +210,37 @@ def test_the_agent_of_an_array_is_the_right_one(kind, sparse, monkeypatch):
         solve(market, values=np.ones(N), demands=kind(demands), epsilon=1.0, delta=1e-6)
 
 
+@pytest.mark.parametrize("kind", [int, str])
+@pytest.mark.parametrize("places", [(0, 1), (0, N - 1), (1023, 1024), (2000, 2001), (1024, 3000)])
+def test_a_repeated_id_is_found_wherever_it_stands(kind, places, monkeypatch):
+    """In order or not, in one batch or in two."""
+    monkeypatch.setattr(tables, "_CELLS", 1)
+    ids = list(map(kind, range(N)))
+    ids[places[1]] = ids[places[0]]
+    arrays = {"values": np.ones(N), "demands": np.ones((N, 1)), "ids": ids}
+    for options, count in [(1, N), (2, len(set(ids)))]:
+        apart = options == 1 or places[1] > places[0] + 1
+        market = a_market(agents=count + (options == 2 and apart), options=options)
+        error, says = AgentsError, f"^id {ids[places[0]]!r} stands for more than one agent"
+        if not apart:  # two rows that stand together are two options
+            error, says = AssertionError, "something was drawn"
+        with pytest.raises(error, match=says):
+            solve(market, **arrays, epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("start", [1021, 1022, 1023, 1024])
+def test_options_are_counted_over_batches(start, monkeypatch):
+    """Batches end after 1,024 rows: in the agent's first option, its second, or around it."""
+    monkeypatch.setattr(tables, "_CELLS", 1)
+    ids = [*range(start), 7777, 7777, 7777]
+    arrays = {"values": np.ones(len(ids)), "demands": np.ones((len(ids), 1)), "ids": ids}
+    market = a_market(options=2, agents=start + 1)
+    with pytest.raises(AgentsError, match=r"^agent 7777 has more than 2 options"):
+        solve(market, **arrays, epsilon=1.0, delta=1e-6)
+    with pytest.raises(AssertionError, match="something was drawn"):  # two are fine
+        solve(market, **{k: v[:-1] for k, v in arrays.items()}, epsilon=1.0, delta=1e-6)
+
+
 # --- the agent's own function -------------------------------------------------------------
 
 

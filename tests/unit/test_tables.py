@@ -137,10 +137,29 @@ def test_decimals_and_chunks():
 
 
 def test_repeated_entries_of_a_sparse_matrix_add_up():
-    ones = ([1.0, 4.0, 1.0, 1.0, 5.0, 3.0, 6.0], ([0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 0, 1, 0, 1]))
-    matrix = scipy.sparse.coo_matrix(ones, shape=(3, 2))
+    numbers, where = [4.0, 1.0, 1.0, 5.0, 1.0, 3.0, 6.0], [1, 0, 0, 1, 0, 0, 1]
+    matrix = scipy.sparse.csr_matrix((numbers, where, [0, 2, 5, 7]), shape=(3, 2))
+    assert not matrix.has_canonical_format
     batches = tables.array_batches(a_market(), [10, 20, 30], matrix)
     assert decode(encode(a_market(), batches)) == CODES
+    assert matrix.nnz == 7, "the caller's matrix is left alone"
+
+
+@pytest.mark.parametrize("m", [2, 8], ids=["dense", "sparse"])
+def test_an_amount_of_zero_is_no_demand(m):
+    """It does not count towards the bundle size, also where it is written down."""
+    names = ["beds", "0.5 kg", *"cdefgh"][:m]
+    market = a_market(supply=[655350.0] * m, names=names, bundle_size=1, agents=1)
+    matrix = scipy.sparse.csr_matrix(([0.0, 4.0], [0, 1], [0, 2]), shape=(1, m))
+    assert matrix.nnz == 2
+    expected = [[(10, (0, 4, *[0] * (m - 2)))]]
+    assert decode(encode(market, tables.array_batches(market, [10], matrix))) == expected
+    assert decode(encode(market, tables.array_batches(market, [10], matrix.toarray()))) == expected
+    columns = {"id": [1, 1], "value": [10, 10], "resource": names[:2], "amount": [0, 4]}
+    market = a_market(
+        supply=[655350.0] * m, names=names, bundle_size=1, agents=1, columns=Columns(layout="long")
+    )
+    assert decode(read(market, pa.table(columns))) == expected
 
 
 def test_one_resource_may_be_a_vector():
