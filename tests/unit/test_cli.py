@@ -203,13 +203,15 @@ def test_clamping_is_told_to_the_curator_only(jdpack, tmp_path):
 def test_allocate_agrees_with_the_bulk_allocation(jdpack, tmp_path, divisible, options):
     market = write_market(tmp_path, divisible=divisible, options=options)
     agents, out = write_agents(tmp_path, options=options), tmp_path / "out"
-    jdpack("solve", market, agents, "-o", out, *FAST, "--seed", "3", "-q")
+    summary, _ = jdpack("solve", market, agents, "-o", out, *FAST, "--seed", "3", "--json", "-q")
     given = pyarrow.parquet.read_table(out / "private" / "allocation.parquet").to_pandas()
     column = "share" if divisible else "granted"
     assert list(given.columns) == ["id", *(["option"] if options > 1 else []), column]
     records = pyarrow.parquet.read_table(agents).to_pandas()
     assert given["id"].tolist() == records["id"].tolist()
     assert 0 < given[column].sum() < len(given), "some get something, some nothing"
+    winners = given["id"][given[column] > 0].nunique()  # an agent may get of several options
+    assert json.loads(summary)["curator"]["winners"] == winners <= 400
     billboard = out / "public" / "billboard.jsonl"
     winner = given["id"][given[column] > 0].iloc[0]
     for agent in [winner, "Ä0", "Ä17", "Ä399"]:
