@@ -183,6 +183,7 @@ MARKETS = {
     "divisible options": a_market(supply=[5.3, 8.0], options=3, divisible=True, bundle_size=1),
     "sparse": a_market(supply=[1.5] * 9, max_demand=0.9, bundle_size=2),
     "one resource": a_market(supply=[1.0], max_demand=1.0),
+    "one of two is scarce": a_market(supply=[5.3, 800.0]),
 }
 
 

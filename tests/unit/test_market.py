@@ -94,11 +94,12 @@ sizes = st.floats(1e-6, 1e9, allow_subnormal=False)
 def markets(draw) -> Market:
     m = draw(st.integers(1, 5))
     supply = draw(st.lists(sizes, min_size=m, max_size=m))
-    shares = draw(st.lists(st.floats(1e-6, 1.0), min_size=m, max_size=m))
+    shares = draw(st.lists(st.floats(0.1, 1.0), min_size=m, max_size=m))
     layout = draw(st.sampled_from(["wide", "long"]))
+    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids show the rounding of units
     return Market(
         supply=supply,
-        max_demand=[b * share for b, share in zip(supply, shares, strict=True)],
+        max_demand=[b * share * scarce for b, share in zip(supply, shares, strict=True)],
         max_value=draw(sizes),
         agents=draw(st.integers(1, 2**31 - 1)),
         bundle_size=draw(st.none() | st.integers(1, m)),
