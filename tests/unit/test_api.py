@@ -1,6 +1,7 @@
 """What the package promises: `jdpack.__all__`, and nothing besides."""
 
 import inspect
+import re
 import tomllib
 from pathlib import Path
 
@@ -32,6 +33,18 @@ def test_everything_promised_is_documented_in_place(name):
     thing = getattr(jdpack, name)
     assert inspect.getdoc(thing)
     assert thing.__module__.startswith("jdpack.")
+
+
+def test_the_pages_use_nothing_that_is_not_promised():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    used = set()
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for names in re.findall(r"^from jdpack import (.+)$", text, re.MULTILINE):
+            used |= {name.strip() for name in names.split(",")}
+        used |= set(re.findall(r"\bjdpack\.([A-Z]\w+)", text))
+    assert {"Market", "solve", "allocate"} <= used
+    assert used <= set(jdpack.__all__)
 
 
 def test_errors_are_one_family():
