@@ -3,6 +3,11 @@
 The public API is what this module exports; nothing else is importable by promise.
 """
 
+import os
+
+# Arrow's own allocator keeps tens of megabytes for itself; it reads this when it is loaded.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
 from jdpack.accounting import Budget
 from jdpack.allocate import Outcome, allocate
 from jdpack.billboard import Billboard, Certificate

@@ -28,7 +28,8 @@ from jdpack.errors import AgentsError
 from jdpack.market import Market, Neighbours
 
 BLOCK = 2048
-_PART_BYTES = 64 * 2**20
+_PART_BYTES = 16 * 2**20
+_IDS_JOINED = 8
 
 # What the kernels below found wrong with a number.
 _FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, _BEYOND = range(5)
@@ -107,6 +108,13 @@ class Agents:
         row = np.arange(self.rows)
         return row - np.maximum.accumulate(np.where(self.starts(), row, 0))
 
+    def winners(self, shares: NDArray[np.uint32]) -> int:
+        """How many agents have a share of any option."""
+        if self.market.options == 1:
+            return int(np.count_nonzero(shares))
+        heads = np.flatnonzero(self.starts())
+        return int(np.count_nonzero(np.maximum.reduceat(shares, heads)))
+
     def numbers(self) -> NDArray[np.int64]:
         """The agent of each row, from 0."""
         if self.market.options == 1:
@@ -133,7 +141,9 @@ def encode(market: Market, batches: Iterable[Batch], *, clamp: bool = False) -> 
     encoder = _Encoder(market, clamp)
     for batch in batches:
         encoder.add(batch)
-    return encoder.finish()
+    agents = encoder.finish()
+    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
+    return agents
 
 
 def is_sparse(market: Market) -> bool:
@@ -150,6 +160,8 @@ class _Encoder:
     clamped: int = 0
     rows: int = 0
     agents: int = 0
+    joined: int = 0
+    """How many of `ids` are joined already."""
     last_id: Any = None
     last_options: int = 0
 
@@ -182,6 +194,9 @@ class _Encoder:
             self._encode(batch, row, slots[:placed], starts[row : row + placed], part)
             row += placed
         self.rows += batch.rows
+        if len(self.ids) >= self.joined + _IDS_JOINED:  # many small arrays keep twice their room
+            self.ids[self.joined :] = [pa.concat_arrays(self.ids[self.joined :])]
+            self.joined = len(self.ids)
 
     def finish(self) -> Agents:
         if self.part is not None:
@@ -209,6 +224,12 @@ class _Encoder:
                 raise AgentsError(
                     "agents with several options need ids",
                     "give each row the id of its agent, the rows of one agent together",
+                )
+            if self.market.neighbours is Neighbours.ADD_REMOVE and not self.market.divisible:
+                # Numbers would shift when an agent leaves, and with them the others' coins.
+                raise AgentsError(
+                    "agents that may be added or removed need ids of their own",
+                    "give ids, so that nobody's coin depends on who else is there",
                 )
             self.agents += batch.rows
             return np.ones(batch.rows, np.uint8)
@@ -246,9 +267,7 @@ class _Encoder:
             runs[1:] = pc.not_equal(combined.slice(1), combined.slice(0, len(combined) - 1))
             ids = pa.chunked_array([combined.filter(pa.array(runs))])
         if pa.types.is_integer(ids.type):
-            numbers = np.sort(ids.to_numpy())
-            same = np.flatnonzero(numbers[1:] == numbers[:-1])
-            twice = int(numbers[same[0]]) if len(same) else None
+            twice = _repeated_number(ids)
         elif pc.count_distinct(ids).as_py() == len(ids):
             twice = None
         else:
@@ -430,6 +449,20 @@ class _Encoder:
         raise AgentsError(f"{self._who(row + bad, batch)}: {what} {number!r} {problem}", hint)
 
 
+def _repeated_number(ids: pa.ChunkedArray) -> int | None:
+    """A number that stands there twice, if any."""
+    last = None
+    for chunk in ids.chunks:  # ids are often in order: then no sort, and no room for one
+        if (last is not None and chunk[0].as_py() <= last) or not _increasing(chunk.to_numpy()):
+            break
+        last = chunk[-1].as_py()
+    else:
+        return None
+    numbers = np.sort(ids.to_numpy())
+    same = np.flatnonzero(numbers[1:] == numbers[:-1])
+    return int(numbers[same[0]]) if len(same) else None
+
+
 def plain_ids(ids: pa.Array, rows: int) -> pa.Array:
     """Ids as 64-bit integers or texts; `rows` is how many rows stand before them."""
     if pa.types.is_dictionary(ids.type):
@@ -460,6 +493,14 @@ def check_same_type(ids: pa.Array, more: pa.Array) -> None:
             f"ids {ids[0].as_py()!r} and {more[0].as_py()!r} are a number and a text",
             "write all ids as numbers, or all as texts",
         )
+
+
+@njit(cache=True)
+def _increasing(numbers):  # type: ignore[no-untyped-def]
+    for i in range(1, numbers.size):  # noqa: SIM110 (compiled code has no generators)
+        if numbers[i] <= numbers[i - 1]:
+            return False
+    return True
 
 
 @njit(cache=True)

@@ -56,13 +56,13 @@ def shares(
     prices: NDArray[np.float64],
     weights: NDArray[np.int64],
     factor: int,
-) -> NDArray[np.uint32]:
-    """The share of each row in units of 1/SHARE, rounded down.
+    out: NDArray[np.uint32],
+) -> None:
+    """Set `out` to the share of each row in units of 1/SHARE, rounded down.
 
     A row's share is the weight of the rounds in which it was taken, over the weight of all
     rounds, times factor / SHARE. `prices` is [round, resource].
     """
-    out = np.empty(part.rows, np.uint32)
     first = np.cumsum(part.fill) - part.fill
     total = int(weights.sum())
     if part.counts is None:
@@ -76,7 +76,6 @@ def shares(
             part.values, part.starts, part.fill, first,
             prices, weights, total, factor, out, _chunks(part),
         )  # fmt: skip
-    return out
 
 
 def flip(part: Part, shares: NDArray[np.uint32], coins: NDArray[np.uint64]) -> None:

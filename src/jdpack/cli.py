@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -185,27 +186,45 @@ def _print(result: Result, output: Path, as_json: bool) -> None:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """A progress bar on stderr, by the share of the budget that is spent: public numbers only."""
+def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
+    """Shows the run on stderr, by the share of the budget that is spent, and heeds Ctrl-C.
+
+    The exception of Ctrl-C is lost if it strikes in a destructor, so a flag keeps it until the
+    next round.
+    """
+    struck = False
+
+    def strike(*_: object) -> None:
+        nonlocal struck
+        struck = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, strike)
     try:
         with _bar(quiet) as show:
-            yield show
+
+            def heed(round: Round) -> None:
+                if struck:
+                    raise KeyboardInterrupt
+                show(round)
+
+            yield heed
     except KeyboardInterrupt:
         raise _CtrlCError from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Any]:
-    if quiet:
-        yield None
-        return
+def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
     columns = (
         TextColumn("round {task.fields[rounds]}"),
         BarColumn(),
         TextColumn("{task.percentage:.0f}% of the budget"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("solve", total=1.0, rounds=0)
 
         def show(round: Round) -> None:

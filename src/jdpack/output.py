@@ -28,7 +28,7 @@ from jdpack.errors import OutputError
 if TYPE_CHECKING:
     from jdpack.solve import Result
 
-_ROWS = 2**20
+_ROWS = 2**17
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _write_allocation(result: Result, path: Path) -> None:
     kinds = [("id", pa.int64() if ids is None else ids.type)]
     kinds += [("option", pa.int32())] if several else []
     kinds += [("share", pa.float64()) if market.divisible else ("granted", pa.bool_())]
-    with pyarrow.parquet.ParquetWriter(path, pa.schema(kinds)) as writer:
+    with pyarrow.parquet.ParquetWriter(path, pa.schema(kinds), use_dictionary=False) as writer:
         given, rows = result.private.shares, result.agents.rows
         options = result.agents.option_numbers() if several else None
         for start in range(0, rows, _ROWS):

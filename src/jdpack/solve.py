@@ -74,7 +74,7 @@ class Result:
         """Private: exact numbers for the curator's report."""
         return Curator(
             agents=self.agents.count,
-            winners=len(np.unique(self.agents.numbers()[self.private.shares > 0])),
+            winners=self.agents.winners(self.private.shares),
             welfare=self.welfare,
             loads=self.loads,
             clamped=self.agents.clamped,
@@ -84,12 +84,12 @@ class Result:
     @property
     def welfare(self) -> float:
         """Private: the total value of what is given, to the precision of value codes."""
-        step, rows, total = self.billboard.header.market.value_step, 0, 0.0
+        step, row, total = self.billboard.header.market.value_step, 0, 0.0
         for part in self.agents.parts:
-            values = np.concatenate([part.values[b, :n] for b, n in enumerate(part.fill)])
-            given = self.private.shares[rows : rows + part.rows].astype(np.float64)
-            total += float(values @ given)
-            rows += part.rows
+            for values, n in zip(part.values, part.fill.tolist(), strict=True):
+                given = self.private.shares[row : row + n]
+                total += float(values[:n].astype(np.float64) @ given.astype(np.float64))
+                row += n
         return total * step / SHARE
 
 

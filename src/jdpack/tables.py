@@ -27,7 +27,7 @@ from jdpack.agents import Batch, check_same_type, plain_ids
 from jdpack.errors import AgentsError
 from jdpack.market import Market
 
-_CELLS = 2**20  # numbers in a batch
+_CELLS = 2**18  # numbers in a batch
 _CSV_BYTES = 2**22  # of a CSV file in a batch
 
 
@@ -114,7 +114,7 @@ def _canonical(matrix: Any) -> Any:
 
 
 def _batch_rows(market: Market) -> int:
-    return max(1024, min(65536, _CELLS // len(market.resources)))
+    return max(1024, min(16384, _CELLS // len(market.resources)))
 
 
 # --- tables and files ---------------------------------------------------------------------
@@ -178,10 +178,14 @@ def _open(path: Path, market: Market) -> tuple[pa.Schema, Iterator[pa.RecordBatc
         file = pyarrow.parquet.ParquetFile(
             path,
             pre_buffer=False,
-            buffer_size=2**20,  # else it keeps the whole file in memory
+            buffer_size=2**16,  # else it keeps the whole file in memory
         )
         wanted = [n for n in file.schema_arrow.names if n not in market.columns.ignore]
-        return file.schema_arrow, file.iter_batches(_batch_rows(market), columns=wanted)
+        return file.schema_arrow, file.iter_batches(
+            _batch_rows(market),
+            columns=wanted,
+            use_threads=False,  # threads would each keep room of their own
+        )
     if kind == "CSV":
         with path.open("rb") as start:
             if start.read(4) == b"PAR1":

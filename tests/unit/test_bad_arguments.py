@@ -22,6 +22,7 @@ from jdpack import (
     solve,
     tables,
 )
+from jdpack.agents import encode
 
 
 @pytest.fixture(autouse=True)
@@ -290,3 +291,15 @@ def test_an_agent_may_ask_in_numbers_of_any_kind():
             assert allocate(board, value=value, demand=np.ones(1), agent=agent) == plain
     two = allocate(board, value=[3.0, 4.0], demand=[[1.0], [2.0]], agent=17)
     assert allocate(board, value=np.array([3, 4]), demand=np.array([[1], [2]]), agent=17) == two
+
+
+def test_agents_that_may_leave_need_ids_where_coins_decide(tmp_path):
+    """Else the others' coins, and what they get, would show that somebody left."""
+    values, demands = np.full(50, 0.5), np.full((50, 1), 0.5)
+    market = {"supply": [10.0], "max_demand": 1.0, "max_value": 1.0, "agents": 60}
+    coins = Market(**market, neighbours="add-remove")
+    with pytest.raises(AgentsError, match="need ids of their own"):
+        solve(coins, values=values, demands=demands, epsilon=1.0, delta=1e-6)
+    no_coins = Market(**market, neighbours="add-remove", divisible=True)
+    assert encode(coins, tables.array_batches(coins, values, demands, np.arange(50))).count == 50
+    assert encode(no_coins, tables.array_batches(no_coins, values, demands)).count == 50

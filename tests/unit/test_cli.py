@@ -1,5 +1,6 @@
 """The command line, end to end: results on stdout, the rest on stderr, public and private apart."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from helpers import run_cli
 from jdpack import Billboard, Market, __version__, cli, demo
+from jdpack.release import SystemRandomness
 
 MARKET = """
 name = "Clinic"
@@ -391,6 +393,26 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private
     assert files_of(out) == ["public/billboard.jsonl"]
+
+
+def test_ctrl_c_that_is_swallowed_is_heeded_at_the_next_round(tmp_path, monkeypatch, capsys):
+    """As when it strikes in a destructor, whose exceptions Python drops."""
+    real, drawn = SystemRandomness.draw, []
+
+    def draw(*arguments):
+        if not drawn:
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1)
+        drawn.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(SystemRandomness, "draw", draw)
+    market, agents, out = write_market(tmp_path), write_agents(tmp_path), tmp_path / "out"
+    code, _, err = run_cli(monkeypatch, capsys, "solve", market, agents, "-o", out, "--quiet")
+    assert code == 130 and "interrupted: " in err
+    assert len(drawn) == 2  # the scale and the demand of one round
+    assert not Billboard.read(out / "public" / "billboard.jsonl").finished
 
 
 def test_ctrl_c_before_the_first_release_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -20,7 +20,8 @@ class MemoryEngine:
     def __init__(self, agents: Agents, threads: int | None = None) -> None:
         self.agents = agents
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-        self.threads = min(threads or most, most)
+        blocks = sum(len(part.fill) for part in agents.parts)
+        self.threads = min(threads or most, most, blocks)  # waking more costs more than it gives
         self._last: tuple[tuple[int, ...], Sums] | None = None
 
     @property
@@ -40,15 +41,16 @@ class MemoryEngine:
         prices = np.array([step.prices for step in board.rounds], dtype=np.float64)
         weights = np.array([step.weight for step in board.rounds], dtype=np.int64)
         factor, m = board.certificate.factor, len(self.market.resources)
-        shares, loads, row = [], np.zeros(m, dtype=object), 0
+        shares, loads = np.empty(self.agents.rows, np.uint32), np.zeros(m, dtype=object)
+        row = 0
         for part in self.agents.parts:
-            piece = best_response.shares(part, prices, weights, factor)
+            piece = shares[row : row + part.rows]
+            best_response.shares(part, prices, weights, factor, out=piece)
             if not self.market.divisible:
                 best_response.flip(part, piece, self._coins(board.seed.seed, row, part.rows))
-            shares.append(piece)
             loads += np.array(best_response.loads(part, m, piece), dtype=object)
             row += part.rows
-        allocation = Allocation(np.concatenate(shares), tuple(loads.tolist()), dropped=0)
+        allocation = Allocation(shares, tuple(loads.tolist()), dropped=0)
         if max(allocation.loads) > self.market.supply_code * SHARE:
             allocation = self._repair(allocation, board.seed.seed)
         return allocation
@@ -89,13 +91,17 @@ class MemoryEngine:
         """The coin of each row's agent, for rows [row, row + rows)."""
         if self.agents.ids is None:
             return coins.coins_of_numbers(seed, np.arange(row, row + rows))
-        pieces = []
+        out, at = np.empty(rows, np.uint64), 0
         for chunk in self.agents.ids.slice(row, rows).chunks:
             if chunk.type == "int64":
-                pieces.append(coins.coins_of_numbers(seed, chunk.to_numpy()))
+                coin = coins.coins_of_numbers(seed, chunk.to_numpy())
             else:
                 _, offsets, data = chunk.buffers()
-                at = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+                ends = np.frombuffer(offsets, np.int64)[
+                    chunk.offset : chunk.offset + len(chunk) + 1
+                ]
                 text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-                pieces.append(coins.coins_of_texts(seed, text, at))
-        return np.concatenate(pieces)
+                coin = coins.coins_of_texts(seed, text, ends)
+            out[at : at + len(chunk)] = coin
+            at += len(chunk)
+        return out

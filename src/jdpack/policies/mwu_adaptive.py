@@ -9,7 +9,8 @@ b (1 - L_j), and its price p_j is P_j / b. `docs/notes-on-the-paper.md` explains
 2. The gradient's scale comes through the door as a noisy `scale` release. The printed algorithm
    uses the exact one, which the weights of the output hand to every agent.
 3. The stopping rule is then public, and needs no private counter.
-4. Noise is calibrated by the filter; the printed sigma overspends by order ln(Tm/delta).
+4. Noise is calibrated by the filter; with the printed sigma the paper's own lemmas prove an
+   epsilon that is too large by order ln(Tm/delta).
 5. A floor of 1e-300 on relative prices stands in for the reals, which have no underflow.
 6. The number of rounds has a public bound, the one that the paper proves.
 """
@@ -114,6 +115,9 @@ class MwuAdaptive:
         state = State(market, constants, np.full(m + 1, 1.0 / (m + 1)), theta=constants.theta_max)
         if self.truncated:
             self._check_truncation(state, budget)
+        # The smallest step has the most noise: refuse what cannot be drawn before the run.
+        for variance in (constants.demand_variance, constants.scale_variance):
+            Gaussian(_deviation(variance, theta=1)).cost(market.shifts("scale"))
         return state
 
     def step(self, state: State) -> Step | None:
@@ -153,12 +157,13 @@ class MwuAdaptive:
 
         The paper asks for a supply of order sqrt(m) / (alpha epsilon) with logarithms. It needs
         it so that the noise adds at most alpha n to the regret lemma. With P_max = 2nV, the noise
-        of the averaged load of one resource has deviation s (relative to supply), and with
-        probability 1 - failure the noise adds at most
-        P_max ((z_m + z_1) s + (Theta + alpha) s^2): z_m for the resource whose noise is largest,
-        z_1 for the martingale of noise against the posted prices, and the last term for the
-        noise's variance in the second-order term. The required supply makes that alpha n V;
-        deviations are inversely proportional to supply, so the ratio is s_required / s.
+        of the averaged load of one resource has deviation s (relative to supply), and the noise
+        adds at most P_max ((z_m + z_1) s + (Theta + alpha) s^2): z_m for the resource whose noise
+        is largest and z_1 for the martingale of noise against the posted prices, as for Gaussian
+        noise and with probability 1 - failure; the last term is the mean of the noise's part in
+        the second-order term. The required supply makes that alpha n V; deviations are inversely
+        proportional to supply, so the ratio is s_required / s. A yardstick, not a promise: what a
+        run achieved is in its certificate.
         """
         c = self._constants(market, budget)
         m = len(market.resources)
