@@ -40,8 +40,8 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
             required = required_supply(instance, policy)
             # The first supply is above the requirement, and half of the demand where that is more.
             half = float(instance.demands.sum()) / instance.demands.shape[1] / 2
-            for supply in [max(required, half), *(required * x for x in multiples)]:
-                supply = float(math.ceil(supply))
+            supplies = [max(required, half), *(required * x for x in multiples)]
+            for supply in dict.fromkeys(float(math.ceil(b)) for b in supplies):
                 best = optimum(instance, supply)
                 row = []
                 for divisible in (True, False):
