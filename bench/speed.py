@@ -21,7 +21,8 @@ import pyarrow.parquet
 from numba import njit, prange
 
 from jdpack import Market, best_response, tables
-from jdpack.agents import Agents, encode
+from jdpack.agents import Agents
+from jdpack.encoding import Batch, encode
 
 
 @njit(parallel=True)
@@ -115,7 +116,7 @@ def main() -> None:
     m, k = 40, 3
     sparse = Market(supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=k)
     chosen = np.argsort(rng.random((n, m)), axis=1)[:, :k] if n <= 10**5 else _distinct(n, m, rng)
-    batch = tables.Batch(
+    batch = Batch(
         values,
         indptr=np.arange(0, n * k + 1, k),
         resources=chosen.ravel().astype(np.int64),

@@ -31,8 +31,8 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
     print(f"\n## Loss against the optimum, n = {n:,}, epsilon = {EPSILON:g}, delta = {DELTA:g}\n")
     print("Loss is (optimum - welfare) / n, to be held against alpha; `x` is supply / required.\n")
     print("| family | alpha | required | x | supply | optimum / n | share | loss | <= alpha |"
-          " indivisible loss | feasible | rounds |")  # fmt: skip
-    print("|---" * 12 + "|")
+          " indivisible loss | <= alpha | feasible | rounds |")  # fmt: skip
+    print("|---" * 13 + "|")
     for name, family in FAMILIES.items():
         instance = family(n, np.random.default_rng(7))
         for alpha in alphas:
@@ -54,6 +54,7 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
                     f"{supply:,.0f} | "
                     f"{best / n:.4f} | {welfare / best:.1%} | {loss:.4f} | "
                     f"{'yes' if loss <= alpha else 'NO'} | {whole_loss:.4f} | "
+                    f"{'yes' if whole_loss <= alpha else 'no'} | "
                     f"{'yes' if fits and whole_fits else 'NO'} | {rounds} |",
                     flush=True,
                 )

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import Billboard, Market, MwuAdaptive, solve
-from jdpack.agents import encode
 from jdpack.allocate import best_option
 from jdpack.best_response import Sums
+from jdpack.encoding import encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.release import statistic
 from jdpack.tables import array_batches

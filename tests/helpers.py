@@ -16,8 +16,9 @@ import pytest
 
 from jdpack import cli, tables
 from jdpack.accounting import Budget
-from jdpack.agents import Agents, encode
+from jdpack.agents import Agents
 from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.encoding import encode
 from jdpack.errors import JdpackError
 from jdpack.market import Columns, Market
 from jdpack.noise import Gaussian
@@ -256,14 +257,13 @@ def run_cli(monkeypatch, capsys, *arguments):
 
 
 def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on, any noise, coin or release fails the test."""
+    """From here on, any noise or release fails the test."""
 
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("something was drawn")
 
     monkeypatch.setattr(sys.modules["jdpack.solve"], "release", drawn)
     monkeypatch.setattr(SystemRandomness, "draw", drawn)
-    monkeypatch.setattr(Seed, "draw", drawn)
 
 
 def check_error(error: JdpackError, says, hint=""):

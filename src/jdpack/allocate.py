@@ -57,6 +57,10 @@ def allocate(
     if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
         raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
     market = board.header.market
+    try:
+        str(agent).encode()
+    except UnicodeEncodeError:
+        raise AgentsError(f"id {agent!r} is not text") from None
     options = _options(market, value, demand)
     won, rounds = [0] * len(options), [0] * len(options)
     for step in board.rounds:

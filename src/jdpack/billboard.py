@@ -21,7 +21,7 @@ from typing import IO, Any, get_args
 
 from jdpack import noise as noises
 from jdpack.accounting import Budget
-from jdpack.errors import BillboardError, JdpackError
+from jdpack.errors import BillboardError, JdpackError, OutputError
 from jdpack.market import PRICE_CODE_MAX, Market, Query
 from jdpack.noise import Noise
 
@@ -77,7 +77,7 @@ class Certificate:
     factor: int
     """Every agent's share is scaled by factor / SHARE."""
     load_at_most: tuple[float, ...]
-    """Load of each resource, as a share of its supply, before scaling."""
+    """The load of what is given of each resource, as a share of its supply."""
     beta: float
     """The probability that any of the bounds fails."""
 
@@ -116,7 +116,8 @@ class Billboard:
         if path is not None:
             # os.open with O_EXCL never follows a link and never overwrites.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            self._file = os.fdopen(handle, "wb")
+            self._file = os.fdopen(handle, "wb", buffering=0)
+            sync_folder(path.parent)
         self._write(_header_to_dict(header))
 
     def post(self, record: Release | Certificate | Seed) -> None:
@@ -204,14 +205,28 @@ class Billboard:
     def _write(self, data: dict[str, Any]) -> None:
         line = _seal(data, self._last_hash)
         if self._file is not None:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            try:
+                self._file.write(line.encode() + b"\n")
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise OutputError(
+                    f"cannot write the billboard: {error.strerror}",
+                    f"what its {len(self.releases)} releases cost is spent, and nothing more",
+                ) from None
         self._remember(line)
 
     def _remember(self, line: str) -> None:
         self._lines.append(line)
         self._last_hash = line[-66:-2]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder outlast a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _seal(data: dict[str, Any], previous: str) -> str:

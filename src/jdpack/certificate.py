@@ -23,7 +23,8 @@ indivisible goods coins add a deviation of their own: an agent adds an independe
 [0, q], q = C_j / S, of total mean at most f U and so of variance at most q f U, with U the bound.
 By Bernstein's inequality in its sub-gamma form (Boucheron, Lugosi & Massart 2013, Section 2.8)
 the load exceeds f U + sqrt(2 q f U l) + q l / 3 with probability at most e^-l. f makes that 1, with
-half of beta for the noise and half for the coins.
+half of beta for the noise and half for the coins. `load_at_most` is that bound on the load of what
+is given, after scaling and coins; agents that are dropped in a repair only lower it.
 """
 
 from __future__ import annotations
@@ -43,19 +44,26 @@ _DOWN = 1.0 - 1e-12  # float rounding in the bounds stays on the safe side
 def certify(board: Billboard) -> Certificate:
     """The certificate of a run whose policy has stopped."""
     market, budget = board.header.market, board.header.budget
+    averaged = averaged_loads(board)
+    factor = _factor(market, budget, averaged)
+    given = _given(market, budget, [load * factor / SHARE for load in averaged])
+    return Certificate(factor, tuple(given), budget.beta)
+
+
+def averaged_loads(board: Billboard) -> list[float]:
+    """Upper bounds on the load of the averaged allocation, before scaling and coins."""
+    market, budget = board.header.market, board.header.budget
     policy = policies.from_dict(board.header.policy)
     if board.weight == 0:
         raise BillboardError("no round counts: there is nothing to certify")
-    m = len(market.resources)
-    totals = [0] * m
+    totals = [0] * len(market.resources)
     for release in board.releases:
         if release.step.weight:
             for j, answer in enumerate(release.answer):
                 totals[j] += release.step.weight * answer
     radius = noise_radius(policy.outlook(market, budget), _tail(market, budget), policy.truncated)
     whole = board.weight * market.supply_code
-    bounds = tuple(max(0.0, (total + radius) / (whole * _DOWN)) for total in totals)
-    return Certificate(_factor(market, budget, bounds), bounds, budget.beta)
+    return [max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]
 
 
 def noise_radius(outlook: Outlook, tail: float, truncated: bool) -> float:
@@ -73,10 +81,11 @@ def _tail(market: Market, budget: Budget) -> float:
     return portable.log(events / budget.beta)
 
 
-def _factor(market: Market, budget: Budget, bounds: tuple[float, ...]) -> int:
+def _factor(market: Market, budget: Budget, averaged: list[float]) -> int:
+    """The scale factor: the largest with which the load that is given is at most 1."""
     tail, factor = _tail(market, budget), 1.0
-    for cap, bound in zip(market.cap_codes, bounds, strict=True):
-        if bound > 0.0:
+    for cap, load in zip(market.cap_codes, averaged, strict=True):
+        if load > 0.0:
             room = 1.0
             if not market.divisible:
                 # y^2 + a y + q tail / 3 = 1 with y^2 = f U, a = sqrt(2 q tail)
@@ -84,5 +93,17 @@ def _factor(market: Market, budget: Budget, bounds: tuple[float, ...]) -> int:
                 a, rest = math.sqrt(2.0 * q * tail), 1.0 - q * tail / 3.0
                 y = (math.sqrt(a * a + 4.0 * rest) - a) / 2.0 if rest > 0.0 else 0.0
                 room = y * y
-            factor = min(factor, room / bound)
-    return math.floor(factor * _DOWN * SHARE)
+            factor = min(factor, room * _DOWN / load)
+    return math.floor(factor * SHARE)
+
+
+def _given(market: Market, budget: Budget, scaled: list[float]) -> list[float]:
+    """Bounds on the load that is given, from bounds on the scaled load before coins."""
+    if market.divisible:
+        return [min(1.0, load) for load in scaled]
+    tail = _tail(market, budget)
+    shares = [cap / market.supply_code for cap in market.cap_codes]
+    return [
+        min(1.0, (load + math.sqrt(2.0 * q * load * tail) + q * tail / 3.0) / _DOWN)
+        for load, q in zip(scaled, shares, strict=True)
+    ]

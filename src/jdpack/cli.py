@@ -189,8 +189,8 @@ def _print(result: Result, output: Path, as_json: bool) -> None:
 def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
     """Shows the run on stderr, by the share of the budget that is spent, and heeds Ctrl-C.
 
-    The exception of Ctrl-C is lost if it strikes in a destructor, so a flag keeps it until the
-    next round.
+    Python only prints the exception of Ctrl-C if it strikes in a destructor, so a flag keeps it
+    until the next round.
     """
     struck = False
 
@@ -199,7 +199,12 @@ def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
         struck = True
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, strike)
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        if args.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(args)
+
+    before, hook = signal.signal(signal.SIGINT, strike), sys.unraisablehook
+    sys.unraisablehook = unraisable
     try:
         with _bar(quiet) as show:
 
@@ -213,6 +218,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
         raise _CtrlCError from None
     finally:
         signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = hook
 
 
 @contextmanager

@@ -28,6 +28,7 @@ supply, u = max_j (c_j / b_j) / 65535, with c_j the cap and b_j the supply of re
 from __future__ import annotations
 
 import enum
+import json
 import math
 import tomllib
 from collections import Counter
@@ -40,6 +41,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from jdpack import fields
 from jdpack.errors import MarketError
 
 DEMAND_CODE_MAX = 2**16 - 1
@@ -138,24 +140,22 @@ class Market:
         delta: float | None = None,
         columns: Columns | None = None,
     ) -> None:
-        supplies = [_positive("supply", s) for s in _sequence("supply", supply)]
+        supplies = [fields.positive("supply", s) for s in fields.sequence("supply", supply)]
         m = len(supplies)
         if not 1 <= m <= RESOURCES_MAX:
             raise MarketError(f"a market has 1 to {RESOURCES_MAX} resources, not {m}")
-        given_caps = (
-            [max_demand] * m if np.ndim(max_demand) == 0 else _sequence("max_demand", max_demand)
-        )
-        caps = [_positive("max_demand", c) for c in given_caps]
+        each = [max_demand] * m if np.ndim(max_demand) == 0 else max_demand
+        caps = [fields.positive("max_demand", c) for c in fields.sequence("max_demand", each)]
         labels = list(names) if names is not None else [f"resource {j + 1}" for j in range(m)]
         shown = list(units) if units is not None else [""] * m
         columns_of = list(resource_columns) if resource_columns is not None else list(labels)
-        each: list[tuple[str, Sequence[object]]] = [
+        lists: list[tuple[str, Sequence[object]]] = [
             ("max_demand", caps),
             ("names", labels),
             ("units", shown),
             ("resource_columns", columns_of),
         ]
-        for what, given in each:
+        for what, given in lists:
             if len(given) != m:
                 raise MarketError(f"{what} has {len(given)} entries for {m} resources")
         resources = tuple(
@@ -165,11 +165,11 @@ class Market:
         put = object.__setattr__
         put(self, "name", str(name))
         put(self, "resources", resources)
-        put(self, "max_value", _positive("max_value", max_value))
-        put(self, "agents", _count("agents", agents, AGENTS_MAX))
-        size = m if bundle_size is None else _count("bundle_size", bundle_size, RESOURCES_MAX)
+        put(self, "max_value", fields.positive("max_value", max_value))
+        put(self, "agents", fields.count("agents", agents, AGENTS_MAX))
+        size = m if bundle_size is None else fields.count("bundle_size", bundle_size, RESOURCES_MAX)
         put(self, "bundle_size", min(size, m))
-        put(self, "options", _count("options", options, 1000))
+        put(self, "options", fields.count("options", options, 1000))
         try:
             put(self, "neighbours", Neighbours(neighbours))
         except ValueError:
@@ -180,12 +180,17 @@ class Market:
         if not isinstance(divisible, bool):
             raise MarketError(f"divisible must be true or false, not {divisible!r}")
         put(self, "divisible", divisible)
-        put(self, "epsilon", None if epsilon is None else _finite("epsilon", epsilon))
-        put(self, "delta", None if delta is None else _finite("delta", delta))
+        put(self, "epsilon", None if epsilon is None else fields.finite("epsilon", epsilon))
+        put(self, "delta", None if delta is None else fields.finite("delta", delta))
         put(self, "columns", columns if columns is not None else Columns())
         self._check()
 
     def _check(self) -> None:
+        try:
+            json.dumps(self.to_dict(), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            character = error.object[error.start]
+            raise MarketError(f"a name has {character!r}, which cannot be written") from None
         for r in self.resources:
             if r.max_demand > r.supply:
                 raise MarketError(
@@ -202,6 +207,8 @@ class Market:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
         if not all(isinstance(column, str) for column in self.columns.ignore):
             raise MarketError(f"ignore must list names of columns, not {self.columns.ignore!r}")
+        if self.columns.id == self.columns.value:
+            raise MarketError(f"column {self.columns.id!r} is named for both id and value")
         clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
         if clash and self.columns.layout == "wide":
             raise MarketError(f"column {clash.pop()!r} is named for a resource and for id or value")
@@ -313,12 +320,14 @@ class Market:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Market:
         """The market of a parsed market file, and of a billboard's header."""
-        top = _Section("the market", data)
-        privacy = _Section("[privacy]", top.table("privacy", {}))
-        value = _Section("[value]", top.table("value"))
-        agents = _Section("[agents]", top.table("agents"))
+        top = fields.Section("the market", data)
+        privacy = fields.Section("[privacy]", top.table("privacy", {}))
+        value = fields.Section("[value]", top.table("value"))
+        agents = fields.Section("[agents]", top.table("agents"))
         entries = top.take("resource", list)
-        resources = [_Section(f"[[resource]] {i + 1}", entry) for i, entry in enumerate(entries)]
+        resources = [
+            fields.Section(f"[[resource]] {i + 1}", entry) for i, entry in enumerate(entries)
+        ]
         names = [r.take("name", str) for r in resources]
         columns = Columns(
             id=agents.take("id", str, "id"),
@@ -386,74 +395,6 @@ class Market:
                 for r in self.resources
             ],
         }
-
-
-class _Section:
-    """One table of a market file: takes typed keys out, then refuses what is left."""
-
-    def __init__(self, where: str, data: Any) -> None:
-        if not isinstance(data, Mapping):
-            raise MarketError(f"{where} must be a table, not {data!r}")
-        self.where, self.rest = where, dict(data)
-
-    def take(self, key: str, kind: type, *default: Any) -> Any:
-        if key not in self.rest:
-            if default:
-                return default[0]
-            raise MarketError(f"{self.where} lacks {key!r}", "docs/market-file.md lists every key")
-        value = self.rest.pop(key)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise MarketError(f"{self.where}: {key} = {value!r} is not a {kind.__name__}")
-        return value
-
-    def number(self, key: str, *default: Any) -> Any:
-        if isinstance(self.rest.get(key), int) and not isinstance(self.rest[key], bool):
-            return _finite(key, self.take(key, int))
-        return self.take(key, float, *default)
-
-    def table(self, key: str, *default: Any) -> Any:
-        return self.take(key, dict, *default)
-
-    def close(self) -> None:
-        if self.rest:
-            key = sorted(map(str, self.rest))[0]
-            raise MarketError(
-                f"{self.where} has an unknown key {key!r}", "docs/market-file.md lists every key"
-            )
-
-
-def _sequence(what: str, values: Any) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError:
-        raise MarketError(f"{what} must be a list of numbers, not {values!r}") from None
-
-
-def _finite(what: str, value: Any) -> float:
-    try:
-        if isinstance(value, bool | str):  # float() would take True and "1"
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise MarketError(f"{what} must be a number, not {value!r}") from None
-    if not math.isfinite(number):
-        raise MarketError(f"{what} must be a finite number, not {value!r}")
-    return number
-
-
-def _positive(what: str, value: Any) -> float:
-    number = _finite(what, value)
-    if not 1e-100 < number < 1e100:
-        raise MarketError(f"{what} must be positive, not {value!r}")
-    return number
-
-
-def _count(what: str, value: Any, most: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise MarketError(f"{what} must be a whole number, not {value!r}")
-    if not 1 <= int(value) <= most:
-        raise MarketError(f"{what} must be from 1 to {most}, not {int(value)}")
-    return int(value)
 
 
 def _round_up(x: Fraction, bits: int) -> float:

@@ -76,7 +76,10 @@ class TruncatedLaplace:
         """P(z > bound - d), 0 <= d <= bound: q^(bound-d+1) (1 - q^d) / (1 + q - 2 q^(bound+1))."""
         log_q = -1.0 / self.scale
         numerator = math.exp(log_q * (self.bound - d + 1)) * -math.expm1(log_q * d)
-        return numerator / (1.0 + math.exp(log_q) - 2.0 * math.exp(log_q * (self.bound + 1)))
+        # 1 + q - 2 q^(bound+1) without cancellation, for scales far above the bound
+        return numerator / -(
+            math.expm1(log_q * (self.bound + 1)) + math.exp(log_q) * math.expm1(log_q * self.bound)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "truncated-laplace", "scale": self.scale, "bound": self.bound}

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jdpack import report
-from jdpack.billboard import SHARE
+from jdpack.billboard import SHARE, sync_folder
 from jdpack.errors import OutputError
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Output:
             (self.folder / "private").mkdir(mode=0o700)
         except OSError as error:
             raise OutputError(f"cannot make {str(self.folder)!r}: {error.strerror}") from None
+        sync_folder(self.folder)
+        sync_folder(self.folder.absolute().parent)
         return self.folder / "public" / "billboard.jsonl"
 
     def write(self, result: Result) -> None:
@@ -73,7 +75,8 @@ class Output:
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
-                "the billboard is complete; make room and allocate from it",
+                "the budget is spent and the billboard complete: every agent can still compute its "
+                "own allocation from it",
             ) from None
 
 
@@ -86,6 +89,7 @@ def _whole(path: Path, mode: int, write: Callable[[Path], None]) -> None:
         with part.open("rb") as written:
             os.fsync(written.fileno())
         part.rename(path)
+        sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -101,7 +105,11 @@ def _write_allocation(result: Result, path: Path) -> None:
     kinds = [("id", pa.int64() if ids is None else ids.type)]
     kinds += [("option", pa.int32())] if several else []
     kinds += [("share", pa.float64()) if market.divisible else ("granted", pa.bool_())]
-    with pyarrow.parquet.ParquetWriter(path, pa.schema(kinds), use_dictionary=False) as writer:
+    # Arrow would read a path with a colon as the address of another file system: give it the file.
+    with (
+        path.open("wb") as file,
+        pyarrow.parquet.ParquetWriter(file, pa.schema(kinds), use_dictionary=False) as writer,
+    ):
         given, rows = result.private.shares, result.agents.rows
         options = result.agents.option_numbers() if several else None
         for start in range(0, rows, _ROWS):

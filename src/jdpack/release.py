@@ -20,6 +20,7 @@ from jdpack.accounting import Filter
 from jdpack.best_response import Sums
 from jdpack.billboard import Release, Step
 from jdpack.engines import Engine
+from jdpack.errors import BudgetError
 from jdpack.market import Market, Query
 from jdpack.noise import Gaussian, Noise, TruncatedLaplace
 
@@ -39,6 +40,8 @@ def release(
     `market.shifts(query)`, proved there for fixed prices; the prices are public. Adding the
     step's noise to it therefore costs what `step.noise.cost` proves, which is charged first.
     """
+    if type(step.noise) not in (Gaussian, TruncatedLaplace):
+        raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
     market = engine.market
     filter.charge(step.noise.cost(market.shifts(step.query)))
     exact = statistic(step.query, engine.sums(step.prices), market)

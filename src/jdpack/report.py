@@ -49,7 +49,7 @@ def resource_rows(board: Billboard) -> list[dict[str, Any]]:
             "supply": r.supply,
             "max_demand": r.max_demand,
             "price": market.unit_price(j, final[j]),
-            "load_at_most": certificate.load_at_most[j] * certificate.factor / SHARE,
+            "load_at_most": certificate.load_at_most[j],
         }
         for j, r in enumerate(market.resources)
     ]
@@ -79,7 +79,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["short"] = lambda number: (
-        f"{number:,.4g}" if number < 1e6 else f"{number:,.0f}"
+        f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}"
     )
     environment.filters["percent"] = lambda number: f"{100 * number:.1f}%"
     return environment

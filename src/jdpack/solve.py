@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from jdpack import tables
 from jdpack.accounting import Budget, Cost, Filter
-from jdpack.agents import Agents, encode
+from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
+from jdpack.encoding import encode
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import AgentsError, BudgetError, MarketError
@@ -46,9 +47,9 @@ class Result:
 
     billboard: Billboard
     spent: Cost
-    agents: Agents
+    agents: Agents = field(repr=False)
     """Private: the encoded records."""
-    private: Allocation
+    private: Allocation = field(repr=False)
     """Private: exact shares, and loads in codes."""
 
     @property
@@ -131,6 +132,10 @@ def solve(
     if not isinstance(market, Market):
         market = Market.from_toml(market)
     policy = policy if policy is not None else MwuAdaptive()
+    if type(policy) is not MwuAdaptive:  # its billboard could not be read back
+        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as MwuAdaptive()")
+    if not isinstance(clamp, bool):
+        raise MarketError(f"clamp must be true or false, not {clamp!r}")
     budget = make_budget(market, policy, epsilon, delta)
     policy.start(market, budget)  # refuses what it cannot do before the data is read
     if threads is not None:
@@ -141,15 +146,15 @@ def solve(
         raise AgentsError("values and demands go together")
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
+    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
+    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private=seed is None)
+    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
     if agents is not None:
         batches = tables.batches(market, agents)
     else:
         batches = tables.array_batches(market, values, demands, ids)
     encoded = encode(market, batches, clamp=clamp)
-    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
-    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private=seed is None)
-    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     board = Billboard(header, folder.create() if folder is not None else None)
     try:
         engine = MemoryEngine(encoded, threads)
@@ -172,6 +177,7 @@ def run(
 ) -> Cost:
     """Play rounds until the policy stops, then post the certificate and the seed."""
     market, budget = board.header.market, board.header.budget
+    assert not board.releases, "a run starts with an empty billboard"
     filter = Filter(budget)
     state, rounds = policy.start(market, budget), 0
     while (step := policy.step(state)) is not None:

@@ -26,7 +26,6 @@ def as_dict(result: Result) -> dict[str, Any]:
         "rounds": sum(1 for _ in result.billboard.rounds),
         "releases": len(result.billboard.releases),
         "factor": certificate.factor / SHARE,
-        "load_at_most": list(certificate.load_at_most),
         "beta": certificate.beta,
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
@@ -67,7 +66,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
     for row, load in rows[:12]:
         lines.append(
             f"  load      {row['name']:<{width}}  {100 * load:5.1f}%  "
-            f"(certified at most {100 * min(1.0, row['load_at_most']):5.1f}%)"
+            f"(certified at most {100 * row['load_at_most']:5.1f}%)"
         )
     if len(rows) > 12:
         lines.append(f"  load      ... and {len(rows) - 12} more in the report")

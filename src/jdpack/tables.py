@@ -23,8 +23,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.agents import Batch, check_same_type, plain_ids
+from jdpack.encoding import Batch
 from jdpack.errors import AgentsError
+from jdpack.ids import check_same_type, plain_ids
 from jdpack.market import Market
 
 _CELLS = 2**18  # numbers in a batch

@@ -21,8 +21,7 @@ from helpers import (
     total,
     whole_market,
 )
-from jdpack import agents as agents_module
-from jdpack import best_response
+from jdpack import best_response, encoding
 from jdpack.agents import Agents, is_sparse
 from jdpack.allocate import _option_of_coin, best_option
 from jdpack.engines.memory import MemoryEngine
@@ -209,7 +208,7 @@ def test_threads_and_chunks_do_not_matter(sparse, options, monkeypatch):
 def test_parts_do_not_matter(sparse, options, monkeypatch):
     records = many(sparse, options)
     expected = outcome(records.encode())
-    monkeypatch.setattr(agents_module, "_PART_BYTES", 1)
+    monkeypatch.setattr(encoding, "_PART_BYTES", 1)
     encoded = records.encode()
     assert len(encoded.parts) > 1
     assert outcome(encoded) == expected

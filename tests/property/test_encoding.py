@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import LONG, Records, decode, random_market, random_records
-from jdpack import agents as agents_module
-from jdpack import tables
-from jdpack.agents import BLOCK, encode, is_sparse
+from jdpack import encoding, tables
+from jdpack.agents import BLOCK, is_sparse
+from jdpack.encoding import encode
 from jdpack.market import Market
 
 seeds = st.integers(0, 2**32 - 1)
@@ -226,7 +226,7 @@ def big(sparse: bool, options: int) -> tuple[Records, list]:
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
-    monkeypatch.setattr(agents_module, "_PART_BYTES", 1)
+    monkeypatch.setattr(encoding, "_PART_BYTES", 1)
     monkeypatch.setattr(tables, "_CELLS", 1)
     monkeypatch.setattr(tables, "_CSV_BYTES", 5000)
 

@@ -17,7 +17,8 @@ from hypothesis import Phase, find, given, settings, target
 from hypothesis import strategies as st
 
 from jdpack import Market, Neighbours
-from jdpack.agents import Batch, encode, is_sparse
+from jdpack.agents import is_sparse
+from jdpack.encoding import Batch, encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import PRICE_CODE_MAX, Query
 from jdpack.release import statistic

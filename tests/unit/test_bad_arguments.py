@@ -17,12 +17,13 @@ from jdpack import (
     Columns,
     JdpackError,
     Market,
+    MarketError,
     MwuAdaptive,
     allocate,
     solve,
     tables,
 )
-from jdpack.agents import encode
+from jdpack.encoding import encode
 
 
 @pytest.fixture(autouse=True)
@@ -303,3 +304,26 @@ def test_agents_that_may_leave_need_ids_where_coins_decide(tmp_path):
     no_coins = Market(**market, neighbours="add-remove", divisible=True)
     assert encode(coins, tables.array_batches(coins, values, demands, np.arange(50))).count == 50
     assert encode(no_coins, tables.array_batches(no_coins, values, demands)).count == 50
+
+
+class Mine(MwuAdaptive):
+    name = "mine"
+
+
+@pytest.mark.parametrize("policy", ["mwu-adaptive", Mine(0.1)])
+def test_a_policy_that_no_billboard_can_name_is_refused_before_the_run(policy):
+    market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
+    records = {"values": np.ones(3), "demands": np.ones((3, 1))}
+    with pytest.raises(MarketError, match="not one of jdpack's"):
+        solve(market, **records, epsilon=1.0, delta=1e-6, policy=policy)
+    with pytest.raises(MarketError, match="clamp must be true or false, not 'no'"):
+        solve(market, **records, epsilon=1.0, delta=1e-6, clamp="no")
+
+
+def test_names_that_cannot_be_written_are_refused_before_the_run():
+    with pytest.raises(MarketError, match="cannot be written"):
+        Market(name="\ud800", supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
+    market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
+    board = finished_board(market, [((0,), 1)], factor=1)
+    with pytest.raises(AgentsError, match="is not text"):
+        allocate(board, value=1.0, demand=[0.0], agent="\udcff")

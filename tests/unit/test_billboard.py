@@ -109,7 +109,8 @@ def test_a_line_is_synced_to_the_disk_itself(tmp_path, monkeypatch):
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(path.read_text()), real(handle)))
     a_board(path)
-    assert [len(text.splitlines()) for text in synced] == list(range(1, len(LINES) + 1))
+    # First the folder, for the name of the file; then every line before the next.
+    assert [len(text.splitlines()) for text in synced] == list(range(len(LINES) + 1))
 
 
 def test_it_never_overwrites_or_follows_a_link(tmp_path):

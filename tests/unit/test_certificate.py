@@ -18,10 +18,10 @@ from jdpack import (
     allocate,
     solve,
 )
-from jdpack.agents import Batch, encode
 from jdpack.billboard import SHARE, Header, Release, Seed, Step
-from jdpack.certificate import _factor, certify, noise_radius
+from jdpack.certificate import _factor, averaged_loads, certify, noise_radius
 from jdpack.coins import coin
+from jdpack.encoding import Batch, encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.noise import Gaussian
 from jdpack.policies import Outlook
@@ -86,20 +86,30 @@ def test_bounds_by_hand(divisible):
     beta = 1e-6
     board = a_board(market, releases, beta)
     policy, budget = MwuAdaptive(0.5), board.header.budget
-    certificate = certify(board)
     events = 2 if divisible else 4
     variance = policy.outlook(market, budget).variance
     radius = math.sqrt(2 * math.log(events / beta) * variance) / (8 * S)
-    assert certificate.load_at_most == pytest.approx([13 / 8 + radius, 10 / 8 + radius])
+    averaged = averaged_loads(board)
+    assert averaged == pytest.approx([13 / 8 + radius, 10 / 8 + radius])
+    certificate = certify(board)
+    f, tail = certificate.factor / SHARE, math.log(events / beta)
+    scaled = [f * load for load in averaged]
+    if not divisible:
+        qs = [cap / S for cap in market.cap_codes]
+        scaled = [
+            load + math.sqrt(2 * q * load * tail) + q * tail / 3
+            for load, q in zip(scaled, qs, strict=True)
+        ]
+    assert certificate.load_at_most == pytest.approx([min(1.0, load) for load in scaled])
     assert certificate.beta == beta
 
 
 def test_a_bound_is_never_negative():
-    market = a_market()
+    market = a_market(divisible=True)
     board = a_board(market, [Release(replace(STEP, weight=2**24), (-(2**60), -(2**60)))])
     certificate = certify(board)
     assert certificate.load_at_most == (0.0, 0.0)
-    assert 0 < certificate.factor <= SHARE
+    assert certificate.factor == SHARE
 
 
 def test_without_rounds_there_is_nothing_to_certify():

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from helpers import run_cli
-from jdpack import Billboard, Market, __version__, cli, demo
+from jdpack import Billboard, Market, __version__, cli, demo, solve
 from jdpack.release import SystemRandomness
 
 MARKET = """
@@ -441,3 +442,42 @@ def test_errors_of_the_program_itself_are_not_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["jdpack", "solve", str(market), str(agents), "-o", "x"])
     with pytest.raises(ZeroDivisionError):
         cli.main()
+
+
+@pytest.mark.parametrize("name", ["run:12", "s3:bucket", "mock:out"])
+def test_an_output_folder_may_have_a_colon(tmp_path, jdpack, monkeypatch, name):
+    """Arrow reads such a path as the address of another file system."""
+    monkeypatch.chdir(tmp_path)
+    jdpack("solve", write_market(tmp_path), write_agents(tmp_path), "-o", name, "--quiet")
+    with (tmp_path / name / "private" / "allocation.parquet").open("rb") as file:
+        assert pyarrow.parquet.read_table(file).num_rows == 400
+    assert not (tmp_path / "out").exists() and not (tmp_path / "bucket").exists()
+
+
+def test_a_full_disk_during_the_run_is_a_sentence(tmp_path):
+    market, agents, out = write_market(tmp_path), write_agents(tmp_path), tmp_path / "out"
+    solve_command = command("solve", market, agents, "-o", out)
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 20; exec "$@"', "-", *solve_command],
+        capture_output=True, text=True, preexec_fn=ignore_file_size_signal,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "error: cannot write the billboard: " in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = (out / "public" / "billboard.jsonl").read_text().splitlines()
+    releases = re.search(r"what its (\d+) releases cost is spent", done.stderr)
+    assert len(lines) - 2 <= int(releases[1]) <= len(lines) - 1  # the last line may be torn
+
+
+def ignore_file_size_signal() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def test_a_result_shows_no_record(tmp_path):
+    rng = np.random.default_rng(3)
+    market = Market(supply=[50.0], max_demand=1.0, max_value=1.0, agents=100)
+    result = solve(
+        market, values=rng.random(100), demands=rng.random((100, 1)),
+        epsilon=1.0, delta=1e-6, seed=1,
+    )  # fmt: skip
+    assert "array" not in repr(result) and "Part" not in repr(result)

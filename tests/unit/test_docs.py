@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import typer
 
-from jdpack import Market, MwuAdaptive, market, solve
+from jdpack import Market, MarketError, MwuAdaptive, fields, solve
 from jdpack.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -202,13 +202,13 @@ MINIMAL = {
 def known_keys(monkeypatch) -> dict[str, set[str]]:
     """Every key that `Market.from_dict` looks for, by section."""
     asked: dict[str, set[str]] = {}
-    take = market._Section.take
+    take = fields.Section.take
 
     def recording(self, key, *more):
         asked.setdefault(self.where, set()).add(key)
         return take(self, key, *more)
 
-    monkeypatch.setattr(market._Section, "take", recording)
+    monkeypatch.setattr(fields.Section, "take", recording)
     Market.from_dict(MINIMAL)
     return asked
 
@@ -263,7 +263,7 @@ def test_required_keys_are_required():
                 inner = inner[step]
             inner.pop(key.strip("`"), None)
             if default == "required":
-                with pytest.raises(market.MarketError, match="lacks"):
+                with pytest.raises(MarketError, match="lacks"):
                     Market.from_dict(data)
             else:
                 Market.from_dict(data)
@@ -291,16 +291,16 @@ def lines():
 
 
 def test_every_field_of_the_billboard_is_documented_and_no_other(lines):
-    fields: dict[str, set[str]] = {}
+    written: dict[str, set[str]] = {}
     for line in lines:
-        fields.setdefault(line["type"], set()).update(line)
+        written.setdefault(line["type"], set()).update(line)
         for part in ("policy", "budget", "noise"):
             if part in line:
-                fields.setdefault(part, set()).update(line[part])
+                written.setdefault(part, set()).update(line[part])
     page = text_of("docs/billboard-format.md")
     documented = set(re.findall(r"^### `(\w+)`$", page, re.M))
-    assert documented == set(fields)
-    for part, names in fields.items():
+    assert documented == set(written)
+    for part, names in written.items():
         listed = [row[0].strip("`") for row in rows(section(page, f"### `{part}`"))]
         assert sorted(listed) == sorted(names), part
 

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from helpers import decode
 from jdpack import Columns, Market, tables
-from jdpack.agents import encode
+from jdpack.encoding import encode
 
 
 def a_market(**changes) -> Market:

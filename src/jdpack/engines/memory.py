@@ -11,6 +11,7 @@ from jdpack.agents import Agents
 from jdpack.best_response import Sums
 from jdpack.billboard import SHARE, Billboard
 from jdpack.engines import Allocation
+from jdpack.ids import texts
 from jdpack.market import Market
 
 
@@ -40,17 +41,14 @@ class MemoryEngine:
         numba.set_num_threads(self.threads)
         prices = np.array([step.prices for step in board.rounds], dtype=np.float64)
         weights = np.array([step.weight for step in board.rounds], dtype=np.int64)
-        factor, m = board.certificate.factor, len(self.market.resources)
-        shares, loads = np.empty(self.agents.rows, np.uint32), np.zeros(m, dtype=object)
-        row = 0
+        shares, row = np.empty(self.agents.rows, np.uint32), 0
         for part in self.agents.parts:
             piece = shares[row : row + part.rows]
-            best_response.shares(part, prices, weights, factor, out=piece)
+            best_response.shares(part, prices, weights, board.certificate.factor, out=piece)
             if not self.market.divisible:
                 best_response.flip(part, piece, self._coins(board.seed.seed, row, part.rows))
-            loads += np.array(best_response.loads(part, m, piece), dtype=object)
             row += part.rows
-        allocation = Allocation(shares, tuple(loads.tolist()), dropped=0)
+        allocation = Allocation(shares, self._loads(shares), dropped=0)
         if max(allocation.loads) > self.market.supply_code * SHARE:
             allocation = self._repair(allocation, board.seed.seed)
         return allocation
@@ -69,23 +67,28 @@ class MemoryEngine:
         order, numbers = winners[order], numbers[order]
         # Where the rows of each agent end: of divisible goods, an agent may have several.
         ends = np.append(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1, len(order))
-        limit, m = self.market.supply_code * SHARE, len(self.market.resources)
+        limit = self.market.supply_code * SHARE
 
         def after(dropped: int) -> Allocation:
             shares = allocation.shares.copy()
             shares[order[: ends[dropped - 1]]] = 0
-            loads, row = np.zeros(m, dtype=object), 0
-            for part in self.agents.parts:
-                piece = shares[row : row + part.rows]
-                loads += np.array(best_response.loads(part, m, piece), dtype=object)
-                row += part.rows
-            return Allocation(shares, tuple(loads.tolist()), dropped)
+            return Allocation(shares, self._loads(shares), dropped)
 
         low, high = 0, len(ends)  # after(low) does not fit, after(high) does
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if max(after(middle).loads) <= limit else (middle, high)
         return after(high)
+
+    def _loads(self, shares: NDArray[np.uint32]) -> tuple[int, ...]:
+        """The exact load of shares on each resource, in units of code / SHARE."""
+        m = len(self.market.resources)
+        loads, row = [0] * m, 0
+        for part in self.agents.parts:
+            more = best_response.loads(part, m, shares[row : row + part.rows])
+            loads = [a + b for a, b in zip(loads, more, strict=True)]
+            row += part.rows
+        return tuple(loads)
 
     def _coins(self, seed: bytes, row: int, rows: int) -> NDArray[np.uint64]:
         """The coin of each row's agent, for rows [row, row + rows)."""
@@ -96,12 +99,7 @@ class MemoryEngine:
             if chunk.type == "int64":
                 coin = coins.coins_of_numbers(seed, chunk.to_numpy())
             else:
-                _, offsets, data = chunk.buffers()
-                ends = np.frombuffer(offsets, np.int64)[
-                    chunk.offset : chunk.offset + len(chunk) + 1
-                ]
-                text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-                coin = coins.coins_of_texts(seed, text, ends)
+                coin = coins.coins_of_texts(seed, *texts(chunk))
             out[at : at + len(chunk)] = coin
             at += len(chunk)
         return out

@@ -191,7 +191,7 @@ class MwuAdaptive:
             price_sum=2.0 * market.agents * value_cap / market.supply_code,
             theta_max=theta_max,
             theta_sum=theta_sum,
-            rounds_at_most=math.ceil((3 * m + 1) * portable.log(m + 1.0) / self.alpha**2),
+            rounds_at_most=math.ceil((3 * m + 1) * theta_sum / SHARE / self.alpha),
             demand_variance=demand / (2.0 * rho * (1.0 - SCALE_SHARE)),
             scale_variance=scale / (2.0 * rho * SCALE_SHARE),
         )

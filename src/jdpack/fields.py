@@ -1,0 +1,81 @@
+"""Public: typed values for a market, checked, with an error that names the field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from jdpack.errors import MarketError
+
+
+class Section:
+    """One table of a market file: takes typed keys out, then refuses what is left."""
+
+    def __init__(self, where: str, data: Any) -> None:
+        if not isinstance(data, Mapping):
+            raise MarketError(f"{where} must be a table, not {data!r}")
+        self.where, self.rest = where, dict(data)
+
+    def take(self, key: str, kind: type, *default: Any) -> Any:
+        if key not in self.rest:
+            if default:
+                return default[0]
+            raise MarketError(f"{self.where} lacks {key!r}", "docs/market-file.md lists every key")
+        value = self.rest.pop(key)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise MarketError(f"{self.where}: {key} = {value!r} is not a {kind.__name__}")
+        return value
+
+    def number(self, key: str, *default: Any) -> Any:
+        if isinstance(self.rest.get(key), int) and not isinstance(self.rest[key], bool):
+            return finite(key, self.take(key, int))
+        return self.take(key, float, *default)
+
+    def table(self, key: str, *default: Any) -> Any:
+        return self.take(key, dict, *default)
+
+    def close(self) -> None:
+        if self.rest:
+            key = sorted(map(str, self.rest))[0]
+            raise MarketError(
+                f"{self.where} has an unknown key {key!r}", "docs/market-file.md lists every key"
+            )
+
+
+def sequence(what: str, values: Any) -> list[Any]:
+    """A list of values."""
+    try:
+        return list(values)
+    except TypeError:
+        raise MarketError(f"{what} must be a list of numbers, not {values!r}") from None
+
+
+def finite(what: str, value: Any) -> float:
+    """A number that is no infinity."""
+    try:
+        if isinstance(value, bool | str):  # float() would take True and "1"
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise MarketError(f"{what} must be a number, not {value!r}") from None
+    if not math.isfinite(number):
+        raise MarketError(f"{what} must be a finite number, not {value!r}")
+    return number
+
+
+def positive(what: str, value: Any) -> float:
+    """A number above 0."""
+    number = finite(what, value)
+    if not 1e-100 < number < 1e100:
+        raise MarketError(f"{what} must be positive, not {value!r}")
+    return number
+
+
+def count(what: str, value: Any, most: int) -> int:
+    """A whole number from 1 to `most`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise MarketError(f"{what} must be a whole number, not {value!r}")
+    if not 1 <= int(value) <= most:
+        raise MarketError(f"{what} must be from 1 to {most}, not {int(value)}")
+    return int(value)
