@@ -13,6 +13,7 @@ import csv
 import glob
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +144,21 @@ def _files(market: Market, source: str | Path) -> Iterator[pa.RecordBatch]:
         try:
             schema, stream = _open(path, market)
             _check_columns(market, schema, str(path))
-            yield from stream
+            yield from _ahead(stream)
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise AgentsError(
                 f"cannot read {str(path)!r} as {_KINDS[path.suffix.lower()]}: "
                 f"{_problem(error, path)}"
             ) from None
+
+
+def _ahead(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of a file, the next one being read while the last is encoded."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, stream, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, stream, None)
+            yield batch
 
 
 _KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
