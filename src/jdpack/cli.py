@@ -229,8 +229,9 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
         TextColumn("{task.percentage:.0f}% of the budget"),
         TimeElapsedColumn(),
     )
-    console = Console(stderr=True, quiet=quiet)
-    with Progress(*columns, console=console, transient=True) as bar:
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("solve", total=1.0, rounds=0)
 
         def show(round: Round) -> None:
