@@ -195,9 +195,19 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
 def test_threads_and_chunks_do_not_matter(sparse, options, monkeypatch):
     encoded = many(sparse, options).encode()
     expected = outcome(encoded)
+    used, real = [], best_response.sums
+
+    def counting(*arguments):
+        used.append(numba.get_num_threads())
+        return real(*arguments)
+
+    monkeypatch.setattr(best_response, "sums", counting)
+    before = numba.get_num_threads()
     for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         assert outcome(encoded, threads) == expected
-        assert numba.get_num_threads() <= threads
+        assert set(used) == {threads}
+        assert numba.get_num_threads() == before  # the caller's own setting comes back
+        used.clear()
     for chunks in [1, 2, 3, 7]:
         monkeypatch.setattr(best_response, "_chunks", lambda part, chunks=chunks: chunks)
         assert outcome(encoded) == expected

@@ -205,7 +205,7 @@ def replace_relation(market: Market, neighbours: Neighbours) -> Market:
 def test_the_search_reaches_both_layouts_and_several_options():
     seen = set()
 
-    @settings(max_examples=150)
+    @settings(max_examples=600)
     @given(cases())
     def look(case):
         seen.add((is_sparse(case.market), case.market.options > 1, case.market.neighbours))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +35,16 @@ class MemoryEngine:
     def sums(self, prices: tuple[int, ...]) -> Sums:
         # A round asks for the scale and then for the demand at the same prices: one pass for both.
         if self._last is None or self._last[0] != prices:
-            numba.set_num_threads(self.threads)
-            self._last = prices, best_response.sums(self.agents.parts, prices)
+            with self._on_threads():
+                self._last = prices, best_response.sums(self.agents.parts, prices)
         return self._last[1]
 
     def allocate(self, board: Billboard) -> Allocation:
+        with self._on_threads():
+            return self._allocate(board)
+
+    def _allocate(self, board: Billboard) -> Allocation:
         assert board.certificate is not None and board.seed is not None, "the run is not finished"
-        numba.set_num_threads(self.threads)
         prices = np.array([step.prices for step in board.rounds], dtype=np.float64)
         weights = np.array([step.weight for step in board.rounds], dtype=np.int64)
         shares, row = np.empty(self.agents.rows, np.uint32), 0
@@ -52,6 +58,16 @@ class MemoryEngine:
         if max(allocation.loads) > self.market.supply_code * SHARE:
             allocation = self._repair(allocation, board.seed.seed)
         return allocation
+
+    @contextmanager
+    def _on_threads(self) -> Iterator[None]:
+        """Kernels run on our number of threads; what the caller has set comes back."""
+        before = numba.get_num_threads()
+        numba.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
 
     def _repair(self, allocation: Allocation, seed: bytes) -> Allocation:
         """Drop agents by their coins, the largest first, until every supply holds.
