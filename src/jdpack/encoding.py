@@ -335,7 +335,7 @@ class _Encoder:
         raise AgentsError(f"{self._who(row + bad, batch)}: {what} {number!r} {problem}", hint)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _kind(number, cap):  # type: ignore[no-untyped-def]
     if 0.0 <= number <= cap:
         return _FINE
@@ -346,7 +346,7 @@ def _kind(number, cap):  # type: ignore[no-untyped-def]
     return _NEGATIVE if number < 0.0 else _BEYOND
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     """The number to encode, whether it was clamped, and whether it must be refused."""
     kind = _kind(number, cap)
@@ -357,14 +357,14 @@ def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     return 0.0, False, True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _code_up(amount, size):  # type: ignore[no-untyped-def]
     """Market.demand_code: the product is exact."""
     code = np.int64(amount / size)
     return code + 1 if code * size < amount else code
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _place(starts, options, block, fill, slots):  # type: ignore[no-untyped-def]
     """Give rows their slots, block after block, until the part is full.
 
@@ -381,7 +381,7 @@ def _place(starts, options, block, fill, slots):  # type: ignore[no-untyped-def]
     return starts.size, block
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _encode_values(values, step, cap, clamp, slots, out):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for i in range(values.size):
@@ -396,7 +396,7 @@ def _encode_values(values, step, cap, clamp, slots, out):  # type: ignore[no-unt
     return bad, clamped
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _encode_amounts(amounts, size, cap, clamp, slots, out, touched):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for i in range(amounts.size):
@@ -410,7 +410,7 @@ def _encode_amounts(amounts, size, cap, clamp, slots, out, touched):  # type: ig
     return bad, clamped
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for i in range(amounts.size):
@@ -422,7 +422,7 @@ def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[
     return bad, clamped
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
     """The first row that names a resource twice, and where; or -1."""
     seen = np.full(m, -1, np.int64)
@@ -434,13 +434,13 @@ def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
     return -1, -1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _store(items, slots, out):  # type: ignore[no-untyped-def]
     for i in range(items.size):
         out[slots[i] // BLOCK, slots[i] % BLOCK] = items[i]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _scatter(indptr, resources, codes, slots, out):  # type: ignore[no-untyped-def]
     for i in range(slots.size):
         block, row = slots[i] // BLOCK, slots[i] % BLOCK

@@ -154,7 +154,9 @@ def coin_runs(supply: float) -> list[tuple[Billboard, Allocation]]:
 def repairs() -> int:
     """In how many runs winners had to be dropped."""
     coin_runs.cache_clear()
-    return sum(allocation.dropped > 0 for _, allocation in coin_runs(20.0))
+    runs = coin_runs(20.0)
+    assert all(0.1 < board.certificate.factor / SHARE <= 0.4 for board, _ in runs)
+    return sum(allocation.dropped > 0 for _, allocation in runs)
 
 
 def exceeded(bounds: Callable[[Billboard], Sequence[float]]) -> int:

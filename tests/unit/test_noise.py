@@ -264,3 +264,10 @@ def test_noise_survives_its_dict(noise):
 def test_noise_of_no_known_kind_is_refused(data):
     with pytest.raises(BillboardError, match="no known kind"):
         from_dict(data)
+
+
+def test_the_tail_is_exact_where_the_scale_is_far_above_the_bound():
+    """Then the noise is nearly uniform, and a plain 1 + q - 2 q^(bound+1) would cancel."""
+    for bound, d in [(1000, 1), (1000, 700), (7, 7)]:
+        uniform = d / (2 * bound + 1)
+        assert TruncatedLaplace(2.0**53, bound).tail(d) == pytest.approx(uniform, rel=1e-9)

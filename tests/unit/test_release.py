@@ -134,3 +134,14 @@ def test_system_noise_is_never_drawn_twice(noise):
     draws = [tuple(source.draw(noise, 8, 0)) for source in [SystemRandomness()] * 2]
     draws += [tuple(SystemRandomness().draw(noise, 8, 0)) for _ in range(2)]
     assert len(set(draws)) == 4
+
+
+def test_noise_that_states_its_own_cost_is_refused_before_anything_happens():
+    class Cheap(Gaussian):
+        def cost(self, shifts):
+            return Cost(Fraction(1, 10**9))
+
+    log = Log()
+    with pytest.raises(BudgetError, match="no kind with a proven cost"):
+        log.release(Step("demand", PRICES, Cheap(1.0)))
+    assert log.events == []
