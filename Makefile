@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 
-.PHONY: demo test check setup bench experiments lock clean
+.PHONY: demo test check setup bench peers experiments lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
@@ -32,6 +33,15 @@ bench: $(VENV)/ready
 	$(BIN)/python bench/speed.py
 	$(BIN)/python bench/memory.py
 
+# Speed, side by side with solvers of linear programs, which have an environment of their own.
+peers: $(VENV)/ready $(PEERS)/ready
+	$(BIN)/python bench/peers.py
+
+$(PEERS)/ready: bench/requirements-peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --no-deps --requirement bench/requirements-peers.txt
+	touch $@
+
 # The tables of the docs, from scratch.
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
@@ -45,4 +55,4 @@ lock:
 	rm -rf .lock
 
 clean:
-	rm -rf $(VENV) demo results dist build
+	rm -rf $(VENV) $(PEERS) demo results dist build
