@@ -14,16 +14,17 @@ import time
 
 import numpy as np
 
-from families import FAMILIES, Instance, optimum
+from families import Instance, dense, single, tied, zipf
 from jdpack import Budget, MwuAdaptive, solve
 
 EPSILON, DELTA = 1.0, 1e-8
+FAMILIES = {"dense": dense, "single": single, "3-sparse": zipf, "tied": tied}
 
 
 def required_supply(instance: Instance, policy: MwuAdaptive) -> float:
     """The supply at which the noise adds at most alpha n to the paper's regret lemma."""
     budget = Budget.split(EPSILON, DELTA, truncated=policy.truncated)
-    return 10_000.0 / policy.supply_ratio(instance.market(10_000.0), budget)
+    return 10_000.0 / policy.supply_ratio(instance.with_supply(10_000.0).market(), budget)
 
 
 def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
@@ -42,7 +43,7 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
             half = float(instance.demands.sum()) / instance.demands.shape[1] / 2
             supplies = [max(required, half), *(required * x for x in multiples)]
             for supply in dict.fromkeys(float(math.ceil(b)) for b in supplies):
-                best = optimum(instance, supply)
+                best = instance.with_supply(supply).optimum().value
                 row = []
                 for divisible in (True, False):
                     _say(f"{name} alpha {alpha:g} supply {supply:g}")
@@ -70,7 +71,7 @@ def growth(sizes: list[int], alpha: float) -> None:
         for n in sizes:
             _say(f"{name} n {n:,}")
             instance = family(n, np.random.default_rng(7))
-            market = instance.market(n / 10)
+            market = instance.with_supply(n / 10).market()
             marks: list[float] = []
             result = solve(
                 market,
@@ -96,7 +97,7 @@ def run(
 ) -> tuple[float, bool, int]:
     """Welfare of the allocation on the true values, whether it truly fits, and rounds."""
     result = solve(
-        instance.market(supply, divisible=divisible),
+        instance.with_supply(supply).market(divisible=divisible),
         values=instance.values,
         demands=instance.demands,
         epsilon=EPSILON,

@@ -20,15 +20,15 @@ import utility  # noqa: E402
 N = 50_000
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("family", utility.FAMILIES)
 @pytest.mark.parametrize("alpha", [0.1, 0.03])
 def test_within_alpha_n_of_the_optimum_above_the_required_supply(family: str, alpha: float) -> None:
-    instance = families.FAMILIES[family](N, np.random.default_rng(7))
+    instance = utility.FAMILIES[family](N, np.random.default_rng(7))
     policy = MwuAdaptive(alpha=alpha)
     required = utility.required_supply(instance, policy)
     half_of_demand = float(instance.demands.sum()) / instance.demands.shape[1] / 2
     supply = float(np.ceil(max(required, half_of_demand)))
-    best = families.optimum(instance, supply)
+    best = instance.with_supply(supply).optimum().value
     assert best / N > 2 * alpha, "else being within alpha n would say little"
     welfare, fits, _ = utility.run(instance, supply, policy, divisible=True)
     assert fits
@@ -40,7 +40,7 @@ def test_far_below_the_required_supply_the_noise_costs_more_than_alpha() -> None
     instance = families.single(N, np.random.default_rng(7))
     policy = MwuAdaptive(alpha=0.03)
     supply = utility.required_supply(instance, policy) / 100
-    best = families.optimum(instance, supply)
+    best = instance.with_supply(supply).optimum().value
     welfare, fits, _ = utility.run(instance, supply, policy, divisible=True)
     assert fits
     assert welfare < 0.5 * best
@@ -50,7 +50,7 @@ def test_rounds_do_not_grow_with_agents() -> None:
     rounds = []
     for n in (10_000, 200_000):
         instance = families.dense(n, np.random.default_rng(7))
-        market = instance.market(n / 10)
+        market = instance.with_supply(n / 10).market()
         result = solve(
             market,
             values=instance.values,
