@@ -24,8 +24,11 @@ from jdpack.errors import BudgetError
 
 _GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, which keeps the sums short
 
-REPAIR_SHARE = Fraction(1, 10)
-"""The share of delta for the event that the certified bound fails and winners are dropped."""
+REPAIR_SHARE = Fraction(2, 5)
+"""The share of delta for the event that the certified bound fails and winners are dropped.
+
+The certified margin is smallest here, for common budgets: less delta for the noise costs rho, more
+beta needs a narrower bound. It is flat: from 0.2 to 0.6 it changes by 1%."""
 
 TRUNCATION_SHARE = Fraction(1, 4)
 """The share of delta for noise whose support moves with the data (truncated Laplace only)."""
@@ -95,9 +98,9 @@ class Budget:
         for what, value in [("epsilon", epsilon), ("delta", delta)]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise BudgetError(f"{what} must be a number, not {value!r}")
-        if not 1e-6 <= epsilon <= 50.0:
+        if not 1e-6 <= epsilon <= 50.0 and epsilon != math.inf:
             raise BudgetError(
-                f"epsilon must be from 1e-6 to 50, not {epsilon!r}",
+                f"epsilon must be from 1e-6 to 50, or inf for no privacy, not {epsilon!r}",
                 "1 is a common choice; smaller is more private",
             )
         if not 1e-100 <= delta < 1.0:
@@ -106,6 +109,8 @@ class Budget:
                 "choose it well below 1 / number of agents, such as 1e-8",
             )
         whole = Fraction(delta)
+        if epsilon == math.inf:
+            return cls(epsilon, float(delta), math.inf, 0.0, float(REPAIR_SHARE * whole))
         truncation = float(TRUNCATION_SHARE * whole) if truncated else 0.0
         beta = float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)
         rest = whole - Fraction(truncation) - REPAIR_SHARE * whole
@@ -117,7 +122,8 @@ class Budget:
 class Cost:
     """What one release costs: it is delta-approximately rho-zCDP."""
 
-    rho: Fraction
+    rho: Fraction | float
+    """A rational, or inf for an answer without noise."""
     delta: Fraction = Fraction(0)
 
 
@@ -136,11 +142,11 @@ class Filter:
         """Spend `cost`, or raise BudgetError and spend nothing."""
         if cost.rho <= 0 or cost.delta < 0:
             raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
-        rho = self.spent.rho + round_up(cost.rho)
+        rho = self.spent.rho + (math.inf if cost.rho == math.inf else round_up(Fraction(cost.rho)))
         delta = self.spent.delta + round_up(cost.delta)
         for what, asked, spent, limit in [
-            ("rho", rho, self.spent.rho, Fraction(self.budget.rho)),
-            ("delta", delta, self.spent.delta, Fraction(self.budget.truncation)),
+            ("rho", rho, self.spent.rho, self.budget.rho),
+            ("delta", delta, self.spent.delta, self.budget.truncation),
         ]:
             if asked > limit:
                 raise BudgetError(

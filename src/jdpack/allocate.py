@@ -68,12 +68,13 @@ def allocate(
         if taken is not None:
             won[taken] += step.weight
             rounds[taken] += 1
-    shares = [w * board.certificate.factor // board.weight for w in won]
+    shares = [w * SHARE // board.weight for w in won]
+    factors = [_factor(board.certificate.factors, codes) for _, codes in options]
     flipped = coin(board.seed.seed, agent)
-    odds = tuple(share / SHARE for share in shares)
+    odds = tuple(s * f // SHARE / SHARE for s, f in zip(shares, factors, strict=True))
     given = odds
     if not market.divisible:
-        option = _option_of_coin(shares, flipped)
+        option = _option_of_coin(shares, factors, flipped)
         given = tuple(float(o == option) for o in range(len(options)))
     return Outcome(given, odds, flipped / 2**COIN_BITS, tuple(rounds))
 
@@ -89,13 +90,22 @@ def best_option(options: list[tuple[int, list[int]]], prices: tuple[int, ...]) -
     return taken
 
 
-def _option_of_coin(shares: list[int], flipped: int) -> int | None:
-    """The options stand on [0, 1) one after the other, each as wide as its share."""
-    place, reached = flipped >> (COIN_BITS - 24), 0
-    for option, share in enumerate(shares):
-        reached += share
-        if place < reached:
-            return option
+def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
+    """The least factor of the resources that an option touches."""
+    return min((f for f, code in zip(factors, codes, strict=True) if code > 0), default=SHARE)
+
+
+def _option_of_coin(shares: list[int], factors: list[int], flipped: int) -> int | None:
+    """The options stand on [0, 1) one after the other, each as wide as its share before scaling.
+
+    The one that the coin falls on is given if the coin is in the scaled part of its width.
+    """
+    grain = 2**COIN_BITS // SHARE
+    begin = 0
+    for option, (share, factor) in enumerate(zip(shares, factors, strict=True)):
+        if flipped < begin + share * grain:
+            return option if flipped < begin + share * factor * grain // SHARE else None
+        begin += share * grain
     return None
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, get_args
 from jdpack import noise as noises
 from jdpack.accounting import Budget
 from jdpack.errors import BillboardError, JdpackError, OutputError
-from jdpack.market import PRICE_CODE_MAX, Market, Query
+from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
 from jdpack.noise import Noise
 
 SCHEMA = 1
@@ -41,10 +41,11 @@ _HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
 
 @dataclass(frozen=True)
 class Step:
-    """What a policy asks for next: a query at posted prices, its noise, and the round's weight."""
+    """What is asked for next: a query at posted prices, its noise, and the round's weight."""
 
     query: Query
     prices: tuple[int, ...]
+    """None if the query is about the allocation of the rounds so far."""
     noise: Noise
     weight: int = 0
     """The round's share of the allocation; 0 where the round only steers."""
@@ -67,19 +68,27 @@ class Header:
     budget: Budget
     commitment: str
     private: bool = True
-    """False if the noise was seeded: such a billboard protects nobody."""
+    """False if the noise was seeded or absent: such a billboard protects nobody."""
 
 
 @dataclass(frozen=True)
 class Certificate:
     """What this run achieved; `jdpack.certificate` has the proofs."""
 
-    factor: int
-    """Every agent's share is scaled by factor / SHARE."""
+    factors: tuple[int, ...]
+    """An option's share is scaled by the least factor / SHARE of the resources that it touches."""
     load_at_most: tuple[float, ...]
     """The load of what is given of each resource, as a share of its supply."""
     beta: float
-    """The probability that any of the bounds fails."""
+    """The probability that any of these bounds on loads fails."""
+    welfare_at_least: float
+    """The total value of what is given."""
+    optimum_at_most: float | None
+    """The best total value of any allocation; None if the noise allows no such bound."""
+    ratio_at_least: float | None
+    """The total value of what is given, as a share of the optimum."""
+    value_beta: float
+    """The probability that any of the three statements about value fails."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +278,7 @@ def _header_to_dict(header: Header) -> dict[str, Any]:
         "private": header.private,
         "market": header.market.to_dict(),
         "policy": dict(header.policy),
-        "budget": asdict(header.budget),
+        "budget": {k: None if v == math.inf else v for k, v in asdict(header.budget).items()},
         "seed_commitment": header.commitment,
     }
 
@@ -285,6 +294,7 @@ def _header_from_dict(data: dict[str, Any]) -> Header:
             "budget": dict(budget),
             "seed_commitment": str(commitment),
         } if schema == SCHEMA:
+            budget = {k: math.inf if v is None else v for k, v in budget.items()}
             names = set(Budget.__dataclass_fields__)
             if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
                 raise BillboardError("its budget is not one of schema 1")
@@ -308,9 +318,9 @@ def _to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
         case Certificate():
             return {
                 "type": "certificate",
-                "factor": record.factor,
+                **asdict(record),
+                "factors": list(record.factors),
                 "load_at_most": list(record.load_at_most),
-                "beta": record.beta,
             }
         case Seed(seed):
             return {"type": "seed", "seed": seed.hex()}
@@ -329,8 +339,9 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
         }:
             if query not in get_args(Query):
                 raise BillboardError(f"query {query!r} is not known")
-            if not _whole(prices, m) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
-                raise BillboardError(f"its prices are not {m} price codes")
+            posted = 0 if query in CLOSING else m
+            if not _whole(prices, posted) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
+                raise BillboardError(f"its prices are not {posted} price codes")
             if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
                 raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
@@ -340,15 +351,21 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
             return Release(step, tuple(answer))
         case {
             "type": "certificate",
-            "factor": int(factor),
+            "factors": list(factors),
             "load_at_most": list(loads),
             "beta": float(beta),
+            "welfare_at_least": float(welfare),
+            "optimum_at_most": float() | None as optimum,
+            "ratio_at_least": float() | None as ratio,
+            "value_beta": float(value_beta),
         }:
-            if not _whole([factor], 1) or not 0 <= factor <= SHARE:
-                raise BillboardError(f"scale factor {factor} is not from 0 to {SHARE}")
+            if not _whole(factors, m) or not all(0 <= f <= SHARE for f in factors):
+                raise BillboardError(f"its scale factors are not {m} numbers from 0 to {SHARE}")
             if len(loads) != m or not all(isinstance(load, float) for load in loads):
                 raise BillboardError(f"its load bounds are not {m} numbers")
-            return Certificate(factor, tuple(loads), beta)
+            return Certificate(
+                tuple(factors), tuple(loads), beta, welfare, optimum, ratio, value_beta
+            )
         case {"type": "seed", "seed": str(text)}:
             try:
                 seed = bytes.fromhex(text)

@@ -1,109 +1,257 @@
 """Public: what this run achieved, proved from its billboard.
 
-Load. Let D_tj be the exact demand for resource j in round t (in codes), N_tj its noise, w_t the
-round's weight and W = sum_t w_t. The averaged allocation xbar has load L_j = sum_t w_t D_tj /
-(W S). The billboard shows sum_t w_t (D_tj + N_tj). Each w_t and noise scale is fixed before N_tj
-is drawn, so M_T = -sum_t w_t N_tj is a martingale.
+`jdpack.margin` has the bounds on sums of noise and coins that are used here. The statements about
+loads hold together with probability 1 - beta, those about value with 1 - value_beta, over the
+noise and the coins, whatever the records are.
 
-* Gaussian: discrete Gaussian noise is sub-Gaussian with its own scale (Canonne, Kamath & Steinke
-  2020, Lemma 9), so exp(l M_t - l^2 V_t / 2), V_t = sum (w_t scale_t)^2, is a supermartingale for
-  every l. The policy's public constant V bounds V_t always. Hence P(M_T >= r) <=
-  exp(-l r + l^2 V / 2) at the random time at which the run stops; the best l gives
-  exp(-r^2 / (2V)).
-* Truncated Laplace: E exp(l N) <= 1 / (1 - (l scale)^2) <= exp(2 (l scale)^2) for |l| scale <=
-  1/sqrt 2: truncation makes |N| smaller and cosh grows with |N|; discrete Laplace noise is below
-  the continuous one because (cosh x - 1) / x^2 grows. As above with 2 l^2 V in place of
-  l^2 V / 2, for l up to 1 / (sqrt 2 peak), `peak` bounding every w_t scale_t.
+Load, divisible goods. Let D_tj be the exact demand for resource j in round t (in codes), w_t the
+round's weight, W = sum_t w_t and S the supply in codes. The averaged allocation has load L_j =
+sum_t w_t D_tj / (W S). The billboard shows D_tj with noise, and the weighted noise sums to at least
+-r but with probability beta / m, so L_j <= (sum_t w_t answer_tj + r) / (W S) =: U_j for all j
+together. Shares are scaled by f = min(1, 1 / max_j U_j), and fit.
 
-With r such that the probability is beta / m, all m bounds hold together with probability
-1 - beta: L_j <= (sum_t w_t answer_tj + r) / (W S).
+Load, indivisible goods. The `granted` release shows the load of what the coins grant, at most
+U_j = (answer_j + r) / S with r the radius of that one release. Where U_j is at most 1, f_j = 1.
+Else every grant of an option that touches resource j is kept with odds f_j at most: given the
+grants, an agent's coin is uniform on the width of its option, so it is in the first f_j of it with
+probability f_j, independently. f_j is the largest for which `margin.kept_at_most` is at most 1.
+An option that touches several resources has the least of their factors. (Divisible goods have one
+factor for all, which makes the statement about the ratio sharp.)
 
-Scaling. Divisible goods: shares are scaled by f = min(1, 1 / max_j bound_j), and fit. For
-indivisible goods coins add a deviation of their own: an agent adds an independent amount in
-[0, q], q = C_j / S, of total mean at most f U and so of variance at most q f U, with U the bound.
-By Bernstein's inequality in its sub-gamma form (Boucheron, Lugosi & Massart 2013, Section 2.8)
-the load exceeds f U + sqrt(2 q f U l) + q l / 3 with probability at most e^-l. f makes that 1, with
-half of beta for the noise and half for the coins. `load_at_most` is that bound on the load of what
-is given, after scaling and coins; agents that are dropped in a repair only lower it.
+`load_at_most` is the bound on the load of what is given. Agents that are dropped in a repair only
+lower it.
+
+Optimum. Let p_j be posted prices. For every fractional allocation x that fits, sum_i v_i x_i <=
+sum_j p_j b_j + sum_i max(0, max_o (v_io - cost_io)) (weak duality); b_j the supply. Hence the
+optimum is at most the weighted average of the right side over the rounds. In codes and price units
+the right side of round t is sum_j p_tj (b_j / unit_j - D_tj) + 2^20 welfare_t, up to rounding: a
+value is less than 1 above its code, an amount less than 1 below, so every agent adds at most 2^20
+plus the prices of the k dearest resources. The welfares average to that of the averaged
+allocation, which is released once at the end; the rest, X, is known but for the noise
+sum_t w_t sum_j p_tj N_tj. The
+prices p_t depend on earlier noise, so its variance V_T = sum_t w_t^2 scale_t^2 sum_j p_tj^2 is
+random, but known. exp(l M_t - l^2 V_t / 2) is a supermartingale for every l; integrated over l
+with a normal density of variance 1/v it is sqrt(v / (V + v)) exp(M^2 / (2 (V + v))), so
+|M_T| >= sqrt((V_T + v) (2 ln(1/p) + ln((V_T + v) / v))) with probability at most p (Robbins 1970),
+for any v that is fixed before the first round that counts. We take the best of several v around
+the variance that the first such round's prices would give, each with its part of the
+probability.
+
+Welfare. Of divisible goods, what is given is worth at least f times the welfare of the averaged
+allocation. Of indivisible goods, what is granted is worth that welfare plus the coins' luck, which
+is released, or that of what is given if that is told more sharply (`closing.luck_terms`). (Of
+several options whose shares are rounded down, a coin may fall on the gap that
+rounding left, with odds below 1/SHARE for each option; luck is cut there, and a bound on that is
+taken off.) What thinning takes away is bounded like the load that coins keep, at odds of 1 minus
+the least factor. The ratio uses that the same welfare w stands above and below, f w / (w + X) or
+about f (w + luck) / (w + X): it is monotone in w wherever it is positive, or first rises and then
+falls, so its least value is at an end of the interval that holds w.
+
+The records are meant as encoded: where numbers were clamped to the public bounds, the optimum is
+that of the clamped ones.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from jdpack import policies, portable
-from jdpack.accounting import Budget
-from jdpack.billboard import SHARE, Billboard, Certificate
+from jdpack import closing, margin, policies, portable
+from jdpack.billboard import SHARE, Billboard, Certificate, Release
 from jdpack.errors import BillboardError
-from jdpack.market import Market
-from jdpack.policies import Outlook
+from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.noise import Noise, NoNoise
 
+VALUE_BETA = 0.01
+"""The probability that any of the statements about value fails."""
+
+_EVENTS = 6  # welfare from below and above, luck, the gaps of rounding, thinning, and X
+_GUESSES = 4  # variances of X that are tried
 _DOWN = 1.0 - 1e-12  # float rounding in the bounds stays on the safe side
 
 
 def certify(board: Billboard) -> Certificate:
-    """The certificate of a run whose policy has stopped."""
+    """The certificate of a run whose policy has stopped and whose closing releases are in."""
     market, budget = board.header.market, board.header.budget
-    averaged = averaged_loads(board)
-    factor = _factor(market, budget, averaged)
-    given = _given(market, budget, [load * factor / SHARE for load in averaged])
-    return Certificate(factor, tuple(given), budget.beta)
+    scaling = factors(board)
+    bounds, coin_tail = _load_bounds(board), margin.coin_tail(market, budget)
+    given = [
+        factor / SHARE * load
+        if market.divisible
+        else margin.kept_at_most(load, cap / market.supply_code, factor / SHARE, coin_tail) / _DOWN
+        for load, cap, factor in zip(bounds, market.cap_codes, scaling, strict=True)
+    ]
+    welfare, optimum, ratio = _value(board, scaling)
+    return Certificate(
+        factors=scaling,
+        load_at_most=tuple(min(1.0, load) for load in given),
+        beta=budget.beta,
+        welfare_at_least=welfare,
+        optimum_at_most=optimum,
+        ratio_at_least=ratio,
+        value_beta=VALUE_BETA,
+    )
+
+
+def factors(board: Billboard) -> tuple[int, ...]:
+    """The scale factor of each resource, in units of 1/SHARE."""
+    if board.weight == 0:
+        raise BillboardError("no round counts: there is nothing to certify")
+    market, budget = board.header.market, board.header.budget
+    bounds = _load_bounds(board)
+    if market.divisible:
+        most = max(bounds)
+        return (SHARE if most <= 1.0 else math.floor(SHARE * _DOWN / most),) * len(bounds)
+    tail = margin.coin_tail(market, budget)
+    return tuple(
+        _thinning(load, cap / market.supply_code, tail)
+        for load, cap in zip(bounds, market.cap_codes, strict=True)
+    )
+
+
+def _load_bounds(board: Billboard) -> list[float]:
+    """Upper bounds on the loads before scaling."""
+    return averaged_loads(board) if board.header.market.divisible else granted_loads(board)
 
 
 def averaged_loads(board: Billboard) -> list[float]:
-    """Upper bounds on the load of the averaged allocation, before scaling and coins."""
+    """Upper bounds on the load of the averaged allocation, before scaling."""
     market, budget = board.header.market, board.header.budget
     policy = policies.from_dict(board.header.policy)
-    if board.weight == 0:
-        raise BillboardError("no round counts: there is nothing to certify")
     totals = [0] * len(market.resources)
     for release in board.releases:
         if release.step.weight:
             for j, answer in enumerate(release.answer):
                 totals[j] += release.step.weight * answer
-    radius = noise_radius(policy.outlook(market, budget), _tail(market, budget), policy.truncated)
+    radius = margin.noise_radius(
+        policy.outlook(market, budget), margin.tail(market, budget), truncated=policy.truncated
+    )
     whole = board.weight * market.supply_code
     return [max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]
 
 
-def noise_radius(outlook: Outlook, tail: float, truncated: bool) -> float:
-    """With probability 1 - e^-tail, the weighted noise of one resource sums to no more."""
-    if not truncated:
-        return math.sqrt(2.0 * tail * outlook.variance)
-    most = 1.0 / (math.sqrt(2.0) * outlook.peak)
-    rate = min(most, math.sqrt(tail / (2.0 * outlook.variance)))
-    return tail / rate + 2.0 * rate * outlook.variance
+def granted_loads(board: Billboard) -> list[float]:
+    """Upper bounds on the load of what coins grant, before thinning."""
+    market, budget = board.header.market, board.header.budget
+    release = _closing(board, "granted")
+    radius = margin.release_radius(release.step.noise, margin.tail(market, budget))
+    return [max(0.0, (a + radius) / (market.supply_code * _DOWN)) for a in release.answer]
 
 
-def _tail(market: Market, budget: Budget) -> float:
-    """ln(1 / probability) of one bound: beta over m resources, and over noise and coins."""
-    events = len(market.resources) * (1 if market.divisible else 2)
-    return portable.log(events / budget.beta)
+def _thinning(load: float, q: float, tail: float) -> int:
+    """The largest factor with which the load that coins keep is at most 1."""
+    if load <= 1.0:
+        return SHARE
+    # In f the bound rises, or rises and then falls to its value at f = 1, which is too large: so
+    # it passes 1 once.
+    low, high = 0, SHARE  # low fits (nothing is kept), high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = margin.kept_at_most(load, q, middle / SHARE, tail) <= _DOWN
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
 
-def _factor(market: Market, budget: Budget, averaged: list[float]) -> int:
-    """The scale factor: the largest with which the load that is given is at most 1."""
-    tail, factor = _tail(market, budget), 1.0
-    for cap, load in zip(market.cap_codes, averaged, strict=True):
-        if load > 0.0:
-            room = 1.0
-            if not market.divisible:
-                # y^2 + a y + q tail / 3 = 1 with y^2 = f U, a = sqrt(2 q tail)
-                q = cap / market.supply_code
-                a, rest = math.sqrt(2.0 * q * tail), 1.0 - q * tail / 3.0
-                y = (math.sqrt(a * a + 4.0 * rest) - a) / 2.0 if rest > 0.0 else 0.0
-                room = y * y
-            factor = min(factor, room * _DOWN / load)
-    return math.floor(factor * SHARE)
+def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:
+    """Welfare at least, optimum at most, and the ratio, at least."""
+    market = board.header.market
+    tail = _value_tail()
+    averaged, radius = _released(board, "welfare")
+    # Shares are rounded down: an agent loses less than 1/SHARE of each option that it ever takes.
+    options = min(market.options, sum(1 for _ in board.rounds))
+    rounding = market.agents * options * (market.value_cap_code / SHARE + 1.0)
+    least, most = max(0.0, averaged - radius), max(0.0, averaged + radius)
+    f, cap = min(scaling) / SHARE, float(market.value_cap_code)
+    luck, thins = 0.0, False
+    if not market.divisible:
+        released, radius = _released(board, "luck")
+        luck, thins = released - radius, min(closing.luck_terms(board)[0]) == SHARE
+        if market.options > 1:
+            luck -= margin.kept_at_most(market.agents * cap, cap, options / SHARE, tail)
+
+    def given(welfare: float) -> float:
+        if market.divisible:
+            return max(0.0, (f * welfare - rounding) * _DOWN)
+        granted = max(0.0, welfare + luck)
+        return max(0.0, (granted - (_taken(market, granted, f) if thins else 0.0)) * _DOWN)
+
+    above, step = _above_welfare(board, tail), market.value_step
+    if above is None:
+        return given(least) * step, None, None
+    above += rounding
+    ratio = min(given(w) / (w + above) if w + above > 0.0 else 0.0 for w in (least, most))
+    return given(least) * step, (most + above) * step / _DOWN, min(1.0, ratio) * _DOWN
 
 
-def _given(market: Market, budget: Budget, scaled: list[float]) -> list[float]:
-    """Bounds on the load that is given, from bounds on the scaled load before coins."""
-    if market.divisible:
-        return [min(1.0, load) for load in scaled]
-    tail = _tail(market, budget)
-    shares = [cap / market.supply_code for cap in market.cap_codes]
-    return [
-        min(1.0, (load + math.sqrt(2.0 * q * load * tail) + q * tail / 3.0) / _DOWN)
-        for load, q in zip(scaled, shares, strict=True)
+def value_radius(noise: Noise) -> float:
+    """With its share of 1 - VALUE_BETA, one released value is off by no more in one direction."""
+    return margin.release_radius(noise, _value_tail())
+
+
+def thinned_value(board: Billboard, scaling: tuple[int, ...]) -> float:
+    """About how much value thinning takes away, by the bound that the certificate has for it."""
+    welfare = float(_closing(board, "welfare").answer[0])
+    return _taken(board.header.market, max(0.0, welfare), min(scaling) / SHARE)
+
+
+def _taken(market: Market, welfare: float, f: float) -> float:
+    """The value that thinning takes from grants, at most, if each is kept at odds f at least."""
+    if f >= 1.0:
+        return 0.0
+    return margin.kept_at_most(welfare, float(market.value_cap_code), 1.0 - f, _value_tail())
+
+
+def _value_tail() -> float:
+    return portable.log(_EVENTS / VALUE_BETA)
+
+
+def _above_welfare(board: Billboard, tail: float) -> float | None:
+    """X and all roundings, at most, in value codes; None where the noise has no such bound."""
+    market = board.header.market
+    if policies.from_dict(board.header.policy).truncated:
+        return None
+    supplies = [
+        math.ceil(Fraction(r.supply) / Fraction(unit))
+        for r, unit in zip(market.resources, market.unit_sizes, strict=True)
     ]
+    total, rounding, variance = 0, 0, 0.0
+    guess: float | None = None
+    outlook = policies.from_dict(board.header.policy).outlook(market, board.header.budget)
+    for release in board.releases:
+        step = release.step
+        if step.weight:
+            slack = zip(step.prices, supplies, release.answer, strict=True)
+            total += step.weight * sum(p * (b - a) for p, b, a in slack)
+            dearest = sorted(step.prices, reverse=True)[: market.bundle_size]
+            rounding += step.weight * (PRICE_UNITS_PER_VALUE_CODE + sum(dearest))
+            squares = float(sum(p * p for p in step.prices))
+            scale = 0.0 if isinstance(step.noise, NoNoise) else step.noise.scale
+            variance += (step.weight * scale) ** 2 * squares
+            guess = outlook.variance * squares if guess is None else guess
+    radius = _mixture_radius(variance, guess or 0.0, tail)
+    whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
+    return max(0.0, (total + radius) / whole) / _DOWN + rounding * market.agents / whole
+
+
+def _mixture_radius(variance: float, guess: float, tail: float) -> float:
+    """A bound on noise whose variance turned out to be this, by normal mixtures."""
+    if variance == 0.0:
+        return 0.0
+    tail += portable.log(float(_GUESSES))
+    best = math.inf
+    for i in range(_GUESSES):
+        v = max(guess, 1e-300) / 16.0 / 64.0**i
+        best = min(best, (variance + v) * (2.0 * tail + portable.log((variance + v) / v)))
+    return math.sqrt(best)
+
+
+def _released(board: Billboard, query: Query) -> tuple[float, float]:
+    release = _closing(board, query)
+    return float(release.answer[0]), value_radius(release.step.noise)
+
+
+def _closing(board: Billboard, query: Query) -> Release:
+    for release in reversed(board.releases):
+        if release.step.query == query:
+            return release
+    raise BillboardError(f"the run is not finished: there is no {query} release")

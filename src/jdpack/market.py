@@ -52,7 +52,16 @@ SUPPLY_CODE_MAX = 2**50
 AGENTS_MAX = 2**31 - 1  # sums of 32-bit value codes then fit in 63 bits
 RESOURCES_MAX = 2**16  # sparse records name a resource in 16 bits
 
-Query = Literal["demand", "scale", "welfare"]
+BAND = 0.15
+"""Choices are close if their surpluses differ by at most this share of their costs."""
+
+CURVATURE_UNIT = 2**10
+"""Shares of a cost in the curvature query are whole numbers of 1 / CURVATURE_UNIT."""
+
+Query = Literal["demand", "scale", "value", "curvature", "gauge", "welfare", "granted", "luck"]
+CLOSING: tuple[Query, ...] = ("welfare", "granted", "luck")
+"""Queries about the allocation of the rounds so far; the others are about posted prices."""
+
 Layout = Literal["wide", "long"]
 
 
@@ -290,18 +299,75 @@ class Market:
           option: the k largest.
         * scale, max(S, max_j |S - D_j|): a maximum of functions that each move by at most
           max_j C_j moves by no more than that.
-        * welfare, the sum of the value codes taken: one term in [0, value_cap_code] changes.
+        * granted, the codes of what the agents' coins grant from the rounds so far: rounds and
+          coins are public or drawn without regard to the records, so an agent's grant, at most
+          one option, depends on its own record alone: as demand.
+        * value, the value codes of the options taken, and welfare, those of the averaged
+          allocation of the rounds so far, where the shares of an agent's options sum to at most
+          1: one term in [0, value_cap_code] changes.
+        * curvature, E_jk = sum of d_j t_k over the agents whose two best choices are close: here
+          the **whole matrix** moves by at most the one number returned, in L2 (Frobenius) norm,
+          so only Gaussian noise fits. d is the difference of the codes of the two choices (doing
+          nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k / (cost_1
+          + cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k| sum
+          to at most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than
+          1 to their sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm
+          |d|_2 |t|_2. With one option d is that option's codes: |d|_2^2 is at most the sum of the k
+          largest squared caps, and all entries are non-negative, so two agents' matrices differ
+          by at most sqrt(2) times the larger norm. With several options d has at most 2k entries,
+          |d_j| <= C_j, of any sign, so they differ by at most twice the norm. With ADD_REMOVE one
+          of the two matrices is zero.
+        * gauge, the diagonal E_jj, the level and the spread: again **the whole vector** moves by
+          at most the one number returned. With u = CURVATURE_UNIT and C the largest cap, an agent
+          adds d_j t_j >= 0 to the diagonal, together at most max |d_j| sum |t_j| <= u C; to the
+          level u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down, where
+          |cost_1 - cost_2| <= C sum_j price_j, so at most u C; to the spread what the diagonal's
+          sum exceeds that by, if anything. Level and spread together are at most u C or the
+          spread is 0, so the norm is at most sqrt(2) u C; entries are non-negative, so two agents
+          differ by at most sqrt(2) times that, and with ADD_REMOVE by that alone.
         """
-        if query == "demand":
+        if query in ("demand", "granted"):
             touched = self.bundle_size * (2 if self.neighbours is Neighbours.REPLACE_ONE else 1)
             return tuple(sorted(self.cap_codes, reverse=True)[:touched])
         if query == "scale":
             return (max(self.cap_codes),)
+        if query == "curvature":
+            several = self.options > 1
+            largest = sorted(self.cap_codes, reverse=True)[: self.bundle_size * (1 + several)]
+            squared = CURVATURE_UNIT**2 * sum(c * c for c in largest)
+            if self.neighbours is Neighbours.REPLACE_ONE:
+                squared *= 4 if several else 2
+            return (math.isqrt(squared - 1) + 1,)
+        if query == "gauge":
+            squared = 2 * (CURVATURE_UNIT * max(self.cap_codes)) ** 2
+            if self.neighbours is Neighbours.REPLACE_ONE:
+                squared *= 2
+            return (math.isqrt(squared - 1) + 1,)
         return (self.value_cap_code,)
+
+    def luck_shifts(self, bound: int, *, thinned: bool) -> tuple[int, ...]:
+        """As `shifts`, for the query luck: the value that coins give beyond the average.
+
+        Formal guarantees. An agent adds the value codes of what it is given minus those of its
+        averaged share, cut to [-bound, bound]; so two agents differ by at most 2 bound, and with
+        ADD_REMOVE one of them is absent and adds 0. With one option and no thinning they differ
+        by at most bound + 1, if bound is no less than what any option cost in any round
+        (`closing.dearest`) or than the value cap: an agent's coin u (in [0, 1)) depends on its id
+        and the seed alone, which neighbours share. With value v and averaged share x it is
+        granted its option if u < x, and adds v (1 - x) < v (1 - u), else -v x >= -v u. If
+        v > bound, the option was taken in every round, so x = 1 and the agent adds 0. So all
+        agents with this coin add numbers between -bound u and bound (1 - u), rounded by less
+        than 1.
+        """
+        if self.neighbours is Neighbours.ADD_REMOVE:
+            return (bound,)
+        return (bound + 1,) if self.options == 1 and not thinned else (2 * bound,)
 
     def width(self, query: Query) -> int:
         """How many numbers the answer to a query has."""
-        return len(self.resources) if query == "demand" else 1
+        m = len(self.resources)
+        widths: dict[Query, int] = {"demand": m, "granted": m, "curvature": m * m, "gauge": m + 2}
+        return widths.get(query, 1)
 
     # --- in and out -----------------------------------------------------------------------
 

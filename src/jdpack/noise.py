@@ -85,7 +85,26 @@ class TruncatedLaplace:
         return {"kind": "truncated-laplace", "scale": self.scale, "bound": self.bound}
 
 
-Noise = Gaussian | TruncatedLaplace
+@dataclass(frozen=True)
+class NoNoise:
+    """For runs without privacy (epsilon = inf): the exact answer, at infinite cost."""
+
+    def cost(self, shifts: tuple[int, ...]) -> Cost:
+        return Cost(rho=math.inf)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "none"}
+
+
+Noise = Gaussian | TruncatedLaplace | NoNoise
+
+
+def gaussian(shifts: tuple[int, ...], rho: float) -> Gaussian | NoNoise:
+    """The Gaussian noise with which an answer that moves by `shifts` costs rho, just not more."""
+    if math.isinf(rho):
+        return NoNoise()
+    # rounding in the scale stays on the private side of the filter
+    return Gaussian(math.sqrt(sum(d * d for d in shifts) / (2.0 * rho * (1.0 - 1e-9))))
 
 
 def from_dict(data: Mapping[str, Any]) -> Noise:
@@ -99,6 +118,8 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
             0.0 < scale < math.inf and type(bound) is int and bound >= 0 and not rest
         ):
             return TruncatedLaplace(scale, bound)
+        case {"kind": "none", **rest} if not rest:
+            return NoNoise()
     raise BillboardError(f"noise {dict(data)!r} is of no known kind")
 
 

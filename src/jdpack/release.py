@@ -16,13 +16,12 @@ from opendp.measurements import make_gaussian, make_laplace
 from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 
+from jdpack import closing
 from jdpack.accounting import Filter
-from jdpack.best_response import Sums
-from jdpack.billboard import Release, Step
+from jdpack.billboard import Billboard, Release, Seed, Step
 from jdpack.engines import Engine
 from jdpack.errors import BudgetError
-from jdpack.market import Market, Query
-from jdpack.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 
 
 class Randomness(Protocol):
@@ -32,31 +31,51 @@ class Randomness(Protocol):
 
 
 def release(
-    step: Step, engine: Engine, filter: Filter, randomness: Randomness, index: int
+    step: Step,
+    engine: Engine,
+    filter: Filter,
+    randomness: Randomness,
+    board: Billboard,
+    coin_seed: Seed,
 ) -> Release:
     """Answer a step's query through the door.
 
     Formal guarantees. The answer to the query moves between neighbours by at most
-    `market.shifts(query)`, proved there for fixed prices; the prices are public. Adding the
-    step's noise to it therefore costs what `step.noise.cost` proves, which is charged first.
+    `closing.shifts`, proved in `Market.shifts` and `Market.luck_shifts` for fixed prices, rounds
+    and coins; prices and rounds are public, and the coins' seed is drawn before the first record
+    is read. Adding the step's noise to it therefore costs what `step.noise.cost` proves, which is
+    charged first.
     """
-    if type(step.noise) not in (Gaussian, TruncatedLaplace):
+    if type(step.noise) not in (Gaussian, TruncatedLaplace, NoNoise):
         raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
-    market = engine.market
-    filter.charge(step.noise.cost(market.shifts(step.query)))
-    exact = statistic(step.query, engine.sums(step.prices), market)
-    noise = randomness.draw(step.noise, len(exact), index)
+    if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
+        raise BudgetError(f"the cost of a {step.query} release is proved for Gaussian noise only")
+    filter.charge(step.noise.cost(closing.shifts(board, step.query)))
+    exact = statistic(step, engine, board, coin_seed)
+    noise = randomness.draw(step.noise, len(exact), index=len(board.releases))
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
 
 
-def statistic(query: Query, sums: Sums, market: Market) -> tuple[int, ...]:
+def statistic(step: Step, engine: Engine, board: Billboard, coin_seed: Seed) -> tuple[int, ...]:
     """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
-    if query == "demand":
-        return sums.demand
-    if query == "scale":
-        supply = market.supply_code
-        return (max(supply, *(abs(supply - d) for d in sums.demand)),)
-    return (sums.welfare,)
+    match step.query:
+        case "demand":
+            return engine.demand(step.prices)
+        case "scale":
+            supply = engine.market.supply_code
+            return (max(supply, *(abs(supply - d) for d in engine.demand(step.prices))),)
+        case "value":
+            return (engine.value(step.prices),)
+        case "curvature":
+            return engine.curvature(step.prices)
+        case "gauge":
+            return engine.gauge(step.prices)
+        case "welfare":
+            return (engine.welfare(board),)
+        case "granted":
+            return engine.granted(board, coin_seed)
+        case "luck":
+            return (engine.luck(board, coin_seed, *closing.luck_terms(board)),)
 
 
 class SystemRandomness:
@@ -67,6 +86,8 @@ class SystemRandomness:
             case Gaussian(scale):
                 drawn: list[int] = _gaussian(scale)([0] * count)
                 return drawn
+            case NoNoise():
+                return [0] * count
             case TruncatedLaplace(scale, bound):
                 kept: list[int] = []
                 while len(kept) < count:  # rejection: exact, and independent of the data
@@ -88,6 +109,8 @@ class SeededRandomness:
         match noise:
             case Gaussian(scale):
                 return [round(z) for z in rng.normal(0.0, scale, count).tolist()]
+            case NoNoise():
+                return [0] * count
             case TruncatedLaplace(scale, bound):
                 kept: list[int] = []
                 while len(kept) < count:

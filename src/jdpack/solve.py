@@ -7,6 +7,7 @@ the seed, and everybody's allocation.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack import tables
+from jdpack import closing, tables
 from jdpack.accounting import Budget, Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
@@ -28,6 +29,7 @@ from jdpack.market import Market
 from jdpack.output import Output
 from jdpack.policies import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.newton import Newton
 from jdpack.release import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.report import Curator
 
@@ -131,9 +133,9 @@ def solve(
     """
     if not isinstance(market, Market):
         market = Market.from_toml(market)
-    policy = policy if policy is not None else MwuAdaptive()
-    if type(policy) is not MwuAdaptive:  # its billboard could not be read back
-        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as MwuAdaptive()")
+    policy = policy if policy is not None else Newton()
+    if type(policy) not in (Newton, MwuAdaptive):  # its billboard could not be read back
+        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
     if not isinstance(clamp, bool):
         raise MarketError(f"clamp must be true or false, not {clamp!r}")
     budget = make_budget(market, policy, epsilon, delta)
@@ -147,7 +149,8 @@ def solve(
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
-    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private=seed is None)
+    private = seed is None and budget.epsilon != math.inf
+    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
     if agents is not None:
@@ -181,12 +184,14 @@ def run(
     filter = Filter(budget)
     state, rounds = policy.start(market, budget), 0
     while (step := policy.step(state)) is not None:
-        answered = release(step, engine, filter, randomness, index=len(board.releases))
+        answered = release(step, engine, filter, randomness, board, coin_seed)
         board.post(answered)
         state = policy.observe(state, answered)
         if step.weight and progress is not None:
             rounds += 1
-            progress(Progress(rounds, float(filter.spent.rho) / budget.rho))
+            progress(Progress(rounds, float(filter.spent.rho / budget.rho)))
+    while (step := closing.step(board)) is not None:
+        board.post(release(step, engine, filter, randomness, board, coin_seed))
     board.post(certify(board))
     board.post(coin_seed)
     return filter.spent

@@ -25,7 +25,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "rho_spent": float(result.spent.rho),
         "rounds": sum(1 for _ in result.billboard.rounds),
         "releases": len(result.billboard.releases),
-        "factor": certificate.factor / SHARE,
+        "factor": min(certificate.factors) / SHARE,
         "beta": certificate.beta,
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),

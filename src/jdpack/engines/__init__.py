@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack.best_response import Sums
-from jdpack.billboard import Billboard
+from jdpack.billboard import Billboard, Seed
 from jdpack.market import Market
 
 
@@ -31,9 +30,21 @@ class Engine(Protocol):
     @property
     def market(self) -> Market: ...
 
-    def sums(self, prices: tuple[int, ...]) -> Sums:
-        """Exact sums of the best responses; they leave through `release` only."""
-        ...
+    # Exact answers to the queries of `Market.shifts`; they leave through `release` only.
+
+    def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def value(self, prices: tuple[int, ...]) -> int: ...
+
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def welfare(self, board: Billboard) -> int: ...
+
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]: ...
+
+    def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int: ...
 
     def allocate(self, board: Billboard) -> Allocation:
         """Every agent's own function of the finished billboard, with supply held."""

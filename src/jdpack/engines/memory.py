@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import best_response, coins
-from jdpack.agents import Agents
-from jdpack.best_response import Sums
-from jdpack.billboard import SHARE, Billboard
+from jdpack.agents import Agents, Part
+from jdpack.billboard import SHARE, Billboard, Seed
 from jdpack.engines import Allocation
 from jdpack.ids import texts
 from jdpack.market import Market
@@ -26,38 +25,109 @@ class MemoryEngine:
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         blocks = sum(len(part.fill) for part in agents.parts)
         self.threads = min(threads or most, most, blocks)  # waking more costs more than it gives
-        self._last: tuple[tuple[int, ...], Sums] | None = None
+        self._last: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._base: tuple[int, NDArray[np.uint32]] | None = None
 
     @property
     def market(self) -> Market:
         return self.agents.market
 
-    def sums(self, prices: tuple[int, ...]) -> Sums:
-        # A round asks for the scale and then for the demand at the same prices: one pass for both.
+    def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        # A round may ask for the scale and then for the demand at the same prices: one pass.
         if self._last is None or self._last[0] != prices:
             with self._on_threads():
-                self._last = prices, best_response.sums(self.agents.parts, prices)
+                self._last = prices, best_response.demand(self.agents.parts, prices)
         return self._last[1]
 
-    def allocate(self, board: Billboard) -> Allocation:
+    def value(self, prices: tuple[int, ...]) -> int:
+        price, weight, total = np.array([prices], dtype=np.float64), np.ones(1, np.int64), 0
         with self._on_threads():
-            return self._allocate(board)
+            for part in self.agents.parts:
+                shares = np.empty(part.rows, np.uint32)
+                best_response.shares(part, price, weight, out=shares)
+                total += best_response.welfare(part, shares)
+        return total
 
-    def _allocate(self, board: Billboard) -> Allocation:
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        with self._on_threads():
+            return best_response.curvature(self.agents.parts, prices)
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        with self._on_threads():
+            return best_response.gauge(self.agents.parts, prices)
+
+    def welfare(self, board: Billboard) -> int:
+        base = self._shares(board)
+        return sum(best_response.welfare(p, base[rows]) for p, rows in self._slices())
+
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
+        loads = [0] * len(self.market.resources)
+        for part, _, granted in self._given(board, seed, (SHARE,) * len(loads)):
+            more = best_response.loads(part, len(loads), granted)
+            loads = [a + b // SHARE for a, b in zip(loads, more, strict=True)]
+        return tuple(loads)
+
+    def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int:
+        return sum(
+            best_response.luck(part, shares, given, bound)
+            for part, shares, given in self._given(board, seed, factors)
+        )
+
+    def allocate(self, board: Billboard) -> Allocation:
         assert board.certificate is not None and board.seed is not None, "the run is not finished"
-        prices = np.array([step.prices for step in board.rounds], dtype=np.float64)
-        weights = np.array([step.weight for step in board.rounds], dtype=np.int64)
-        shares, row = np.empty(self.agents.rows, np.uint32), 0
-        for part in self.agents.parts:
-            piece = shares[row : row + part.rows]
-            best_response.shares(part, prices, weights, board.certificate.factor, out=piece)
-            if not self.market.divisible:
-                best_response.flip(part, piece, self._coins(board.seed.seed, row, part.rows))
-            row += part.rows
+        shares = self._shares(board)
+        self._base = None  # what follows writes over it
+        for part, rows in self._slices():
+            self._give(part, rows, shares[rows], board.seed, board.certificate.factors)
         allocation = Allocation(shares, self._loads(shares), dropped=0)
         if max(allocation.loads) > self.market.supply_code * SHARE:
-            allocation = self._repair(allocation, board.seed.seed)
+            allocation = self._repair(allocation, board.seed)
         return allocation
+
+    def _given(
+        self, board: Billboard, seed: Seed, factors: tuple[int, ...]
+    ) -> Iterator[tuple[Part, NDArray[np.uint32], NDArray[np.uint32]]]:
+        """The parts, their averaged shares, and what is given of them."""
+        base = self._shares(board)
+        for part, rows in self._slices():
+            given = base[rows].copy()
+            self._give(part, rows, given, seed, factors)
+            yield part, base[rows], given
+
+    def _give(
+        self,
+        part: Part,
+        rows: slice,
+        shares: NDArray[np.uint32],
+        seed: Seed,
+        factors: tuple[int, ...],
+    ) -> None:
+        """Turn averaged shares into what is given, in place."""
+        scaling = best_response.factors(part, np.array(factors, np.uint32))
+        if self.market.divisible:
+            best_response.scale(shares, scaling)
+        else:
+            best_response.flip(part, shares, self._coins(seed, rows), scaling)
+
+    def _shares(self, board: Billboard) -> NDArray[np.uint32]:
+        """The share of every row in the rounds so far, before scaling and coins."""
+        steps = list(board.rounds)
+        if self._base is None or self._base[0] != len(steps):
+            prices = np.array([step.prices for step in steps], dtype=np.float64)
+            weights = np.array([step.weight for step in steps], dtype=np.int64)
+            shares = np.empty(self.agents.rows, np.uint32)
+            with self._on_threads():
+                for part, rows in self._slices():
+                    best_response.shares(part, prices, weights, out=shares[rows])
+            self._base = len(steps), shares
+        return self._base[1]
+
+    def _slices(self) -> Iterator[tuple[Part, slice]]:
+        """The parts, and where their rows stand among all."""
+        row = 0
+        for part in self.agents.parts:
+            yield part, slice(row, row + part.rows)
+            row += part.rows
 
     @contextmanager
     def _on_threads(self) -> Iterator[None]:
@@ -69,7 +139,7 @@ class MemoryEngine:
         finally:
             numba.set_num_threads(before)
 
-    def _repair(self, allocation: Allocation, seed: bytes) -> Allocation:
+    def _repair(self, allocation: Allocation, seed: Seed) -> Allocation:
         """Drop agents by their coins, the largest first, until every supply holds.
 
         This happens with probability at most beta, and is paid for in delta (`Budget`). What
@@ -78,7 +148,7 @@ class MemoryEngine:
         """
         winners = np.flatnonzero(allocation.shares)
         numbers = self.agents.numbers()[winners]
-        coins_won = self._coins(seed, 0, len(allocation.shares))[winners]
+        coins_won = self._coins(seed, slice(0, len(allocation.shares)))[winners]
         order = np.lexsort((numbers, coins_won))[::-1]
         order, numbers = winners[order], numbers[order]
         # Where the rows of each agent end: of divisible goods, an agent may have several.
@@ -98,24 +168,22 @@ class MemoryEngine:
 
     def _loads(self, shares: NDArray[np.uint32]) -> tuple[int, ...]:
         """The exact load of shares on each resource, in units of code / SHARE."""
-        m = len(self.market.resources)
-        loads, row = [0] * m, 0
-        for part in self.agents.parts:
-            more = best_response.loads(part, m, shares[row : row + part.rows])
+        loads = [0] * len(self.market.resources)
+        for part, rows in self._slices():
+            more = best_response.loads(part, len(loads), shares[rows])
             loads = [a + b for a, b in zip(loads, more, strict=True)]
-            row += part.rows
         return tuple(loads)
 
-    def _coins(self, seed: bytes, row: int, rows: int) -> NDArray[np.uint64]:
-        """The coin of each row's agent, for rows [row, row + rows)."""
+    def _coins(self, seed: Seed, rows: slice) -> NDArray[np.uint64]:
+        """The coin of each row's agent."""
         if self.agents.ids is None:
-            return coins.coins_of_numbers(seed, np.arange(row, row + rows))
-        out, at = np.empty(rows, np.uint64), 0
-        for chunk in self.agents.ids.slice(row, rows).chunks:
+            return coins.coins_of_numbers(seed.seed, np.arange(rows.start, rows.stop))
+        out, at = np.empty(rows.stop - rows.start, np.uint64), 0
+        for chunk in self.agents.ids.slice(rows.start, len(out)).chunks:
             if chunk.type == "int64":
-                coin = coins.coins_of_numbers(seed, chunk.to_numpy())
+                coin = coins.coins_of_numbers(seed.seed, chunk.to_numpy())
             else:
-                coin = coins.coins_of_texts(seed, *texts(chunk))
+                coin = coins.coins_of_texts(seed.seed, *texts(chunk))
             out[at : at + len(chunk)] = coin
             at += len(chunk)
         return out

@@ -9,28 +9,15 @@ resuming one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from jdpack.accounting import Budget
 from jdpack.billboard import Release, Step
 from jdpack.errors import BillboardError
+from jdpack.margin import Outlook
 from jdpack.market import Market
 
 State = TypeVar("State")
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """Public constants that hold for every run of a policy, whatever the data and the noise.
-
-    In units of weight times demand code: `variance` bounds the sum over rounds of
-    (weight * noise scale)^2, `peak` the largest weight * noise scale of any round.
-    """
-
-    rounds_at_most: int
-    variance: float
-    peak: float
 
 
 class Policy(Protocol[State]):
@@ -57,8 +44,9 @@ class Policy(Protocol[State]):
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
     """The policy that a billboard's header names."""
     from jdpack.policies.mwu_adaptive import MwuAdaptive
+    from jdpack.policies.newton import Newton
 
-    known: dict[str, type[Any]] = {MwuAdaptive.name: MwuAdaptive}
+    known: dict[str, type[Any]] = {kind.name: kind for kind in (MwuAdaptive, Newton)}
     kind = known.get(str(data.get("name")))
     if kind is None:
         raise BillboardError(f"policy {data.get('name')!r} is not known")

@@ -23,13 +23,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import portable
+from jdpack import margin, portable
 from jdpack.accounting import Budget, round_up
 from jdpack.billboard import SHARE, Release, Step
 from jdpack.errors import BudgetError, MarketError
+from jdpack.margin import Outlook
 from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
-from jdpack.noise import Gaussian, Noise, TruncatedLaplace
-from jdpack.policies import Outlook
+from jdpack.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 from jdpack.portable import FloatArray
 
 SCALE_SHARE = 0.1
@@ -107,6 +107,7 @@ class MwuAdaptive:
             rounds_at_most=c.rounds_at_most,
             variance=per_weight * (c.theta_sum + c.theta_max),
             peak=math.sqrt(per_weight * c.theta_max),
+            weight=c.theta_sum + c.theta_max,
         )
 
     def start(self, market: Market, budget: Budget) -> State:
@@ -117,7 +118,7 @@ class MwuAdaptive:
             self._check_truncation(state, budget)
         # The smallest step has the most noise: refuse what cannot be drawn before the run.
         for variance in (constants.demand_variance, constants.scale_variance):
-            Gaussian(_deviation(variance, theta=1)).cost(market.shifts("scale"))
+            _gaussian(variance, theta=1).cost(market.shifts("scale"))
         return state
 
     def step(self, state: State) -> Step | None:
@@ -128,7 +129,7 @@ class MwuAdaptive:
             min(PRICE_CODE_MAX, round(w * c.price_sum)) for w in state.weights[:-1].tolist()
         )
         if not state.scaled:
-            return Step("scale", prices, Gaussian(_deviation(c.scale_variance, state.theta)))
+            return Step("scale", prices, _gaussian(c.scale_variance, state.theta))
         return Step("demand", prices, self._demand_noise(state), weight=state.theta)
 
     def observe(self, state: State, release: Release) -> State:
@@ -186,7 +187,7 @@ class MwuAdaptive:
         whole = (theta_sum + theta_max) / SHARE
         demand = _squares(market.shifts("demand")) * whole
         scale = _squares(market.shifts("scale")) * (theta_sum + 2 * theta_max) / SHARE
-        rho = budget.rho * _SLACK
+        rho = margin.rounds_rho(market, budget) * _SLACK
         return _Constants(
             price_sum=2.0 * market.agents * value_cap / market.supply_code,
             theta_max=theta_max,
@@ -197,9 +198,9 @@ class MwuAdaptive:
         )
 
     def _demand_noise(self, state: State) -> Noise:
-        scale = _deviation(state.constants.demand_variance, state.theta)
         if not self.truncated:
-            return Gaussian(scale)
+            return _gaussian(state.constants.demand_variance, state.theta)
+        scale = _deviation(state.constants.demand_variance, state.theta)
         # The paper's support [mu - (1 - alpha), mu + (1 - alpha)] for the exponent, in codes.
         bound = int((1.0 - self.alpha) * state.market.supply_code / (state.theta / SHARE))
         return TruncatedLaplace(scale, bound)
@@ -220,6 +221,10 @@ class MwuAdaptive:
                 f"{budget.truncation:.2g} is set aside for it",
                 "use Gaussian noise, a larger supply, or a larger epsilon",
             )
+
+
+def _gaussian(variance: float, theta: int) -> Gaussian | NoNoise:
+    return Gaussian(_deviation(variance, theta)) if variance > 0.0 else NoNoise()
 
 
 def _deviation(variance: float, theta: int) -> float:

@@ -1,0 +1,380 @@
+"""Public: newton, our own policy and the default. Tens of rounds instead of thousands.
+
+The dual has only m variables, and in a market that is large enough to be private the noise is
+small beside the loads. So a little budget goes to the dual's curvature (queries gauge and
+curvature; `jdpack.policies.response` makes a model of them), and prices move by Newton steps that
+are as cautious as the noise demands. Log prices q_j = ln P_j move, loads are shares of supply.
+
+1. Approach. q_j += gain_j (L_j / target_j - 1), where the excess counts only beyond what noise
+   explains; each gain is halved when its resource passes the target and grown while it does not.
+2. Bridge. A filter (Kalman 1960) estimates where loads meet their targets: the estimate, `center`,
+   moves by what each round's loads say beyond what was expected, and the more rounds have been
+   seen, the less. Along directions of price in which loads hardly respond, noise says nothing and
+   the filter leaves prices where they are. These rounds do not count in the allocation.
+3. Tail. These rounds count, with equal weights and then falling ones, and have most of the budget.
+   Prices are set around the center so that what the *observed* average still lacks is made good
+   in the rounds that are left. So the observed average ends at its target, up to the last rounds'
+   noise, and the certificate scales by almost 1.
+
+target_j is what the certificate leaves: the load that is certified to fit as it is. Of divisible
+goods a larger load, scaled down, may be worth more (at the extreme, identical agents lose nothing
+by being scaled); whether it is shows in the ratio of prices to the dual value, for which the value
+of what is taken is asked once.
+
+The noise of every round and all weights are fixed beforehand, so the certificate may use the
+normal distribution's own tail (`jdpack.margin`). Numbers below without a source were chosen on
+simulated markets (`experiments/`); privacy does not depend on any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack import margin, portable
+from jdpack.accounting import Budget
+from jdpack.billboard import Billboard, Release, Step
+from jdpack.errors import MarketError
+from jdpack.margin import Outlook
+from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.noise import Gaussian, NoNoise, gaussian
+from jdpack.policies import response
+from jdpack.policies.response import Response
+from jdpack.portable import FloatArray
+
+APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
+"""Rounds; the approach is shorter after a warm start."""
+
+APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
+QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
+"""Shares of the policy's rho, for one release of each; the rounds that count have the rest."""
+
+WEIGHT, FALL = 2**16, 0.7
+"""The weight of a round of the tail, and the ratio of the falling ones to the one before."""
+
+MATRIX_MAX = 64
+"""With more resources the m^2 numbers of the whole curvature are not asked for."""
+
+_LANDING = 2.0  # deviations by which the load after coins should stay clear of its bound
+_COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation; a guess
+_WASTE = 0.5  # targets below this are useless: better certify a full load, and scale it down
+_OVERSHOOT = 1.5  # the largest target
+_DOUBT = 2.0  # an excess below this many deviations does not count in the approach
+_PRIOR = 0.25  # the variance of a log price after the approach
+_MEMORY = 0.9  # what a round leaves of earlier knowledge: the model is only locally right
+_ROUGH = 0.01  # loads are off the model by about this, whatever the noise
+_CAUTION = 0.05  # against large moves of price for small gains in load
+_FLOOR = 1e-8  # of the highest starting price
+
+
+@dataclass(frozen=True)
+class State:
+    """The fold over the billboard."""
+
+    market: Market
+    rho: float
+    targets: FloatArray
+    radius: float
+    """What the certificate adds to the observed average of divisible goods."""
+    floor: float
+    prices: FloatArray
+    """Price codes before rounding, for the next step."""
+    center: FloatArray
+    """Where loads seem to meet their targets."""
+    gains: FloatArray
+    signs: FloatArray
+    """On which side of its target each resource was last seen for sure."""
+    owed: FloatArray
+    """Weighted sum of the observed loads above target, over the rounds that count."""
+    response: Response | None = None
+    known: float = 0.0
+    """How much the rounds since the approach tell: the sum of their inverse variances."""
+    value: Release | None = None
+    asked: int = 0
+    """How many queries about curvature and value are answered."""
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton steps on noisy loads.
+
+    Args:
+        start: prices to start from, in value for one unit of each resource, from an earlier run
+            (`Newton.warm`) or any other public source; a guess from the market if not given.
+    """
+
+    start_prices: tuple[float, ...] | None = None
+
+    name: ClassVar[str] = "newton"
+
+    def __post_init__(self) -> None:
+        if self.start_prices is None:
+            return
+        object.__setattr__(self, "start_prices", tuple(self.start_prices))
+        for price in self.start_prices:
+            if not isinstance(price, float) or not 0.0 <= price < math.inf:
+                raise MarketError(f"a starting price must be a number from 0 on, not {price!r}")
+
+    @classmethod
+    def warm(cls, board: Billboard, market: Market) -> Newton:
+        """Start from the prices of an earlier billboard of the same resources."""
+        earlier = board.header.market
+        if [r.name for r in earlier.resources] != [r.name for r in market.resources]:
+            raise MarketError(
+                "the earlier billboard is of other resources",
+                f"it has: {', '.join(r.name for r in earlier.resources)}",
+            )
+        if board.weight == 0:
+            raise MarketError("the earlier billboard has no round that counts")
+        totals = [0] * len(market.resources)
+        for step in board.rounds:
+            totals = [a + step.weight * p for a, p in zip(totals, step.prices, strict=True)]
+        mean = [round(total / board.weight) for total in totals]
+        return cls(tuple(earlier.unit_price(j, p) for j, p in enumerate(mean)))
+
+    @property
+    def truncated(self) -> bool:
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        start = self.start_prices
+        return {"name": self.name, "start_prices": None if start is None else list(start)}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        rho, weights = margin.rounds_rho(market, budget), _weights()
+        noises = [self._noise(market, rho, self._steering + t) for t in range(len(weights))]
+        scales = [n.scale for n in noises if isinstance(n, Gaussian)]
+        spreads = [w * s for w, s in zip(weights, scales, strict=False)]
+        return Outlook(
+            rounds_at_most=self._steering + len(weights),
+            variance=math.fsum(s * s for s in spreads),
+            peak=max(spreads, default=0.0),
+            weight=sum(weights),
+            scales=tuple(scales) or None,
+        )
+
+    def start(self, market: Market, budget: Budget) -> State:
+        m = len(market.resources)
+        targets, radius = self._targets(market, budget)
+        # All agents together cannot pay more than n V, so no supply is worth more.
+        highest = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
+        highest /= market.supply_code
+        prices = np.full(m, highest / (2 * m))
+        if self.start_prices is not None:
+            if len(self.start_prices) != m:
+                raise MarketError(f"{len(self.start_prices)} starting prices for {m} resources")
+            unit = market.value_step / PRICE_UNITS_PER_VALUE_CODE
+            prices = np.array(self.start_prices) * np.array(market.unit_sizes) / unit
+        prices = np.clip(prices, _FLOOR * highest, highest)
+        zero = np.zeros(m)
+        return State(
+            market=market,
+            rho=margin.rounds_rho(market, budget),
+            targets=targets,
+            radius=radius,
+            floor=_FLOOR * highest,
+            prices=prices,
+            center=prices,
+            gains=np.full(m, 0.8 if self.start_prices is None else 0.3),
+            signs=zero,
+            owed=zero,
+        )
+
+    def step(self, state: State) -> Step | None:
+        prices = tuple(min(PRICE_CODE_MAX, round(p)) for p in state.prices.tolist())
+        query = self._question(state)
+        if query is not None:
+            share = QUERY_SHARES[query]
+            return Step(query, prices, gaussian(state.market.shifts(query), state.rho * share))
+        counting, weights = state.rounds - self._steering, _weights()
+        if counting == len(weights):
+            return None
+        noise = self._noise(state.market, state.rho, state.rounds)
+        return Step("demand", prices, noise, weights[counting] if counting >= 0 else 0)
+
+    def observe(self, state: State, release: Release) -> State:
+        noise = _scale(release)
+        query = release.step.query
+        if query != "demand":
+            state = replace(state, asked=state.asked + 1)
+        if query == "value":
+            return replace(state, value=release)
+        if query == "gauge":
+            model = response.from_gauge(
+                state.market, state.prices, state.floor, release.answer, noise
+            )
+            return replace(state, response=model)
+        if query == "curvature":
+            assert state.response is not None
+            model = response.with_curvature(state.response, state.market, release.answer, noise)
+            return replace(state, response=model)
+        counting = state.rounds - self._steering
+        if counting == 0 and state.value is not None:
+            state = replace(state, targets=_overshoot(state, release))
+        loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
+        excess = loads - state.targets
+        noise /= state.market.supply_code
+        state = replace(state, rounds=state.rounds + 1)
+        if state.rounds <= self._approach:
+            return _approached(state, excess, noise)
+        state = _estimated(state, excess, noise)
+        return state if counting < 0 else _counted(state, excess, counting)
+
+    @property
+    def _approach(self) -> int:
+        return APPROACH if self.start_prices is None else WARM_APPROACH
+
+    @property
+    def _steering(self) -> int:
+        """How many rounds come before the first that counts."""
+        return self._approach + BRIDGE
+
+    def _question(self, state: State) -> Query | None:
+        """What else is asked before the next round."""
+        questions: list[Query] = []
+        if state.rounds >= self._approach:
+            questions.append("gauge")
+        if state.rounds >= self._steering:
+            questions.append("gauge")
+            if len(state.prices) <= MATRIX_MAX:
+                questions.append("curvature")
+            if state.market.divisible:
+                questions.append("value")
+        return questions[state.asked] if state.asked < len(questions) else None
+
+    def _noise(self, market: Market, rho: float, round: int) -> Gaussian | NoNoise:
+        """The noise of a demand release: rounds that count share by weight."""
+        approach = APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
+        if round < self._approach:
+            share = approach / self._approach
+        elif round < self._steering:
+            share = BRIDGE_SHARE / BRIDGE
+        else:
+            weights = _weights()
+            asked = sum(QUERY_SHARES.values()) + QUERY_SHARES["gauge"]
+            rest = 1.0 - approach - BRIDGE_SHARE - asked
+            share = rest * weights[round - self._steering] / sum(weights)
+        return gaussian(market.shifts("demand"), rho * share)
+
+    def _targets(self, market: Market, budget: Budget) -> tuple[FloatArray, float]:
+        """The load of each resource to aim for, and the radius of the averaged loads."""
+        outlook, tail = self.outlook(market, budget), margin.tail(market, budget)
+        whole = outlook.weight * market.supply_code
+        radius = margin.noise_radius(outlook, tail) / whole
+        if market.divisible:
+            rooms = [1.0 - radius] * len(market.resources)
+        else:
+            noise, supply = margin.granted_noise(market, budget), market.supply_code
+            granted = noise.scale / supply if isinstance(noise, Gaussian) else 0.0
+            variance = outlook.variance / whole**2 + granted**2
+            rooms = [
+                1.0
+                - margin.release_radius(noise, tail) / supply
+                - _LANDING * math.sqrt(variance + _COIN_SPREAD * cap / supply)
+                for cap in market.cap_codes
+            ]
+        return np.array([room if room >= _WASTE else 1.0 for room in rooms]), radius
+
+
+def _weights() -> list[int]:
+    return [WEIGHT] * TAIL + [round(WEIGHT * FALL**i) for i in range(1, SETTLE + 1)]
+
+
+def _scale(release: Release) -> float:
+    noise = release.step.noise
+    return noise.scale if isinstance(noise, Gaussian) else 0.0
+
+
+def _approached(state: State, excess: FloatArray, noise: float) -> State:
+    """The state after a round of the approach."""
+    sure = np.sign(excess) * np.maximum(np.abs(excess) - _DOUBT * noise, 0.0)
+    error = _pressing(state, np.clip(sure / state.targets, -1.0, 1.0))
+    signs = np.sign(error)
+    turned = signs * state.signs
+    gains = np.where(turned < 0.0, 0.5 * state.gains, state.gains)
+    gains = np.where(turned > 0.0, np.minimum(1.4 * gains, 1.5), gains)
+    prices = np.maximum(state.prices * portable.exp(np.clip(gains * error, -1.0, 1.0)), state.floor)
+    signs = np.where(signs != 0.0, signs, state.signs)
+    return replace(state, prices=prices, center=prices, gains=gains, signs=signs)
+
+
+def _estimated(state: State, excess: FloatArray, noise: float) -> State:
+    """The state after a round's loads have moved the estimate of the center.
+
+    With e the error of the center, its prior N(0, PRIOR), and loads L = target + G (e - drift) plus
+    noise, the posterior mean of e is the answer to a regularised least-squares problem.
+    """
+    assert state.response is not None
+    precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
+    known = _MEMORY * state.known + precision
+    drift = np.array([portable.log(r) for r in (state.prices / state.center).tolist()])
+    news = _pressing(state, excess) + state.response.falls(state.prices, drift)
+    moves = state.response.moves(state.prices, news, 1.0 / (_PRIOR * known))
+    center = _turned(state.center, np.clip(moves * (precision / known), -0.7, 0.7), state.floor)
+    return replace(state, known=known, center=center, prices=center)
+
+
+def _counted(state: State, excess: FloatArray, counting: int) -> State:
+    """The state after a round that counts: prices that make good what is owed."""
+    assert state.response is not None
+    weights = _weights()
+    owed = state.owed + weights[counting] * excess
+    # A resource at the price floor owes nothing for being slack.
+    owed = np.where((state.center <= state.floor) & (owed < 0.0), 0.0, owed)
+    left = sum(weights[counting + 1 :])
+    if left == 0:
+        return replace(state, owed=owed)
+    moves = state.response.moves(state.center, owed / left, _CAUTION)
+    prices = _turned(state.center, np.clip(moves, -0.5, 0.5), state.floor)
+    return replace(state, prices=prices, owed=owed)
+
+
+def _overshoot(state: State, release: Release) -> FloatArray:
+    """Targets of divisible goods: a larger load, if it is worth more after scaling.
+
+    With r the certificate's radius, a load L >= 1 - r is scaled by 1 / (L + r). The dual value D at
+    these prices bounds the optimum, so the welfare at load 1 - r is about D - r sum P; more load
+    adds welfare at the rate sum P at first, less so as prices fall.
+    """
+    assert state.value is not None and state.response is not None
+    prices, supply = [float(p) for p in release.step.prices], state.market.supply_code
+    total = math.fsum(prices) * supply
+    slack = math.fsum(p * (supply - a) for p, a in zip(prices, release.answer, strict=True))
+    value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
+    doubt = _scale(state.value) * PRICE_UNITS_PER_VALUE_CODE
+    squares = math.fsum(p * p for p in prices) * _scale(release) ** 2
+    dual = value + slack + 2.0 * math.sqrt(doubt * doubt + squares)
+    least = 1.0 - state.radius
+    welfare = dual - state.radius * total
+    if welfare <= 0.0 or total <= 0.0 or least < _WASTE:
+        return state.targets
+    rate, stiffness = min(total / welfare, 1.0 / least), max(state.response.common, 0.1)
+
+    def worth(load: float) -> float:
+        more = load - least
+        return (1.0 + rate * more * (1.0 - more / stiffness)) / (load + state.radius)
+
+    loads = [least + i * (_OVERSHOOT - least) / 32.0 for i in range(33)]
+    best = max(loads, key=worth)
+    return state.targets if worth(best) <= worth(least) else np.full(len(prices), best)
+
+
+def _pressing(state: State, excess: FloatArray) -> FloatArray:
+    """The excess without resources that are slack at the price floor."""
+    return np.where((state.prices <= state.floor) & (excess < 0.0), 0.0, excess)
+
+
+def _turned(prices: FloatArray, moves: FloatArray, floor: float) -> FloatArray:
+    """Prices after moves in their logarithms; their sum changes by the moves' mean alone.
+
+    Without that, large moves in opposite directions would raise the sum, and so all costs.
+    """
+    moved = prices * portable.exp(moves)
+    before = math.fsum(prices.tolist())
+    common = math.fsum((prices * moves).tolist()) / before
+    ratio = portable.exp(np.array([common])) * before / math.fsum(moved.tolist())
+    return np.maximum(moved * ratio, floor)
