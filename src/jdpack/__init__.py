@@ -21,6 +21,7 @@ from jdpack.errors import (
 )
 from jdpack.market import Columns, Market, Neighbours, Resource
 from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.newton import Newton
 from jdpack.solve import Result, solve
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "MarketError",
     "MwuAdaptive",
     "Neighbours",
+    "Newton",
     "Outcome",
     "OutputError",
     "Resource",

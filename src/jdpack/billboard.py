@@ -70,6 +70,12 @@ class Header:
     private: bool = True
     """False if the noise was seeded or absent: such a billboard protects nobody."""
 
+    @property
+    def why_not_private(self) -> str:
+        """What every reader shows of a billboard that is not private."""
+        noise = "without noise" if self.budget.epsilon == math.inf else "with seeded noise"
+        return f"this run was made {noise}, for comparison; it protects nobody"
+
 
 @dataclass(frozen=True)
 class Certificate:

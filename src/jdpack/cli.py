@@ -18,9 +18,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from jdpack import __version__, demo, summary
 from jdpack.allocate import allocate
 from jdpack.billboard import Billboard
-from jdpack.errors import AgentsError, JdpackError
+from jdpack.errors import AgentsError, JdpackError, MarketError
 from jdpack.market import Market
 from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.newton import Newton
 from jdpack.solve import Progress as Round
 from jdpack.solve import Result, solve
 
@@ -34,6 +35,13 @@ app = typer.Typer(
 
 class _CtrlCError(Exception):
     """Ctrl-C during a run; Typer would leave on KeyboardInterrupt without a word."""
+
+
+class PolicyName(StrEnum):
+    """The algorithms."""
+
+    newton = "newton"
+    mwu_adaptive = "mwu-adaptive"
 
 
 class NoiseKind(StrEnum):
@@ -54,14 +62,23 @@ def solve_command(
         str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
-    epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+    ] = None,
     delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    warm_start: Annotated[
+        Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
+    ] = None,
     alpha: Annotated[
-        float, typer.Option(help="Loss to aim for, as a share of n times the value cap.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            help="Loss to aim for, as a share of n times the value cap; 0.1 (mwu-adaptive)."
+        ),
+    ] = None,
     noise: Annotated[
-        NoiseKind, typer.Option(help="Noise of the demand releases.")
-    ] = NoiseKind.gaussian,
+        NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
+    ] = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
@@ -75,13 +92,15 @@ def solve_command(
     quiet: Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
+    public = Market.from_toml(market)
+    algorithm = _policy(public, policy, warm_start, alpha, noise)
     with _progress(quiet) as show:
         result = solve(
-            Market.from_toml(market),
+            public,
             agents,
             epsilon=epsilon,
             delta=delta,
-            policy=MwuAdaptive(alpha=alpha, noise=noise.value),
+            policy=algorithm,
             clamp=clamp,
             seed=seed,
             threads=threads,
@@ -115,7 +134,7 @@ def allocate_command(
         )
         return
     if not board.header.private:
-        print("NOT PRIVATE: the noise of this run was seeded.")
+        print(f"NOT PRIVATE: {board.header.why_not_private}.")
     for option, (given, odds, rounds) in enumerate(
         zip(outcome.given, outcome.odds, outcome.rounds, strict=True)
     ):
@@ -163,6 +182,24 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(130)
+
+
+def _policy(
+    market: Market,
+    name: PolicyName,
+    warm_start: Path | None,
+    alpha: float | None,
+    noise: NoiseKind | None,
+) -> Newton | MwuAdaptive:
+    """The policy of the options; options of another one are refused, not ignored."""
+    if name is PolicyName.newton:
+        if alpha is not None or noise is not None:
+            raise MarketError("--alpha and --noise are for --policy mwu-adaptive")
+        return Newton.warm(Billboard.read(warm_start), market) if warm_start else Newton()
+    if warm_start is not None:
+        raise MarketError("--warm-start is for --policy newton")
+    kind = noise.value if noise is not None else NoiseKind.gaussian.value
+    return MwuAdaptive(alpha=alpha if alpha is not None else 0.1, noise=kind)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

@@ -49,6 +49,7 @@ def resource_rows(board: Billboard) -> list[dict[str, Any]]:
             "supply": r.supply,
             "max_demand": r.max_demand,
             "price": market.unit_price(j, final[j]),
+            "factor": certificate.factors[j] / SHARE,
             "load_at_most": certificate.load_at_most[j],
         }
         for j, r in enumerate(market.resources)

@@ -118,8 +118,9 @@ def solve(
         market: the public market, or the path of a market file.
         agents: a table (Arrow, pandas, polars) or a path, folder or pattern of Parquet or CSV.
         values, demands, ids: or else a vector, a matrix (NumPy or SciPy sparse), and ids if any.
-        epsilon, delta: the privacy budget; the market's own if not given.
-        policy: the algorithm; mwu-adaptive at alpha = 0.1 if not given.
+        epsilon, delta: the privacy budget; the market's own if not given. With epsilon = inf there
+            is no noise and **no privacy**: a fast approximate solver, and a reference.
+        policy: the algorithm; `Newton()` if not given. `Newton.warm` starts from an earlier run.
         clamp: bring numbers beyond the public bounds back to them instead of refusing the run.
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.
@@ -128,8 +129,8 @@ def solve(
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
     (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
-    `seed` is given (`Budget` has the arithmetic, `release` the argument). Bad input raises before
-    anything is spent or written.
+    `seed` is given or epsilon is inf (`Budget` has the arithmetic, `release` the argument). Bad
+    input raises before anything is spent or written.
     """
     if not isinstance(market, Market):
         market = Market.from_toml(market)

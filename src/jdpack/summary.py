@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,19 @@ def as_dict(result: Result) -> dict[str, Any]:
         "private": header.private,
         "market": header.market.name,
         "policy": dict(header.policy),
-        "epsilon": header.budget.epsilon,
+        "epsilon": header.budget.epsilon if header.budget.epsilon != math.inf else None,
         "delta": header.budget.delta,
         "neighbours": header.market.neighbours.value,
-        "rho": header.budget.rho,
-        "rho_spent": float(result.spent.rho),
+        "rho": header.budget.rho if header.budget.rho != math.inf else None,
+        "rho_spent": float(result.spent.rho) if result.spent.rho != math.inf else None,
         "rounds": sum(1 for _ in result.billboard.rounds),
         "releases": len(result.billboard.releases),
         "factor": min(certificate.factors) / SHARE,
         "beta": certificate.beta,
+        "welfare_at_least": certificate.welfare_at_least,
+        "optimum_at_most": certificate.optimum_at_most,
+        "ratio_at_least": certificate.ratio_at_least,
+        "value_beta": certificate.value_beta,
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
     }
@@ -48,13 +53,30 @@ def as_text(result: Result, output: Path | None = None) -> str:
             f"{s['neighbours']} neighbours"
         )
     else:
-        lines.append("  privacy   NONE: the noise was seeded. An experiment; it protects nobody")
+        lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
+    lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
+    ratio = s["ratio_at_least"]
+    value = "" if ratio is None else f"at least {100 * ratio:.1f}% of the optimum; "
+    value += f"a total of at least {s['welfare_at_least']:,.6g}"
+    if s["optimum_at_most"] is not None:
+        value += f", the optimum at most {s['optimum_at_most']:,.6g}"
+    scale = f"shares times {s['factor']:.4f}"
+    if not market.divisible:
+        scale = f"what coins grant is kept at odds of {s['factor']:.4f} or more"
     lines += [
-        f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}",
-        f"  scale     every share times {s['factor']:.4f}",
+        f"  value     {value}",
+        f"            with probability {1 - s['value_beta']:g}",
+        f"  scale     {scale}",
         "spent (public)",
-        f"  rho       {s['rho_spent']:.6g} of {s['rho']:.6g} in {s['releases']} releases, "
-        f"{s['rounds']} rounds",
+    ]
+    if s["rho"] is not None:
+        lines.append(
+            f"  rho       {s['rho_spent']:.6g} of {s['rho']:.6g} in {s['releases']} releases, "
+            f"{s['rounds']} rounds that count"
+        )
+    else:
+        lines.append(f"  rho       all privacy, in {s['releases']} exact answers")
+    lines += [
         "  ledger    none: nothing tracks what other runs spend on the same people",
         "curator only (exact, do not publish)",
         f"  winners   {curator.winners:,} of {curator.agents:,} agents, "
