@@ -158,7 +158,9 @@ class Newton:
         )
 
     def start(self, market: Market, budget: Budget) -> State:
-        m = len(market.resources)
+        m, rho = len(market.resources), margin.rounds_rho(market, budget)
+        for query, share in QUERY_SHARES.items():  # noise that cannot be drawn is refused here
+            gaussian(market.shifts(query), rho * share).cost(market.shifts(query))
         targets, radius = self._targets(market, budget)
         # All agents together cannot pay more than n V, so no supply is worth more.
         highest = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
@@ -173,7 +175,7 @@ class Newton:
         zero = np.zeros(m)
         return State(
             market=market,
-            rho=margin.rounds_rho(market, budget),
+            rho=rho,
             targets=targets,
             radius=radius,
             floor=_FLOOR * highest,
@@ -268,16 +270,22 @@ class Newton:
         if market.divisible:
             rooms = [1.0 - radius] * len(market.resources)
         else:
-            noise, supply = margin.granted_noise(market, budget), market.supply_code
-            granted = noise.scale / supply if isinstance(noise, Gaussian) else 0.0
-            variance = outlook.variance / whole**2 + granted**2
-            rooms = [
-                1.0
-                - margin.release_radius(noise, tail) / supply
-                - _LANDING * math.sqrt(variance + _COIN_SPREAD * cap / supply)
-                for cap in market.cap_codes
-            ]
+            granted, supply = margin.granted_noise(market, budget), market.supply_code
+            bound = margin.release_radius(granted, tail)
+            rooms = [room_left(outlook, granted, bound, cap, supply) for cap in market.cap_codes]
         return np.array([room if room >= _WASTE else 1.0 for room in rooms]), radius
+
+
+def room_left(
+    outlook: Outlook, granted: Gaussian | NoNoise, bound: float, cap: int, supply: float
+) -> float:
+    """The load to aim for so that what coins grant of an indivisible good is certified to fit.
+
+    `bound` is the radius of the granted release; it, the cap and the supply are in codes.
+    """
+    scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
+    variance = outlook.variance / (outlook.weight * supply) ** 2 + scale**2
+    return 1.0 - bound / supply - _LANDING * math.sqrt(variance + _COIN_SPREAD * cap / supply)
 
 
 def _weights() -> list[int]:
