@@ -114,7 +114,7 @@ class MwuAdaptive:
         constants = self._constants(market, budget)
         m = len(market.resources)
         state = State(market, constants, np.full(m + 1, 1.0 / (m + 1)), theta=constants.theta_max)
-        if self.truncated:
+        if self.truncated and constants.demand_variance > 0.0:
             self._check_truncation(state, budget)
         # The smallest step has the most noise: refuse what cannot be drawn before the run.
         for variance in (constants.demand_variance, constants.scale_variance):
@@ -198,7 +198,7 @@ class MwuAdaptive:
         )
 
     def _demand_noise(self, state: State) -> Noise:
-        if not self.truncated:
+        if not self.truncated or state.constants.demand_variance == 0.0:
             return _gaussian(state.constants.demand_variance, state.theta)
         scale = _deviation(state.constants.demand_variance, state.theta)
         # The paper's support [mu - (1 - alpha), mu + (1 - alpha)] for the exponent, in codes.
