@@ -60,7 +60,8 @@ MATRIX_MAX = 64
 
 _LANDING = 2.0  # deviations by which the load after coins should stay clear of its bound
 _COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation; a guess
-_WASTE = 0.5  # targets below this are useless: better certify a full load, and scale it down
+_WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
+_SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
 _OVERSHOOT = 1.5  # the largest target
 _DOUBT = 2.0  # an excess below this many deviations does not count in the approach
 _PRIOR = 0.25  # the variance of a log price after the approach
@@ -273,7 +274,8 @@ class Newton:
             granted, supply = margin.granted_noise(market, budget), market.supply_code
             bound = margin.release_radius(granted, tail)
             rooms = [room_left(outlook, granted, bound, cap, supply) for cap in market.cap_codes]
-        return np.array([room if room >= _WASTE else 1.0 for room in rooms]), radius
+        targets = [room if room >= _WASTE else max(1.0, _SCALED * (1.0 - room)) for room in rooms]
+        return np.array(targets), radius
 
 
 def room_left(
