@@ -32,7 +32,7 @@ class Instance:
     bundle_size: int
     options: int = 1
     agents: np.ndarray | None = None
-    """The agent of each row, where agents have several options."""
+    """The agent of each row; needed with several options, and for neighbours add-remove."""
     most_agents: int | None = None
     """With neighbours add-remove: the public upper bound on the number of agents."""
     neighbours: str = "replace-one"
@@ -217,7 +217,9 @@ def add_remove(n: int, rng: Rng) -> Instance:
     """As dense, with neighbours add-remove: up to n agents, one in fifty of whom is not there."""
     there = max(1, n - n // 50)
     instance = dense(there, rng)
-    return dataclasses.replace(instance, most_agents=n, neighbours="add-remove")
+    return dataclasses.replace(
+        instance, agents=np.arange(there), most_agents=n, neighbours="add-remove"
+    )
 
 
 FAMILIES: dict[str, Callable[[int, Rng], Instance]] = {

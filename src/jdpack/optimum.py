@@ -148,7 +148,7 @@ def _problem(values: Any, demands: Any, supply: Any, agents: Any) -> _Problem:
     starts = np.flatnonzero(new)
     if len(np.unique(ids[starts])) < len(starts):
         raise AgentsError("the options of an agent are not adjacent", "sort them by agent")
-    return _Problem(v, a, b, starts)
+    return _Problem(v, a, b, starts if len(starts) < len(v) else None)
 
 
 def _mixed(numbers: Ints) -> NDArray[np.uint64]:

@@ -183,8 +183,11 @@ def test_equals_linprog_by_samples_and_parts(kind: Callable[[int, Rng], Market])
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_programs_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes millions of agents possible: most of them are in no program."""
+@pytest.mark.parametrize("kind", [dense, all_tied, same_assignment, tied_assignment])
+def test_the_programs_are_small(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[[int, Rng], Market]
+) -> None:
+    """What makes millions of agents possible: most have no column of their own, even if tied."""
     columns: list[int] = []
     solve = module._highs
 
@@ -193,12 +196,7 @@ def test_the_programs_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
         return solve(cost, *rest)
 
     monkeypatch.setattr(module, "_highs", counted)
-    market = dense(20_000, np.random.default_rng(1))
-    check(optimum(*market), *market)
-    assert max(columns) < 20_000 / 4
-    # Everybody is tied, and so everybody is in it; but not in a column of their own.
-    columns.clear()
-    market = same_assignment(20_000, np.random.default_rng(1))
+    market = kind(20_000, np.random.default_rng(1))
     check(optimum(*market), *market)
     assert max(columns) < 20_000 / 4
 
