@@ -23,7 +23,7 @@ from jdpack import noise as noises
 from jdpack.accounting import Budget
 from jdpack.errors import BillboardError, JdpackError, OutputError
 from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
-from jdpack.noise import Noise
+from jdpack.noise import Noise, NoNoise
 
 SCHEMA = 1
 SHARE = 2**24
@@ -206,6 +206,9 @@ class Billboard:
             raise BillboardError("the seed is not the one that the header committed to")
         if isinstance(record, Release) and self.weight + record.step.weight > WEIGHT_SUM_MAX:
             raise BillboardError("the weights sum to 2^39 or more")
+        bounded = self.header.budget.rho < math.inf
+        if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
+            raise BillboardError("an answer without noise is beyond any budget")
 
     def _add(self, record: Release | Certificate | Seed) -> None:
         match record:
@@ -304,6 +307,9 @@ def _header_from_dict(data: dict[str, Any]) -> Header:
             names = set(Budget.__dataclass_fields__)
             if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
                 raise BillboardError("its budget is not one of schema 1")
+            endless = [k for k, v in budget.items() if v == math.inf]
+            if endless and (endless != ["epsilon", "rho"] or private):
+                raise BillboardError("its budget is without bound where it cannot be")
             return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
             raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")

@@ -62,7 +62,8 @@ def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
 def dearest(board: Billboard) -> int:
     """The most that any option can have cost in any round that counts, in value codes.
 
-    At most the value cap: what costs more was not taken.
+    At most the value cap: what costs more was not taken. At least 1, also where all is free: a
+    release must cost something.
     """
     market = board.header.market
     most: list[int] = [
@@ -70,4 +71,4 @@ def dearest(board: Billboard) -> int:
     ]
     costs = sorted((c * p for c, p in zip(market.cap_codes, most, strict=True)), reverse=True)
     most_cost = -(-sum(costs[: market.bundle_size]) // PRICE_UNITS_PER_VALUE_CODE)
-    return min(market.value_cap_code, most_cost)
+    return min(market.value_cap_code, max(1, most_cost))

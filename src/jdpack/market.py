@@ -301,7 +301,8 @@ class Market:
           max_j C_j moves by no more than that.
         * granted, the codes of what the agents' coins grant from the rounds so far: rounds and
           coins are public or drawn without regard to the records, so an agent's grant, at most
-          one option, depends on its own record alone: as demand.
+          one option, depends on its own record alone: as demand. (Of indivisible goods only:
+          parts of several options would touch more.)
         * value, the value codes of the options taken, and welfare, those of the averaged
           allocation of the rounds so far, where the shares of an agent's options sum to at most
           1: one term in [0, value_cap_code] changes.

@@ -50,6 +50,8 @@ def release(
         raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
     if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
         raise BudgetError(f"the cost of a {step.query} release is proved for Gaussian noise only")
+    if step.query in ("granted", "luck") and board.header.market.divisible:
+        raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
     filter.charge(step.noise.cost(closing.shifts(board, step.query)))
     exact = statistic(step, engine, board, coin_seed)
     noise = randomness.draw(step.noise, len(exact), index=len(board.releases))

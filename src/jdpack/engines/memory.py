@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from jdpack import best_response, coins
 from jdpack.agents import Agents, Part
-from jdpack.billboard import SHARE, Billboard, Seed
+from jdpack.billboard import SHARE, Billboard, Seed, Step
 from jdpack.engines import Allocation
 from jdpack.ids import texts
 from jdpack.market import Market
+from jdpack.screening import IN, OPEN, Box, decided, rows_of
+
+_SCREENED = 2**16  # with fewer rows, a round over all costs no more than its own overhead
+_STILL = 0.02  # prices that move by no more than this share of their sum stand still
+_PAYS = 4  # screening costs about as much as this many rounds
 
 
 class MemoryEngine:
@@ -25,8 +30,13 @@ class MemoryEngine:
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         blocks = sum(len(part.fill) for part in agents.parts)
         self.threads = min(threads or most, most, blocks)  # waking more costs more than it gives
+        self._box: Box | None = None
+        self._seen: NDArray[np.float64] | None = None
+        self._held = 0
+        """Rounds since the agents were last screened."""
+        self._reach = _STILL
         self._last: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-        self._base: tuple[int, NDArray[np.uint32]] | None = None
+        self._base: tuple[list[Step], NDArray[np.uint32]] | None = None
 
     @property
     def market(self) -> Market:
@@ -36,8 +46,36 @@ class MemoryEngine:
         # A round may ask for the scale and then for the demand at the same prices: one pass.
         if self._last is None or self._last[0] != prices:
             with self._on_threads():
-                self._last = prices, best_response.demand(self.agents.parts, prices)
+                self._last = prices, self._demand(np.array(prices, dtype=np.float64), prices)
         return self._last[1]
+
+    def _demand(self, prices: NDArray[np.float64], codes: tuple[int, ...]) -> tuple[int, ...]:
+        """The demand, over the undecided agents alone where prices stay in a box."""
+        if self.agents.rows >= _SCREENED:
+            self._move_box(prices)
+        if self._box is None or not self._box.holds(prices):
+            return best_response.demand(self.agents.parts, codes)
+        rest = best_response.demand(self._box.open, codes)
+        return tuple(a + b for a, b in zip(self._box.demand, rest, strict=True))
+
+    def _move_box(self, prices: NDArray[np.float64]) -> None:
+        """Screen the agents anew if prices have left the box but hardly move any more.
+
+        A box that does not hold for long was too small; one with many open agents does not pay.
+        """
+        seen, self._seen = self._seen, prices
+        self._held += 1
+        if seen is None or (self._box is not None and self._box.holds(prices)):
+            return
+        if np.abs(prices - seen).sum() > _STILL * prices.sum():
+            self._box = None
+        elif self._box is None or self._held >= _PAYS:
+            if self._box is not None and self._held < 4 * _PAYS:
+                self._reach = min(2.0 * self._reach, 0.5)
+            reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
+            box = Box.screen(self.agents.parts, np.maximum(prices - reach, 0.0), prices + reach)
+            self._box = box if box.rows <= self.agents.rows // 2 else None
+            self._held = 0 if self._box is not None else -4 * _PAYS
 
     def value(self, prices: tuple[int, ...]) -> int:
         price, weight, total = np.array([prices], dtype=np.float64), np.ones(1, np.int64), 0
@@ -107,20 +145,38 @@ class MemoryEngine:
         if self.market.divisible:
             best_response.scale(shares, scaling)
         else:
-            best_response.flip(part, shares, self._coins(seed, rows), scaling)
+            # Of a whole share that is not scaled every coin gives all, of none nothing.
+            tossed = (shares > 0) & ((shares < SHARE) | (scaling < SHARE))
+            best_response.flip(part, shares, self._coins(seed, rows, tossed), scaling)
 
     def _shares(self, board: Billboard) -> NDArray[np.uint32]:
         """The share of every row in the rounds so far, before scaling and coins."""
         steps = list(board.rounds)
-        if self._base is None or self._base[0] != len(steps):
+        if self._base is None or self._base[0] != steps:
             prices = np.array([step.prices for step in steps], dtype=np.float64)
             weights = np.array([step.weight for step in steps], dtype=np.int64)
             shares = np.empty(self.agents.rows, np.uint32)
             with self._on_threads():
                 for part, rows in self._slices():
-                    best_response.shares(part, prices, weights, out=shares[rows])
-            self._base = len(steps), shares
+                    self._share(part, prices, weights, shares[rows])
+            self._base = steps, shares
         return self._base[1]
+
+    def _share(
+        self,
+        part: Part,
+        prices: NDArray[np.float64],
+        weights: NDArray[np.int64],
+        out: NDArray[np.uint32],
+    ) -> None:
+        """The shares of a part's rows; agents that chose the same in all rounds are not asked."""
+        states = decided(part, prices.min(axis=0), prices.max(axis=0))
+        out[:] = np.where(states == IN, SHARE, 0)
+        rows = np.flatnonzero(states == OPEN)
+        if len(rows):
+            some = np.empty(len(rows), np.uint32)
+            best_response.shares(rows_of(part, rows), prices, weights, out=some)
+            out[rows] = some
 
     def _slices(self) -> Iterator[tuple[Part, slice]]:
         """The parts, and where their rows stand among all."""
@@ -174,10 +230,17 @@ class MemoryEngine:
             loads = [a + b for a, b in zip(loads, more, strict=True)]
         return tuple(loads)
 
-    def _coins(self, seed: Seed, rows: slice) -> NDArray[np.uint64]:
-        """The coin of each row's agent."""
+    def _coins(
+        self, seed: Seed, rows: slice, tossed: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.uint64]:
+        """The coin of each row's agent; agents without ids may leave out those not `tossed`."""
         if self.agents.ids is None:
-            return coins.coins_of_numbers(seed.seed, np.arange(rows.start, rows.stop))
+            which = np.arange(rows.start, rows.stop)
+            if tossed is None:
+                return coins.coins_of_numbers(seed.seed, which)
+            some = np.zeros(len(which), np.uint64)
+            some[tossed] = coins.coins_of_numbers(seed.seed, which[tossed])
+            return some
         out, at = np.empty(rows.stop - rows.start, np.uint64), 0
         for chunk in self.agents.ids.slice(rows.start, len(out)).chunks:
             if chunk.type == "int64":
