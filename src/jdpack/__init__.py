@@ -18,8 +18,10 @@ from jdpack.errors import (
     JdpackError,
     MarketError,
     OutputError,
+    SupplyWarning,
 )
 from jdpack.market import Columns, Market, Neighbours, Resource
+from jdpack.plan import Plan, plan
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
 from jdpack.solve import Result, solve
@@ -42,8 +44,11 @@ __all__ = [
     "Newton",
     "Outcome",
     "OutputError",
+    "Plan",
     "Resource",
     "Result",
+    "SupplyWarning",
     "allocate",
+    "plan",
     "solve",
 ]

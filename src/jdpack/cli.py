@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,8 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from jdpack import __version__, demo, summary
 from jdpack.allocate import allocate
 from jdpack.billboard import Billboard
-from jdpack.errors import AgentsError, JdpackError, MarketError
+from jdpack.errors import AgentsError, JdpackError, MarketError, SupplyWarning
 from jdpack.market import Market
+from jdpack.plan import plan
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
 from jdpack.solve import Progress as Round
@@ -110,6 +112,27 @@ def solve_command(
     _print(result, output, as_json)
 
 
+@app.command("plan")
+def plan_command(
+    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    alpha: Annotated[float | None, typer.Option(help="As for solve; 0.1 (mwu-adaptive).")] = None,
+    noise: Annotated[
+        NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a privacy budget buys in a market, before any record is read."""
+    public = Market.from_toml(market)
+    algorithm = _policy(public, policy, None, alpha, noise)
+    planned = plan(public, epsilon=epsilon, delta=delta, policy=algorithm)
+    print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
+
+
 @app.command("allocate")
 def allocate_command(
     billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
@@ -171,7 +194,8 @@ def version(
 def main() -> None:
     """Run the command line; every expected failure is a sentence, not a traceback."""
     try:
-        app()
+        with _warnings():
+            app()
     except JdpackError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -220,6 +244,23 @@ def _demand(text: str) -> list[float] | dict[str, float]:
 
 def _print(result: Result, output: Path, as_json: bool) -> None:
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))
+
+
+@contextmanager
+def _warnings() -> Iterator[None]:
+    """Shows that supply is too small as one sentence and a hint, on stderr."""
+    with warnings.catch_warnings():
+        other = warnings.showwarning
+
+        def show(message: Warning | str, *where: Any, **more: Any) -> None:
+            if isinstance(message, SupplyWarning):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                other(message, *where, **more)
+
+        warnings.simplefilter("always", SupplyWarning)
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

@@ -7,6 +7,8 @@
     ├── BillboardError   a billboard is damaged, incomplete or of another schema
     └── OutputError      the results cannot be written where asked
 
+    SupplyWarning        a warning: the supply is too small for the privacy budget
+
 Each carries one sentence with the offending value and, where we can say what to do about it,
 a hint in the user's own terms. Raising one never leaves anything half written, and a refusal of
 the privacy filter spends nothing.
@@ -42,3 +44,12 @@ class BillboardError(JdpackError):
 
 class OutputError(JdpackError):
     """The results cannot be written where asked."""
+
+
+class SupplyWarning(UserWarning):
+    """The supply is too small for the privacy budget. `jdpack.plan` shows what would help."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}\nhint: {hint}")
+        self.message = message
+        self.hint = hint

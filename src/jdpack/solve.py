@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,19 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import closing, tables
-from jdpack.accounting import Budget, Cost, Filter
+from jdpack.accounting import Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
 from jdpack.encoding import encode
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.memory import MemoryEngine
-from jdpack.errors import AgentsError, BudgetError, MarketError
+from jdpack.errors import AgentsError, MarketError, SupplyWarning
+from jdpack.headroom import shortfall
 from jdpack.market import Market
 from jdpack.output import Output
+from jdpack.plan import prepare
 from jdpack.policies import Policy
-from jdpack.policies.mwu_adaptive import MwuAdaptive
-from jdpack.policies.newton import Newton
 from jdpack.release import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.report import Curator
 
@@ -53,6 +54,8 @@ class Result:
     """Private: the encoded records."""
     private: Allocation = field(repr=False)
     """Private: exact shares, and loads in codes."""
+    warning: SupplyWarning | None = None
+    """Set if supply is too small for the budget; from public numbers."""
 
     @property
     def certificate(self) -> Certificate:
@@ -130,17 +133,12 @@ def solve(
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
     (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
     `seed` is given or epsilon is inf (`Budget` has the arithmetic, `release` the argument). Bad
-    input raises before anything is spent or written.
+    input raises, and a supply that is too small for the budget gives a SupplyWarning (`plan`),
+    before anything is spent or written.
     """
-    if not isinstance(market, Market):
-        market = Market.from_toml(market)
-    policy = policy if policy is not None else Newton()
-    if type(policy) not in (Newton, MwuAdaptive):  # its billboard could not be read back
-        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
+    market, policy, budget = prepare(market, policy, epsilon, delta)
     if not isinstance(clamp, bool):
         raise MarketError(f"clamp must be true or false, not {clamp!r}")
-    budget = make_budget(market, policy, epsilon, delta)
-    policy.start(market, budget)  # refuses what it cannot do before the data is read
     if threads is not None:
         _check_whole("threads", threads, least=1)
     if (agents is None) == (values is None and demands is None):
@@ -150,6 +148,9 @@ def solve(
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
+    warning = shortfall(market, budget, policy)
+    if warning is not None:
+        warnings.warn(warning, stacklevel=2)
     private = seed is None and budget.epsilon != math.inf
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
@@ -163,7 +164,7 @@ def solve(
     try:
         engine = MemoryEngine(encoded, threads)
         spent = run(engine, policy, board, randomness, coin_seed, progress)
-        result = Result(board, spent, encoded, engine.allocate(board))
+        result = Result(board, spent, encoded, engine.allocate(board), warning)
         if folder is not None:
             folder.write(result)
         return result
@@ -196,19 +197,6 @@ def run(
     board.post(certify(board))
     board.post(coin_seed)
     return filter.spent
-
-
-def make_budget(
-    market: Market, policy: Policy[Any], epsilon: float | None, delta: float | None
-) -> Budget:
-    """The budget of a run: what was asked for, or else what the market says."""
-    epsilon = market.epsilon if epsilon is None else epsilon
-    delta = market.delta if delta is None else delta
-    for what, given in [("epsilon", epsilon), ("delta", delta)]:
-        if given is None:
-            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
-    assert epsilon is not None and delta is not None
-    return Budget.split(epsilon, delta, truncated=policy.truncated)
 
 
 def _seeded_coins(seed: int) -> Seed:

@@ -32,6 +32,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "optimum_at_most": certificate.optimum_at_most,
         "ratio_at_least": certificate.ratio_at_least,
         "value_beta": certificate.value_beta,
+        "warning": None if result.warning is None else str(result.warning),
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
     }
@@ -56,7 +57,9 @@ def as_text(result: Result, output: Path | None = None) -> str:
         lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
     lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
     ratio = s["ratio_at_least"]
-    value = "" if ratio is None else f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum; "
+    value = (
+        "" if ratio is None else f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum; "
+    )
     value += f"a total of at least {s['welfare_at_least']:,.6g}"
     if s["optimum_at_most"] is not None:
         value += f", the optimum at most {s['optimum_at_most']:,.6g}"

@@ -1,0 +1,160 @@
+"""Public: headroom, the share of supply that a budget makes a run keep free.
+
+The *margin* is the share of every supply that is kept free so that the rest is certified to fit.
+
+* Divisible goods: the radius that the certificate adds to the averaged loads (`jdpack.margin`).
+* Indivisible goods: the radius of the granted release, and what newton leaves beside it so that
+  coins and noise land below the bound (`newton.room_left`). A policy that aims for full supplies,
+  as mwu-adaptive does, is thinned from there: if the certificate keeps grants of a full load at
+  odds f, the margin is 1/f - 1.
+
+In demand codes nothing of this depends on the supply. If all supplies are multiplied by s and
+demands stay, the grid stays, so supply in codes is multiplied by s: the part of noise in the
+margin falls as 1/s, that of coins as 1/sqrt(s), and the supply for a given margin is found by
+bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jdpack import margin as margins
+from jdpack.accounting import Budget
+from jdpack.errors import BudgetError, SupplyWarning
+from jdpack.margin import Outlook
+from jdpack.market import SUPPLY_CODE_MAX, Market
+from jdpack.noise import Gaussian, NoNoise
+from jdpack.policies import Policy
+from jdpack.policies.newton import Newton, room_left
+
+MARGIN_MOST = 0.2
+"""With a larger margin, supply is too small for the budget."""
+
+
+def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarning | None:
+    """The warning that supply is too small for the budget, if it is."""
+    if budget.epsilon == math.inf:
+        return None
+    need = Need.of(market, budget, policy)
+    margin = need.margin(market.supply_code)
+    if margin <= MARGIN_MOST or crowd(market) <= 1.0 - margin:
+        return None
+    factor = need.factor(market, MARGIN_MOST)
+    enough = (
+        "no supply is enough" if factor is None else f"{factor:,.4g} times the supply is enough"
+    )
+    return SupplyWarning(
+        f"supply is too small for this budget: the margin for noise is {percent(margin)} of each "
+        f"supply, and {percent(MARGIN_MOST)} is the most that is reasonable",
+        f"{enough}; `jdpack plan` shows what else would help",
+    )
+
+
+@dataclass(frozen=True)
+class Need:
+    """What must be kept free, in demand codes: `supply` enters in `margin` alone."""
+
+    outlook: Outlook
+    bound: float
+    """What the certificate adds to a load."""
+    granted: Gaussian | NoNoise | None
+    """The noise of the granted release; None for divisible goods."""
+    cap: int
+    coin_tail: float
+    lands: bool
+    """Whether the policy aims below what is certified."""
+
+    @classmethod
+    def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
+        outlook, tail = policy.outlook(market, budget), margins.tail(market, budget)
+        if market.divisible:
+            radius = margins.noise_radius(outlook, tail, truncated=policy.truncated)
+            bound, granted = radius / outlook.weight, None
+        else:
+            granted = margins.granted_noise(market, budget)
+            bound = margins.release_radius(granted, tail)
+        coin_tail = margins.coin_tail(market, budget)
+        lands = isinstance(policy, Newton)
+        return cls(outlook, bound, granted, max(market.cap_codes), coin_tail, lands)
+
+    def margin(self, supply: float) -> float:
+        """The margin, as a share of a supply in codes; above 1 if noise exceeds it."""
+        if self.granted is None:
+            return self.bound / supply
+        if self.lands:
+            return 1.0 - room_left(self.outlook, self.granted, self.bound, self.cap, supply)
+        odds = _odds(1.0 + self.bound / supply, self.cap / supply, self.coin_tail)
+        return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
+
+    def factor(self, market: Market, level: float) -> float | None:
+        """The least factor on all supplies for a margin, rounded up to four digits.
+
+        It is raised by 1e-4 before: caps in codes may round the other way in the larger market.
+        """
+        # No supply is below its cap, and no supply in codes above SUPPLY_CODE_MAX.
+        low = max(r.max_demand / r.supply for r in market.resources)
+        high = 0.99 * SUPPLY_CODE_MAX / market.supply_code
+        if self.margin(market.supply_code * high) > level:
+            return None
+        if self.margin(market.supply_code * low) <= level:
+            high = low
+        while high > low * (1.0 + 1e-6):
+            middle = math.sqrt(low * high)
+            fits = self.margin(market.supply_code * middle) <= level
+            low, high = (low, middle) if fits else (middle, high)
+        return round_up(high * (1.0 + 1e-4), 4)
+
+
+def _odds(load: float, q: float, tail: float) -> float:
+    """The odds at which coins keep grants of a load, none above q, so that what is kept fits."""
+    low, high = 0.0, 1.0
+    if load <= 1.0:
+        return high
+    while high - low > 1e-9:
+        middle = (low + high) / 2.0
+        fits = margins.kept_at_most(load, q, middle, tail) <= 1.0
+        low, high = (middle, high) if fits else (low, middle)
+    return low if margins.kept_at_most(load, q, low, tail) <= 1.0 else 0.0
+
+
+def floor(market: Market, budget: Budget) -> float:
+    """M = z Delta / sqrt(2 rho): the margin of one release of demand with the whole budget."""
+    z = math.sqrt(2.0 * math.log(len(market.resources) / budget.beta))
+    sensitivity = math.sqrt(sum(d * d for d in market.shifts("demand"))) / market.supply_code
+    return z * sensitivity / math.sqrt(2.0 * budget.rho)
+
+
+def crowd(market: Market) -> float:
+    """The largest load if all agents got the most that they may ask for."""
+    return max(market.agents * r.max_demand / r.supply for r in market.resources)
+
+
+def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
+    """The margin of a market."""
+    return Need.of(market, budget, policy).margin(market.supply_code)
+
+
+def margin_at(market: Market, policy: Policy[Any], epsilon: float, delta: float) -> float | None:
+    """The margin of a market with another budget; None if the policy refuses it."""
+    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
+    if policy.truncated:
+        try:
+            policy.start(market, budget)
+        except BudgetError:
+            return None
+    return margin_of(market, budget, policy)
+
+
+def percent(share: float) -> str:
+    """A share for people."""
+    if share == math.inf:
+        return "unbounded"
+    return f"{100.0 * share:.3g}%" if share < 9.995 else f"{100.0 * share:,.0f}%"
+
+
+def round_up(x: float, digits: int) -> float:
+    """The least number of this many decimal digits that is no smaller than x > 0."""
+    unit = 10.0 ** (math.floor(math.log10(x)) - digits + 1)
+    return math.ceil(x / unit) * unit
