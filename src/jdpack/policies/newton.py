@@ -59,7 +59,8 @@ MATRIX_MAX = 64
 """With more resources the m^2 numbers of the whole curvature are not asked for."""
 
 _LANDING = 2.0  # deviations by which the load after coins should stay clear of its bound
-_COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation; a guess
+_COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation: a first guess
+_COIN_SPREAD_MIN = 0.01
 _WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
 _OVERSHOOT = 1.5  # the largest target
@@ -76,7 +77,7 @@ class State:
     """The fold over the billboard."""
 
     market: Market
-    rho: float
+    budget: Budget
     targets: FloatArray
     radius: float
     """What the certificate adds to the observed average of divisible goods."""
@@ -90,6 +91,8 @@ class State:
     """On which side of its target each resource was last seen for sure."""
     owed: FloatArray
     """Weighted sum of the observed loads above target, over the rounds that count."""
+    swings: FloatArray
+    """Sums over the rounds that count: of loads and log prices, and of their squares."""
     response: Response | None = None
     known: float = 0.0
     """How much the rounds since the approach tell: the sum of their inverse variances."""
@@ -97,6 +100,11 @@ class State:
     asked: int = 0
     """How many queries about curvature and value are answered."""
     rounds: int = 0
+
+    @property
+    def rho(self) -> float:
+        """What the policy may spend."""
+        return margin.rounds_rho(self.market, self.budget)
 
 
 @dataclass(frozen=True)
@@ -171,12 +179,13 @@ class Newton:
             if len(self.start_prices) != m:
                 raise MarketError(f"{len(self.start_prices)} starting prices for {m} resources")
             unit = market.value_step / PRICE_UNITS_PER_VALUE_CODE
-            prices = np.array(self.start_prices) * np.array(market.unit_sizes) / unit
+            sized = zip(self.start_prices, market.unit_sizes, strict=True)
+            prices = np.array([min(highest, price * size / unit) for price, size in sized])
         prices = np.clip(prices, _FLOOR * highest, highest)
         zero = np.zeros(m)
         return State(
             market=market,
-            rho=rho,
+            budget=budget,
             targets=targets,
             radius=radius,
             floor=_FLOOR * highest,
@@ -185,6 +194,7 @@ class Newton:
             gains=np.full(m, 0.8 if self.start_prices is None else 0.3),
             signs=zero,
             owed=zero,
+            swings=np.zeros((4, m)),
         )
 
     def step(self, state: State) -> Step | None:
@@ -218,14 +228,20 @@ class Newton:
         counting = state.rounds - self._steering
         if counting == 0 and state.value is not None:
             state = replace(state, targets=_overshoot(state, release))
+        if counting == TAIL // 2 and not state.market.divisible:
+            state = self._aimed(state, noise / state.market.supply_code, counting)
         loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
         excess = loads - state.targets
         noise /= state.market.supply_code
         state = replace(state, rounds=state.rounds + 1)
         if state.rounds <= self._approach:
             return _approached(state, excess, noise)
+        if counting >= 0:
+            state = replace(state, swings=state.swings + _swing(release, loads))
         state = _estimated(state, excess, noise)
-        return state if counting < 0 else _counted(state, excess, counting)
+        if counting < 0:
+            return state
+        return _counted(state, excess, counting)
 
     @property
     def _approach(self) -> int:
@@ -263,7 +279,9 @@ class Newton:
             share = rest * weights[round - self._steering] / sum(weights)
         return gaussian(market.shifts("demand"), rho * share)
 
-    def _targets(self, market: Market, budget: Budget) -> tuple[FloatArray, float]:
+    def _targets(
+        self, market: Market, budget: Budget, spread: float = _COIN_SPREAD
+    ) -> tuple[FloatArray, float]:
         """The load of each resource to aim for, and the radius of the averaged loads."""
         outlook, tail = self.outlook(market, budget), margin.tail(market, budget)
         whole = outlook.weight * market.supply_code
@@ -273,21 +291,56 @@ class Newton:
         else:
             granted, supply = margin.granted_noise(market, budget), market.supply_code
             bound = margin.release_radius(granted, tail)
-            rooms = [room_left(outlook, granted, bound, cap, supply) for cap in market.cap_codes]
+            rooms = [
+                room_left(outlook, granted, bound, cap, supply, spread) for cap in market.cap_codes
+            ]
         targets = [room if room >= _WASTE else max(1.0, _SCALED * (1.0 - room)) for room in rooms]
         return np.array(targets), radius
 
+    def _aimed(self, state: State, noise: float, counting: int) -> State:
+        """The state with targets for coins as they turn out to be.
+
+        Coins decide where agents take their option in some rounds and not in others. How much load
+        that is shows in the swings of loads beyond their noise and of prices: a load that swings
+        with deviation s has about s/2 of it between all and nothing.
+        """
+        assert state.response is not None
+        mean, squares = state.swings[0::2] / counting, state.swings[1::2] / counting
+        loads, prices = np.maximum(squares - mean * mean, 0.0)
+        shares = (state.center / math.fsum(state.center.tolist())).tolist()
+        swing = math.fsum(s * v for s, v in zip(shares, loads.tolist(), strict=True))
+        turn = math.fsum(s * v for s, v in zip(shares, prices.tolist(), strict=True))
+        stiffness = state.response.common + float(np.max(state.response.diagonal))
+        spread = max(
+            math.sqrt(max(0.0, swing - noise * noise)),
+            min(1.0, stiffness * math.sqrt(turn / state.market.bundle_size)),
+        )
+        targets, _ = self._targets(state.market, state.budget, max(_COIN_SPREAD_MIN, 0.6 * spread))
+        done = sum(_weights()[:counting])
+        return replace(state, targets=targets, owed=state.owed + done * (state.targets - targets))
+
+
+def _swing(release: Release, loads: FloatArray) -> FloatArray:
+    prices = np.array([portable.log(float(max(1, p))) for p in release.step.prices])
+    return np.stack([loads, loads * loads, prices, prices * prices])
+
 
 def room_left(
-    outlook: Outlook, granted: Gaussian | NoNoise, bound: float, cap: int, supply: float
+    outlook: Outlook,
+    granted: Gaussian | NoNoise,
+    bound: float,
+    cap: int,
+    supply: float,
+    spread: float = _COIN_SPREAD,
 ) -> float:
     """The load to aim for so that what coins grant of an indivisible good is certified to fit.
 
-    `bound` is the radius of the granted release; it, the cap and the supply are in codes.
+    `bound` is the radius of the granted release; it, the cap and the supply are in codes. `spread`
+    is the part of the load that coins decide.
     """
     scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
     variance = outlook.variance / (outlook.weight * supply) ** 2 + scale**2
-    return 1.0 - bound / supply - _LANDING * math.sqrt(variance + _COIN_SPREAD * cap / supply)
+    return 1.0 - bound / supply - _LANDING * math.sqrt(variance + spread * cap / supply)
 
 
 def _weights() -> list[int]:

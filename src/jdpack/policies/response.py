@@ -46,7 +46,7 @@ class Response:
 
     def scaled(self, prices: FloatArray) -> FloatArray:
         """A at these prices. G_jk goes with P_k, so what we know of cheaper resources shrinks."""
-        along = np.sqrt(prices / math.fsum(prices.tolist()))
+        along = _along(prices)
         a = np.diag(self.diagonal) + self.common * along[:, None] * along[None, :]
         if self.beyond is not None:
             fade = np.sqrt(np.minimum(1.0, prices / self.prices))
@@ -59,11 +59,18 @@ class Response:
         In scaled terms, the s with the least |A s - x|^2 + caution |s|^2.
         """
         root = np.sqrt(prices)
+        if self.beyond is None:
+            u = _along(prices)
+            return _plain(self.diagonal, self.common, u, root * excess, caution) / root
         return _least_squares(self.scaled(prices), root * excess, caution) / root
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
         """How far loads fall if log prices move."""
         root = np.sqrt(prices)
+        if self.beyond is None:
+            along = _along(prices)
+            common = self.common * _dot(along, root * moves)
+            return self.diagonal * moves + common * along / root
         products = self.scaled(prices) * (root * moves)[None, :]
         return np.array([math.fsum(row) for row in products.tolist()]) / root
 
@@ -118,12 +125,40 @@ def with_curvature(
     return replace(model, beyond=kept * beyond)
 
 
+def _along(prices: FloatArray) -> FloatArray:
+    """u, the direction in which all prices move together."""
+    return np.sqrt(prices / math.fsum(prices.tolist()))
+
+
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    return math.fsum((a * b).tolist())
+
+
+def _plain(d: FloatArray, c: float, u: FloatArray, x: FloatArray, caution: float) -> FloatArray:
+    """As `_least_squares` for diag(d) + c u u^T, |u| = 1, in time and room of order m.
+
+    With w = d u and E = diag(d^2 + caution), the normal equations are
+    E s + (c^2 u.s + c w.s) u + c (u.s) w = right: two unknowns, u.s and w.s, then s. Their
+    determinant, written with |u| = 1, is a sum of squares.
+    """
+    w, right = d * u, d * x + c * u * _dot(u, x)
+    inverse = 1.0 / (d * d + caution)
+    uu, uw, ww = _dot(u, inverse * u), _dot(u, inverse * w), _dot(w, inverse * w)
+    ur, wr = _dot(u, inverse * right), _dot(w, inverse * right)
+    determinant = (1.0 + c * uw) ** 2 + caution * (c * uu) ** 2
+    us = ((1.0 + c * uw) * ur - c * uu * wr) / determinant
+    ws = ((1.0 + c * c * uu + c * uw) * wr - (c * c * uw + c * ww) * ur) / determinant
+    return inverse * (right - (c * c * us + c * ws) * u - c * us * w)
+
+
 def _least_squares(a: FloatArray, x: FloatArray, caution: float) -> FloatArray:
-    normal, right = caution * np.eye(len(a)), np.zeros(len(a))
+    normal, right = np.zeros_like(a), np.zeros(len(a))
     for row, value in zip(a, x.tolist(), strict=True):
         normal = normal + row[:, None] * row[None, :]
         right = right + row * value
-    factor = _cholesky(normal)
+    # Beside huge entries a small caution would be lost in rounding, and the factor with it.
+    least = 1e-12 * math.fsum(np.diag(normal).tolist())
+    factor = _cholesky(normal + max(caution, least) * np.eye(len(a)))
     assert factor is not None
     return _substitute(factor, right)
 
