@@ -8,6 +8,9 @@ from typing import Any
 
 from jdpack.errors import MarketError
 
+LARGEST = 1e100
+"""Numbers of a market are below it, and above its inverse."""
+
 
 class Section:
     """One table of a market file: takes typed keys out, then refuses what is left."""
@@ -67,7 +70,7 @@ def finite(what: str, value: Any) -> float:
 def positive(what: str, value: Any) -> float:
     """A number above 0."""
     number = finite(what, value)
-    if not 1e-100 < number < 1e100:
+    if not 1.0 / LARGEST < number < LARGEST:
         raise MarketError(f"{what} must be positive, not {value!r}")
     return number
 

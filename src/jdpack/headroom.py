@@ -23,6 +23,7 @@ from typing import Any
 from jdpack import margin as margins
 from jdpack.accounting import Budget
 from jdpack.errors import BudgetError, SupplyWarning
+from jdpack.fields import LARGEST
 from jdpack.margin import Outlook
 from jdpack.market import SUPPLY_CODE_MAX, Market
 from jdpack.noise import Gaussian, NoNoise
@@ -93,9 +94,10 @@ class Need:
 
         It is raised by 1e-4 before: caps in codes may round the other way in the larger market.
         """
-        # No supply is below its cap, and no supply in codes above SUPPLY_CODE_MAX.
+        # No supply is below its cap, above what a market takes, or above SUPPLY_CODE_MAX in codes.
         low = max(r.max_demand / r.supply for r in market.resources)
-        high = 0.99 * SUPPLY_CODE_MAX / market.supply_code
+        most = 0.99 * LARGEST / max(r.supply for r in market.resources)
+        high = min(0.99 * SUPPLY_CODE_MAX / market.supply_code, most)
         if self.margin(market.supply_code * high) > level:
             return None
         if self.margin(market.supply_code * low) <= level:

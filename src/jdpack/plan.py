@@ -238,8 +238,6 @@ def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[Leas
     for level in LEVELS:
         factor = need.factor(market, level)
         supply = None if factor is None else tuple(r.supply * factor for r in market.resources)
-        if supply is not None and not all(map(math.isfinite, supply)):
-            factor = supply = None
         yield LeastSupply(
             margin=level,
             factor=factor,
