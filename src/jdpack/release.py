@@ -54,7 +54,7 @@ def release(
         raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
     filter.charge(step.noise.cost(closing.shifts(board, step.query)))
     exact = statistic(step, engine, board, coin_seed)
-    noise = randomness.draw(step.noise, len(exact), index=len(board.releases))
+    noise = randomness.draw(step.noise, len(exact), len(board.releases))
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
 
 

@@ -189,7 +189,7 @@ def run(
         answered = release(step, engine, filter, randomness, board, coin_seed)
         board.post(answered)
         state = policy.observe(state, answered)
-        if step.weight and progress is not None:
+        if step.query == "demand" and progress is not None:
             rounds += 1
             progress(Progress(rounds, float(filter.spent.rho / budget.rho)))
     while (step := closing.step(board)) is not None:
