@@ -28,7 +28,7 @@ from jdpack.margin import Outlook
 from jdpack.market import SUPPLY_CODE_MAX, Market
 from jdpack.noise import Gaussian, NoNoise
 from jdpack.policies import Policy
-from jdpack.policies.newton import Newton, room_left
+from jdpack.policies.newton import Newton, landing, room_left
 
 MARGIN_MOST = 0.2
 """With a larger margin, supply is too small for the budget."""
@@ -64,8 +64,8 @@ class Need:
     """The noise of the granted release; None for divisible goods."""
     cap: int
     coin_tail: float
-    lands: bool
-    """Whether the policy aims below what is certified."""
+    landing: float | None
+    """By how many deviations the policy aims below what is certified; None if it does not."""
 
     @classmethod
     def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
@@ -77,15 +77,17 @@ class Need:
             granted = margins.granted_noise(market, budget)
             bound = margins.release_radius(granted, tail)
         coin_tail = margins.coin_tail(market, budget)
-        lands = isinstance(policy, Newton)
-        return cls(outlook, bound, granted, max(market.cap_codes), coin_tail, lands)
+        below = landing(market, budget) if isinstance(policy, Newton) else None
+        return cls(outlook, bound, granted, max(market.cap_codes), coin_tail, below)
 
     def margin(self, supply: float) -> float:
         """The margin, as a share of a supply in codes; above 1 if noise exceeds it."""
         if self.granted is None:
             return self.bound / supply
-        if self.lands:
-            return 1.0 - room_left(self.outlook, self.granted, self.bound, self.cap, supply)
+        if self.landing is not None:
+            return 1.0 - room_left(
+                self.outlook, self.granted, self.bound, self.cap, supply, self.landing
+            )
         odds = _odds(1.0 + self.bound / supply, self.cap / supply, self.coin_tail)
         return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
 

@@ -89,12 +89,7 @@ def tail(market: Market, budget: Budget) -> float:
 
 
 def coin_tail(market: Market, budget: Budget) -> float:
-    """ln(1 / probability) for the coins that thin one resource.
-
-    0, so that coins need no room, in a run without privacy: there the repair costs nothing.
-    """
-    if math.isinf(budget.rho):
-        return 0.0
+    """ln(1 / probability) for the coins that thin one resource."""
     return portable.log(len(market.resources) / (COIN_SHARE * budget.beta))
 
 

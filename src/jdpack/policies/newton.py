@@ -58,9 +58,11 @@ WEIGHT, FALL = 2**16, 0.7
 MATRIX_MAX = 64
 """With more resources the m^2 numbers of the whole curvature are not asked for."""
 
-_LANDING = 2.0  # deviations by which the load after coins should stay clear of its bound
+_LANDING, _LANDING_DENSE, _LANDING_EXACT = 2.0, 2.5, 3.0
+"""Deviations by which the load after coins should stay clear of its bound. More where options touch
+most resources, so that thinning one takes from nearly all agents; most without noise."""
 _COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation: a first guess
-_COIN_SPREAD_MIN = 0.01
+_COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # the least of it, with noise and without
 _WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
 _OVERSHOOT = 1.5  # the largest target
@@ -292,7 +294,8 @@ class Newton:
             granted, supply = margin.granted_noise(market, budget), market.supply_code
             bound = margin.release_radius(granted, tail)
             rooms = [
-                room_left(outlook, granted, bound, cap, supply, spread) for cap in market.cap_codes
+                room_left(outlook, granted, bound, cap, supply, landing(market, budget), spread)
+                for cap in market.cap_codes
             ]
         targets = [room if room >= _WASTE else max(1.0, _SCALED * (1.0 - room)) for room in rooms]
         return np.array(targets), radius
@@ -315,7 +318,8 @@ class Newton:
             math.sqrt(max(0.0, swing - noise * noise)),
             min(1.0, stiffness * math.sqrt(turn / state.market.bundle_size)),
         )
-        targets, _ = self._targets(state.market, state.budget, max(_COIN_SPREAD_MIN, 0.6 * spread))
+        least = _COIN_SPREAD_MIN if noise > 0.0 else _COIN_SPREAD_EXACT
+        targets, _ = self._targets(state.market, state.budget, max(least, 0.6 * spread))
         done = sum(_weights()[:counting])
         return replace(state, targets=targets, owed=state.owed + done * (state.targets - targets))
 
@@ -325,22 +329,30 @@ def _swing(release: Release, loads: FloatArray) -> FloatArray:
     return np.stack([loads, loads * loads, prices, prices * prices])
 
 
+def landing(market: Market, budget: Budget) -> float:
+    """How many deviations the load after coins should stay clear of its bound."""
+    if budget.epsilon == math.inf:
+        return _LANDING_EXACT
+    return _LANDING_DENSE if 2 * market.bundle_size > len(market.resources) else _LANDING
+
+
 def room_left(
     outlook: Outlook,
     granted: Gaussian | NoNoise,
     bound: float,
     cap: int,
     supply: float,
+    landing: float,
     spread: float = _COIN_SPREAD,
 ) -> float:
     """The load to aim for so that what coins grant of an indivisible good is certified to fit.
 
-    `bound` is the radius of the granted release; it, the cap and the supply are in codes. `spread`
-    is the part of the load that coins decide.
+    `bound` is the radius of the granted release; it, the cap and the supply are in codes. `landing`
+    is in deviations of noise and coins, `spread` the part of the load that coins decide.
     """
     scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
     variance = outlook.variance / (outlook.weight * supply) ** 2 + scale**2
-    return 1.0 - bound / supply - _LANDING * math.sqrt(variance + spread * cap / supply)
+    return 1.0 - bound / supply - landing * math.sqrt(variance + spread * cap / supply)
 
 
 def _weights() -> list[int]:
