@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from jdpack.encoding import encode
 from jdpack.errors import JdpackError
 from jdpack.market import Columns, Market
 from jdpack.noise import Gaussian
+from jdpack.policies.newton import Newton
 from jdpack.release import SystemRandomness
 
 SHARE = 2**24
 VALUE_UNITS = 2**20
+BAND = 0.15
 
 Option = tuple[int, tuple[int, ...]]
 """An option in codes: its value, and its demand for each resource."""
@@ -56,24 +59,120 @@ def total(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> tuple[li
     return demand, welfare
 
 
-def share_of(
-    options: Sequence[Option], rounds: Sequence[tuple[Sequence[int], int]], factor: int
-) -> list[int]:
-    """The share of each option, in 1/SHARE: the weight of its rounds over that of all, scaled."""
+def share_of(options: Sequence[Option], rounds: Sequence[tuple[Sequence[int], int]]) -> list[int]:
+    """The share of each option, in 1/SHARE: the weight of its rounds over that of all."""
     won = [0] * len(options)
     for prices, weight in rounds:
         taken = take(options, prices)
         if taken is not None:
             won[taken] += weight
-    return [w * factor // sum(weight for _, weight in rounds) for w in won]
+    return [w * SHARE // sum(weight for _, weight in rounds) for w in won]
 
 
-def given_of(shares: Sequence[int], coin: int) -> list[int]:
-    """All or nothing: the coin, a number in [0, 2^53), falls on one option's share or on none."""
-    place = coin / 2**53 * SHARE  # exact: a shift of the binary point
-    edges = [sum(shares[: o + 1]) for o in range(len(shares))]
-    hit = [edge - s <= place < edge for edge, s in zip(edges, shares, strict=True)]
-    return [SHARE if h else 0 for h in hit]
+def factors_of(options: Sequence[Option], factors: Sequence[int]) -> list[int]:
+    """The factor of each option: the least of the resources that it touches, 1 if it has none."""
+    return [
+        min([SHARE, *(factors[j] for j, code in enumerate(codes) if code > 0)])
+        for _, codes in options
+    ]
+
+
+def scaled_of(shares: Sequence[int], factors: Sequence[int]) -> list[int]:
+    """Shares after scaling, in 1/SHARE."""
+    return [share * factor // SHARE for share, factor in zip(shares, factors, strict=True)]
+
+
+def given_of(shares: Sequence[int], factors: Sequence[int], coin: int) -> list[int]:
+    """All or nothing: the coin, a number in [0, 2^53), falls on one option's share or on none.
+
+    The options stand one after the other, as wide as their shares; only the first part of each,
+    as long as its factor says, gives.
+    """
+    place = Fraction(coin, 2**53) * SHARE
+    begins = [sum(shares[:o]) for o in range(len(shares))]
+    return [
+        SHARE if begin <= place < begin + Fraction(share * factor, SHARE) else 0
+        for begin, share, factor in zip(begins, shares, factors, strict=True)
+    ]
+
+
+def welfare_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> int:
+    """The value codes of shares, rounded down for every option."""
+    options = [option for several in agents for option in several]
+    return sum(value * share // SHARE for (value, _), share in zip(options, shares, strict=True))
+
+
+def luck_of(
+    options: Sequence[Option], shares: Sequence[int], given: Sequence[int], bound: int
+) -> int:
+    """What an agent is given beyond its averaged share, in value codes, cut to +-bound."""
+    luck = sum(
+        value * g // SHARE - value * s // SHARE
+        for (value, _), s, g in zip(options, shares, given, strict=True)
+    )
+    return max(-bound, min(bound, luck))
+
+
+def close_call(
+    options: Sequence[Option], prices: Sequence[int]
+) -> tuple[list[int], list[int], int] | None:
+    """The two best choices of an agent, if they are close: what `curvature` and `gauge` count.
+
+    Their difference in codes, the costs of that in price units, and the sum of their two costs.
+    Nothing is a choice too. Choices are ordered by surplus; of equal ones the earlier option is
+    the better, and nothing is worse than any option that is as good as the best choice, and
+    better than all others. Surpluses and costs of close choices are integers below 2^53, which
+    doubles hold; only the comparison with the band rounds, once.
+    """
+    m = len(prices)
+    choices = []
+    for o, (value, codes) in enumerate(options):
+        cost = sum(code * price for code, price in zip(codes, prices, strict=True))
+        choices.append((value * VALUE_UNITS - cost, -o, cost, list(codes)))
+    choices.sort(key=lambda choice: choice[:2], reverse=True)
+    nothing = (0, 0, 0, [0] * m)
+    if choices[0][0] < 0:
+        first, second = nothing, choices[0]
+    elif len(choices) > 1 and choices[1][0] > 0:
+        first, second = choices[0], choices[1]
+    else:
+        first, second = choices[0], nothing
+    costs = first[2] + second[2]
+    if costs == 0 or first[0] - second[0] > BAND * float(costs):
+        return None
+    difference = [a - b for a, b in zip(first[3], second[3], strict=True)]
+    return difference, [d * p for d, p in zip(difference, prices, strict=True)], costs
+
+
+def curvature_of(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> list[int]:
+    """The curvature, row by row: d_j times the share of resource k in the two costs."""
+    m = len(prices)
+    total = [0] * (m * m)
+    for options in agents:
+        call = close_call(options, prices)
+        if call is not None:
+            d, spent, costs = call
+            t = [int(1024.0 * float(s) / float(costs)) for s in spent]  # towards 0
+            total = [sum_ + d[i // m] * t[i % m] for i, sum_ in enumerate(total)]
+    return total
+
+
+def gauge_of(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> list[int]:
+    """The curvature's diagonal, its level and its spread."""
+    m = len(prices)
+    total = [0] * (m + 2)
+    for options in agents:
+        call = close_call(options, prices)
+        if call is not None:
+            d, spent, costs = call
+            t = [int(1024.0 * float(s) / float(costs)) for s in spent]
+            diagonal = [a * b for a, b in zip(d, t, strict=True)]
+            net = float(sum(spent))
+            level = int(1024.0 * (net / float(costs)) * (net / float(sum(prices))))
+            spread = max(0, sum(diagonal) - level)
+            more = [*diagonal, level, spread]
+            total = [a + b for a, b in zip(total, more, strict=True)]
+    return total
 
 
 def load_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> list[int]:
@@ -281,21 +380,34 @@ def check_error(error: JdpackError, says, hint=""):
 # --- billboards ---------------------------------------------------------------------------
 
 
-def finished_board(
+def open_board(
     market: Market,
     rounds: Sequence[tuple[Sequence[int], int]],
-    factor: int,
     seed: bytes = bytes(range(16)),
+    budget: Budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8),  # noqa: B008 (it is frozen)
 ) -> Billboard:
-    """A finished billboard with the given prices and weights, and answers of zero."""
-    m, coin_seed = len(market.resources), Seed(seed)
-    budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
-    board = Billboard(Header(market, {}, budget, coin_seed.commitment, private=False))
+    """The billboard of a run whose policy has stopped, with answers of zero."""
+    m, policy = len(market.resources), Newton().to_dict()
+    board = Billboard(Header(market, policy, budget, Seed(seed).commitment, private=False))
     for prices, weight in rounds:
         step = Step("demand", tuple(prices), Gaussian(1.0), weight)
         board.post(Release(step, (0,) * m))
-    board.post(Certificate(factor, (0.0,) * m, budget.beta))
-    board.post(coin_seed)
+    return board
+
+
+def finished_board(
+    market: Market,
+    rounds: Sequence[tuple[Sequence[int], int]],
+    factors: int | Sequence[int],
+    seed: bytes = bytes(range(16)),
+) -> Billboard:
+    """A finished billboard with the given prices, weights and factors, and answers of zero."""
+    m, board = len(market.resources), open_board(market, rounds, seed)
+    each = (factors,) * m if isinstance(factors, int) else tuple(factors)
+    assert len(each) == m
+    beta = board.header.budget.beta
+    board.post(Certificate(each, (0.0,) * m, beta, 0.0, None, None, 0.01))
+    board.post(Seed(seed))
     return board
 
 

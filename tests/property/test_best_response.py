@@ -12,18 +12,27 @@ from hypothesis import strategies as st
 from helpers import (
     SHARE,
     Records,
+    close_call,
     coin_of,
+    curvature_of,
+    factors_of,
     finished_board,
+    gauge_of,
     given_of,
     load_of,
+    luck_of,
+    open_board,
+    scaled_of,
     share_of,
     take,
     total,
+    welfare_of,
     whole_market,
 )
-from jdpack import best_response, encoding
+from jdpack import allocate, best_response, encoding
 from jdpack.agents import Agents, is_sparse
 from jdpack.allocate import _option_of_coin, best_option
+from jdpack.billboard import Seed
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import PRICE_CODE_MAX
 
@@ -76,62 +85,185 @@ def exact(records):
 
 
 @given(markets())
-def test_sums_are_those_of_big_integers(drawn):
+def test_demand_and_value_are_those_of_big_integers(drawn):
     records, posted = drawn
-    encoded = records.encode()
+    engine = MemoryEngine(records.encode())
     for price in posted:
-        found = best_response.sums(encoded.parts, price)
-        assert (list(found.demand), found.welfare) == total(exact(records), price)
+        assert (list(engine.demand(price)), engine.value(price)) == total(exact(records), price)
         for options in exact(records):  # and so does the agent's own function
             assert best_option([(v, list(d)) for v, d in options], price) == take(options, price)
+
+
+@given(markets())
+def test_curvature_and_gauge_are_those_of_the_reference(drawn):
+    records, posted = drawn
+    engine = MemoryEngine(records.encode())
+    for price in posted:
+        assert list(engine.curvature(price)) == curvature_of(exact(records), price)
+        assert list(engine.gauge(price)) == gauge_of(exact(records), price)
+
+
+def close_market(seed: int, sparse: bool, options: int) -> tuple[Records, tuple[int, ...]]:
+    """Agents whose values are near the costs of their options, within the band and beyond."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(6, 10)) if sparse else int(rng.integers(1, 5))
+    market = whole_market(m, agents=8, sparse=sparse, options=options)
+    prices = tuple(int(p) for p in 2.0 ** rng.uniform(10, 35, m) * rng.integers(0, 5, m).clip(0, 1))
+    agents = []
+    for _ in range(market.agents):
+        several = []
+        for _ in range(int(rng.integers(1, options + 1))):
+            demand = (
+                2.0 ** rng.uniform(0, 16, m) * (rng.permutation(m) < market.bundle_size)
+            ).astype(int)
+            cost = int(sum(int(c) * p for c, p in zip(demand, prices, strict=True)) >> 20)
+            value = min(VALUE_MAX, int(cost * rng.choice([0.8, 0.85, 0.9, 1.0, 1.1, 1.15, 1.2])))
+            several.append((value, demand.tolist()))
+        agents.append(several)
+    return Records(market, list(range(market.agents)), agents), prices
+
+
+@given(seeds, st.booleans(), st.integers(1, 4))
+def test_close_calls_are_those_of_the_reference(seed, sparse, options):
+    records, prices = close_market(seed, sparse, options)
+    engine = MemoryEngine(records.encode())
+    assert list(engine.curvature(prices)) == curvature_of(exact(records), prices)
+    assert list(engine.gauge(prices)) == gauge_of(exact(records), prices)
+
+
+@storages
+def test_the_search_reaches_close_calls_of_every_kind(sparse):
+    """One option against nothing from both sides, and one against another."""
+    seen = []
+    for seed in range(40):
+        records, prices = close_market(seed, sparse, 3)
+        calls = [close_call(options, prices) for options in exact(records)]
+        seen += [c and (min(c[0]) < 0, max(c[0]) > 0) for c in calls]
+    for kind in [None, (True, False), (False, True), (True, True)]:
+        assert seen.count(kind) > 20
+
+
+def test_at_the_edge_of_the_band():
+    """A code of value more or less, and the two best choices are close or not."""
+    price = 2**34  # a cost of 100 codes is 100 * 2^14 value codes
+    for value, close in [(1392640, 1), (1392639, 0), (1884160, 1), (1884161, 0), (1638400, 1)]:
+        records = Records(whole_market(1, agents=1), [0], [[(value, [100])]])
+        engine = MemoryEngine(records.encode())
+        # Nothing minus the option, or the option minus nothing: their products are the same.
+        assert engine.curvature((price,)) == (100 * 1024 * close,)
+        assert engine.gauge((price,)) == (100 * 1024 * close, 100 * 1024 * close, 0)
+
+
+def test_curvature_by_hand():
+    """Two options of one agent, close to each other: entries of both signs."""
+    market = whole_market(2, agents=1, options=2)
+    prices = (2**30, 3 * 2**30)
+    # Costs 10 * 2^30 and 12 * 2^30; surpluses 8 * 2^30 and 7 * 2^30: closer than 15% of 22 * 2^30.
+    offers = [(18 * 2**10, [10, 0]), (19 * 2**10, [0, 4])]
+    engine = MemoryEngine(Records(market, [0], [offers]).encode())
+    # d = (10, -4); shares of the costs 10/22 and -12/22, in 1/1024, cut off: 465 and -558.
+    assert engine.curvature(prices) == (4650, -5580, -1860, 2232)
+    # The level: 1024 (10 - 12)^2 / (22 * 4) = 46; the spread: 4650 + 2232 - 46.
+    assert engine.gauge(prices) == (4650, 2232, 46, 6836)
 
 
 @given(
     markets(),
     st.lists(st.integers(1, 2**36), min_size=4, max_size=4),
-    st.integers(0, SHARE),
+    st.data(),
     st.binary(min_size=16, max_size=16),
 )
-@example(None, [2**39 - 4, 1, 1, 1], SHARE, bytes(16))
-def test_shares_coins_and_loads_are_those_of_big_integers(drawn, weights, factor, seed):
+@example(None, [2**39 - 4, 1, 1, 1], None, bytes(16))
+def test_all_that_follows_from_shares_is_that_of_big_integers(drawn, weights, data, seed):
     if drawn is None:  # an agent that wins every round, at the largest weights and factor
         drawn = Records(whole_market(1, agents=1), [0], [[(VALUE_MAX, [1])]]), [(1,)] * 4
+        each, bound = [SHARE], VALUE_MAX
+    else:
+        m = len(drawn[0].market.resources)
+        each = data.draw(st.lists(factors, min_size=m, max_size=m))
+        bound = data.draw(st.integers(1, VALUE_MAX) | st.just(VALUE_MAX))
     records, posted = drawn
     rounds = list(zip(posted, weights, strict=False))
     agents = exact(records)
-    shares = [share_of(options, rounds, factor) for options in agents]
+    shares = [share_of(options, rounds) for options in agents]
+    scaling = [factors_of(options, each) for options in agents]
+    whole = [[SHARE] * len(options) for options in agents]
     coins = [coin_of(seed, i) for i in range(len(agents))]
-    given = [given_of(s, c) for s, c in zip(shares, coins, strict=True)]
-    for divisible, expected in [(True, flat(shares)), (False, flat(given))]:
+    granted = [given_of(s, f, c) for s, f, c in zip(shares, whole, coins, strict=True)]
+    given = [given_of(s, f, c) for s, f, c in zip(shares, scaling, coins, strict=True)]
+    scaled = [scaled_of(s, f) for s, f in zip(shares, scaling, strict=True)]
+
+    board, engine = open_board(records.market, rounds, seed), MemoryEngine(records.encode())
+    assert engine.welfare(board) == welfare_of(agents, flat(shares))
+    loads = [load // SHARE for load in load_of(agents, flat(granted))]
+    assert list(engine.granted(board, Seed(seed))) == loads
+    for factor, what in [(each, given), ([SHARE] * len(each), granted)]:
+        luck = sum(luck_of(*agent, bound) for agent in zip(agents, shares, what, strict=True))
+        assert engine.luck(board, Seed(seed), tuple(factor), bound) == luck
+
+    for divisible, expected in [(True, scaled), (False, given)]:
         records = replace(records, market=remade(records.market, divisible=divisible))
-        board = finished_board(records.market, rounds, factor, seed)
+        board = finished_board(records.market, rounds, each, seed)
         found = MemoryEngine(records.encode()).allocate(board)
         assert found.dropped == 0  # the supply of 1,000 agents is ample
-        assert found.shares.tolist() == expected
-        assert list(found.loads) == load_of(agents, expected)
+        assert found.shares.tolist() == flat(expected)
+        assert list(found.loads) == load_of(agents, flat(expected))
+        for i, options in enumerate(agents):  # and so does the agent's own function
+            value, demand = [v for v, _ in options], [d for _, d in options]
+            own = allocate(board, value=value, demand=demand, agent=i)
+            assert own.given == tuple(share / SHARE for share in expected[i])
+            assert own.odds == tuple(share / SHARE for share in scaled[i])
+
+
+factors = st.sampled_from([0, 1, SHARE - 1, SHARE, SHARE]) | st.integers(0, SHARE)
 
 
 def remade(market, *, divisible):
     return type(market).from_dict(market.to_dict() | {"divisible": divisible})
 
 
+@given(markets(), st.data())
+def test_the_factor_of_a_row_is_the_least_that_it_touches(drawn, data):
+    records, _ = drawn
+    m = len(records.market.resources)
+    each = data.draw(st.lists(factors, min_size=m, max_size=m))
+    (part,) = records.encode().parts
+    expected = flat(factors_of(options, each) for options in exact(records))
+    assert best_response.factors(part, np.array(each, np.uint32)).tolist() == expected
+
+
 @given(st.data())
 def test_coins_at_the_edges_of_shares(data):
-    """A coin on an edge falls on the option that begins there."""
+    """A coin on an edge falls on what begins there: an option, or the part that is thinned away."""
     shares = data.draw(st.lists(st.integers(0, SHARE // 4), min_size=1, max_size=4))
-    edges = [sum(shares[:o]) for o in range(len(shares) + 1)]
-    coins = [edge * 2**29 + step for edge in edges for step in (-1, 0, 1, 2**29 - 1)]
+    each = data.draw(st.lists(factors, min_size=len(shares), max_size=len(shares)))
+    begins = [sum(shares[:o]) * 2**29 for o in range(len(shares) + 1)]
+    ends = [b + s * f * 2**5 for b, s, f in zip(begins, shares, each, strict=False)]
+    coins = [edge + step for edge in [*begins, *ends] for step in (-1, 0, 1, 2**29 - 1)]
     coins = [c for c in coins if 0 <= c < 2**53]
     market = whole_market(1, agents=len(coins), options=4)
     records = Records(market, list(range(len(coins))), [[(1, [1])] * len(shares)] * len(coins))
     (part,) = records.encode().parts
     found = np.array(shares * len(coins), np.uint32)
-    best_response.flip(part, found, np.repeat(np.array(coins, np.uint64), len(shares)))
-    expected = [given_of(shares, c) for c in coins]
+    best_response.flip(
+        part,
+        found,
+        np.repeat(np.array(coins, np.uint64), len(shares)),
+        np.array(each * len(coins), np.uint32),
+    )
+    expected = [given_of(shares, each, c) for c in coins]
     assert found.tolist() == flat(expected)
     for c, whole in zip(coins, expected, strict=True):
-        option = _option_of_coin(shares, c)
+        option = _option_of_coin(shares, each, c)
         assert whole == [SHARE * (o == option) for o in range(len(shares))]
+
+
+def test_an_engine_answers_for_the_billboard_that_it_is_asked_about():
+    """Not for one of as many rounds that it has seen before."""
+    records = Records(whole_market(1, agents=1), [0], [[(100, [1])]])
+    engine = MemoryEngine(records.encode())
+    for price, welfare in [(100 * 2**20, 100), (101 * 2**20, 0), (1, 100)]:
+        assert engine.welfare(open_board(records.market, [((price,), 1)])) == welfare
 
 
 # --- however the work is cut --------------------------------------------------------------
@@ -163,13 +295,22 @@ PRICES = [
 ROUNDS = [(price, 7 + t) for t, price in enumerate(PRICES)]
 
 
+def factors_for(m: int) -> tuple[int, ...]:
+    return tuple(SHARE * (j + 2) // (j + 4) for j in range(m))
+
+
 def outcome(agents: Agents, threads: int | None = None):
-    """All that depends on the records: sums, shares, loads."""
+    """All that depends on the records: the answers to all queries, shares and loads."""
     m = len(agents.market.resources)
-    rounds = [(p[:m], w) for p, w in ROUNDS]
-    engine = MemoryEngine(agents, threads)
-    allocation = engine.allocate(finished_board(agents.market, rounds, SHARE // 3))
-    return [engine.sums(p) for p, _ in rounds], allocation.shares.tolist(), allocation.loads
+    rounds, each = [(p[:m], w) for p, w in ROUNDS], factors_for(m)
+    engine, seed = MemoryEngine(agents, threads), Seed(bytes(range(16)))
+    board = open_board(agents.market, rounds)
+    answers = [(engine.demand(p), engine.value(p)) for p, _ in rounds]
+    answers += [(engine.curvature(p), engine.gauge(p)) for p, _ in rounds]
+    answers += [(engine.welfare(board), engine.granted(board, seed))]
+    answers += [engine.luck(board, seed, (SHARE,) * m, 2**20), engine.luck(board, seed, each, 2**8)]
+    allocation = engine.allocate(finished_board(agents.market, rounds, each))
+    return answers, allocation.shares.tolist(), allocation.loads
 
 
 @storages
@@ -177,17 +318,33 @@ def outcome(agents: Agents, threads: int | None = None):
 def test_several_blocks_agree_with_big_integers(sparse, options):
     records = many(sparse, options)
     agents, m = exact(records), len(records.market.resources)
-    rounds = [(p[:m], w) for p, w in ROUNDS]
-    sums, shares, loads = outcome(records.encode())
-    assert [(list(s.demand), s.welfare) for s in sums] == [total(agents, p) for p, _ in rounds]
-    assert 0 < sums[0].welfare < sum(max(v for v, _ in options) for options in agents)
-    seed = bytes(range(16))
-    expected = [
-        given_of(share_of(options, rounds, SHARE // 3), coin_of(seed, agent))
-        for agent, options in zip(records.ids, agents, strict=True)
-    ]
-    assert shares == flat(expected)
-    assert list(loads) == load_of(agents, flat(expected))
+    rounds, each = [(p[:m], w) for p, w in ROUNDS], factors_for(m)
+    answers, found, loads = outcome(records.encode())
+    coins = [coin_of(bytes(range(16)), agent) for agent in records.ids]
+    shares = [share_of(options, rounds) for options in agents]
+    scaling = [factors_of(options, each) for options in agents]
+    whole = [[SHARE] * len(options) for options in agents]
+    granted = [given_of(s, f, c) for s, f, c in zip(shares, whole, coins, strict=True)]
+    given = [given_of(s, f, c) for s, f, c in zip(shares, scaling, coins, strict=True)]
+    prices = [p for p, _ in rounds]
+    assert [(list(d), v) for d, v in answers[:3]] == [total(agents, p) for p in prices]
+    assert 0 < answers[0][1] < sum(max(v for v, _ in options) for options in agents)
+    for (curvature, gauge), price in zip(answers[3:6], prices, strict=True):
+        assert list(curvature) == curvature_of(agents, price)
+        assert list(gauge) == gauge_of(agents, price)
+        calls = [call for options in agents if (call := close_call(options, price))]
+        assert all(gauge) and len(calls) > 100
+        assert any(min(d) < 0 < max(d) for d, _, _ in calls) == (options > 1)
+    welfare, load = answers[6]
+    assert welfare == welfare_of(agents, flat(shares))
+    assert list(load) == [x // SHARE for x in load_of(agents, flat(granted))]
+    for luck, what, bound in [(answers[7], granted, 2**20), (answers[8], given, 2**8)]:
+        each_one = [luck_of(*agent, bound) for agent in zip(agents, shares, what, strict=True)]
+        assert luck == sum(each_one)
+        assert -bound in each_one and bound in each_one
+    assert found == flat(given)
+    assert flat(given) != flat(granted)
+    assert list(loads) == load_of(agents, flat(given))
 
 
 @storages
@@ -195,13 +352,14 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
 def test_threads_and_chunks_do_not_matter(sparse, options, monkeypatch):
     encoded = many(sparse, options).encode()
     expected = outcome(encoded)
-    used, real = [], best_response.sums
+    used, real = [], {name: getattr(best_response, name) for name in KERNELS}
+    for name in KERNELS:
 
-    def counting(*arguments):
-        used.append(numba.get_num_threads())
-        return real(*arguments)
+        def counting(*arguments, name=name, **more):
+            used.append(numba.get_num_threads())
+            return real[name](*arguments, **more)
 
-    monkeypatch.setattr(best_response, "sums", counting)
+        monkeypatch.setattr(best_response, name, counting)
     before = numba.get_num_threads()
     for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         assert outcome(encoded, threads) == expected
@@ -211,6 +369,10 @@ def test_threads_and_chunks_do_not_matter(sparse, options, monkeypatch):
     for chunks in [1, 2, 3, 7]:
         monkeypatch.setattr(best_response, "_chunks", lambda part, chunks=chunks: chunks)
         assert outcome(encoded) == expected
+
+
+KERNELS = ("demand", "curvature", "gauge", "shares")
+"""Those that work on several threads."""
 
 
 @storages
@@ -228,13 +390,13 @@ def test_parts_do_not_matter(sparse, options, monkeypatch):
 @several
 def test_the_order_of_agents_does_not_matter(sparse, options):
     records = many(sparse, options)
-    sums, shares, loads = outcome(records.encode())
+    answers, shares, loads = outcome(records.encode())
     order = np.random.default_rng(9).permutation(len(records.ids))
     moved = Records(
         records.market, [records.ids[i] for i in order], [records.agents[i] for i in order]
     )
-    moved_sums, moved_shares, moved_loads = outcome(moved.encode())
-    assert (moved_sums, moved_loads) == (sums, loads)
+    moved_answers, moved_shares, moved_loads = outcome(moved.encode())
+    assert (moved_answers, moved_loads) == (answers, loads)
     by_agent = dict(zip(records.ids, grouped(records, shares), strict=True))
     assert by_agent == dict(zip(moved.ids, grouped(moved, moved_shares), strict=True))
 
@@ -265,10 +427,10 @@ def test_if_the_bound_fails_agents_are_dropped_by_their_coins(seed, sparse, divi
     records = Records(market, list(range(n)), [offers(rng, market) for _ in range(n)])
     agents, coin_seed = records.codes(), rng.bytes(16)
     rounds = [(tuple(int(p) for p in rng.integers(0, 2**36, m)), 1) for _ in range(3)]
-    shares = [share_of(options, rounds, SHARE) for options in agents]
+    shares = [share_of(options, rounds) for options in agents]
     coins = [coin_of(coin_seed, i) for i in range(n)]
     if not divisible:
-        shares = [given_of(s, c) for s, c in zip(shares, coins, strict=True)]
+        shares = [given_of(s, [SHARE] * len(s), c) for s, c in zip(shares, coins, strict=True)]
     winners = sorted((i for i in range(n) if any(shares[i])), key=lambda i: -coins[i])
     dropped = 0
     while max(load_of(agents, flat(shares))) > market.supply_code * SHARE:
