@@ -226,7 +226,8 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
             rounding += step.weight * (PRICE_UNITS_PER_VALUE_CODE + sum(dearest))
             squares = float(sum(p * p for p in step.prices))
             scale = 0.0 if isinstance(step.noise, NoNoise) else step.noise.scale
-            variance += (step.weight * scale) ** 2 * squares
+            spread = step.weight * scale
+            variance += spread * spread * squares
             guess = outlook.variance * squares if guess is None else guess
     radius = _mixture_radius(variance, guess or 0.0, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE

@@ -74,7 +74,7 @@ def closing_shares(market: Market) -> dict[Query, float]:
 
 def rounds_rho(market: Market, budget: Budget) -> float:
     """What the policy may spend."""
-    return budget.rho * (1.0 - sum(closing_shares(market).values()))
+    return budget.rho * (1.0 - math.fsum(closing_shares(market).values()))
 
 
 def granted_noise(market: Market, budget: Budget) -> Gaussian | NoNoise:

@@ -2,8 +2,9 @@
 
 The C library's exp and log differ in the last bit from one platform to the next, and anyone must
 be able to recompute every posted price from the billboard. IEEE 754 fixes +, -, *, / and sqrt
-exactly, so we build the two functions that policies need from those alone. Sums over resources
-go through `math.fsum`, which is correctly rounded in any order.
+exactly, so we build the two functions that policies need from those alone; powers are products.
+Sums of floats go through `math.fsum`, which is correctly rounded in any order (`sum` itself rounds
+otherwise from Python 3.12 on).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Newton:
     """Newton steps on noisy loads.
 
     Args:
-        start: prices to start from, in value for one unit of each resource, from an earlier run
+        start_prices: prices to start from, in value for one unit of each resource, from an earlier run
             (`Newton.warm`) or any other public source; a guess from the market if not given.
     """
 
@@ -276,7 +276,7 @@ class Newton:
             share = BRIDGE_SHARE / BRIDGE
         else:
             weights = _weights()
-            asked = sum(QUERY_SHARES.values()) + QUERY_SHARES["gauge"]
+            asked = math.fsum([*QUERY_SHARES.values(), QUERY_SHARES["gauge"]])
             rest = 1.0 - approach - BRIDGE_SHARE - asked
             share = rest * weights[round - self._steering] / sum(weights)
         return gaussian(market.shifts("demand"), rho * share)
@@ -351,7 +351,8 @@ def room_left(
     is in deviations of noise and coins, `spread` the part of the load that coins decide.
     """
     scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
-    variance = outlook.variance / (outlook.weight * supply) ** 2 + scale**2
+    whole = outlook.weight * supply
+    variance = outlook.variance / (whole * whole) + scale * scale
     return 1.0 - bound / supply - landing * math.sqrt(variance + spread * cap / supply)
 
 
@@ -421,7 +422,8 @@ def _overshoot(state: State, release: Release) -> FloatArray:
     slack = math.fsum(p * (supply - a) for p, a in zip(prices, release.answer, strict=True))
     value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
     doubt = _scale(state.value) * PRICE_UNITS_PER_VALUE_CODE
-    squares = math.fsum(p * p for p in prices) * _scale(release) ** 2
+    noise = _scale(release)
+    squares = math.fsum(p * p for p in prices) * noise * noise
     dual = value + slack + 2.0 * math.sqrt(doubt * doubt + squares)
     least = 1.0 - state.radius
     welfare = dual - state.radius * total

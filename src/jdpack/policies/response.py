@@ -112,7 +112,7 @@ def with_curvature(
     # Two readings of A_jk, with deviations in the ratio r to 1/r: weigh by inverse variances.
     root = np.sqrt(model.prices)
     ratio = root[:, None] / root[None, :]
-    precision = ratio**-2 + ratio**2
+    precision = 1.0 / (ratio * ratio) + ratio * ratio
     base = model.scaled(model.prices)
     beyond = (response / ratio + response.T * ratio) / precision - base
     drowned = sigma * sigma * math.fsum((1.0 / precision).ravel().tolist())
@@ -145,8 +145,9 @@ def _plain(d: FloatArray, c: float, u: FloatArray, x: FloatArray, caution: float
     inverse = 1.0 / (d * d + caution)
     uu, uw, ww = _dot(u, inverse * u), _dot(u, inverse * w), _dot(w, inverse * w)
     ur, wr = _dot(u, inverse * right), _dot(w, inverse * right)
-    determinant = (1.0 + c * uw) ** 2 + caution * (c * uu) ** 2
-    us = ((1.0 + c * uw) * ur - c * uu * wr) / determinant
+    cross, own = 1.0 + c * uw, c * uu
+    determinant = cross * cross + caution * own * own
+    us = (cross * ur - own * wr) / determinant
     ws = ((1.0 + c * c * uu + c * uw) * wr - (c * c * uw + c * ww) * ur) / determinant
     return inverse * (right - (c * c * us + c * ws) * u - c * us * w)
 
