@@ -114,8 +114,9 @@ class Newton:
     """Newton steps on noisy loads.
 
     Args:
-        start_prices: prices to start from, in value for one unit of each resource, from an earlier run
-            (`Newton.warm`) or any other public source; a guess from the market if not given.
+        start_prices: prices to start from, in value for one unit of each resource, from an
+            earlier run (`Newton.warm`) or any other public source; a guess from the market if not
+            given.
     """
 
     start_prices: tuple[float, ...] | None = None
