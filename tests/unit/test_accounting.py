@@ -129,7 +129,7 @@ def test_the_negative_control_of_the_split():
     assert total + (1 + exponential_above(1.0)) * beta > Fraction(1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 50.1, math.nan, math.inf, "1", None, True])
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 50.1, math.nan, -math.inf, "1", None, True])
 def test_an_epsilon_that_makes_no_sense_is_refused(epsilon):
     with pytest.raises(BudgetError, match="epsilon"):
         Budget.split(epsilon, 1e-6, truncated=False)
@@ -139,6 +139,26 @@ def test_an_epsilon_that_makes_no_sense_is_refused(epsilon):
 def test_a_delta_that_makes_no_sense_is_refused(delta):
     with pytest.raises(BudgetError, match="delta"):
         Budget.split(1.0, delta, truncated=False)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_without_privacy_only_the_repair_is_bounded(truncated):
+    budget = Budget.split(math.inf, 1e-6, truncated=truncated)
+    assert budget == Budget(math.inf, 1e-6, math.inf, 0.0, float(REPAIR_SHARE) * 1e-6)
+
+
+def test_the_repair_has_the_share_where_the_margin_is_least():
+    """z / sqrt(rho), to which the certified margin is proportional, is flat there."""
+
+    def margin(share: float) -> float:
+        beta = share * 1e-8 / (1 + math.e)
+        return math.sqrt(math.log(10 / beta) / rho_of(1.0, (1 - share) * 1e-8))
+
+    best = margin(float(REPAIR_SHARE))
+    for share in (0.2, 0.3, 0.5, 0.6):
+        assert best <= margin(share) * 1.001
+        assert margin(share) <= best * 1.015
+    assert margin(0.9) > best * 1.02
 
 
 # --- the filter -------------------------------------------------------------------------------
@@ -227,6 +247,22 @@ def test_the_filter_holds_for_any_charges(charges):
         rho, delta, passed = rho + cost.rho, delta + cost.delta, passed + 1
         assert rho <= filter.spent.rho <= min(rho + passed * TINY, Fraction(1, 4))
         assert delta <= filter.spent.delta <= min(delta + passed * TINY, Fraction(1, 8))
+
+
+def test_a_cost_without_bound_fits_a_budget_without_bound_alone():
+    for rho in (0.25, 1e300):
+        bounded = a_filter(rho=rho)
+        bounded.charge(Cost(Fraction(1, 8)))
+        before = bounded.spent
+        with pytest.raises(BudgetError, match="costs rho = inf"):
+            bounded.charge(Cost(math.inf))
+        assert bounded.spent == before
+    unbounded = a_filter(rho=math.inf, truncation=0.0)
+    for cost in (Cost(Fraction(1, 8)), Cost(math.inf), Cost(math.inf), Cost(Fraction(1, 8))):
+        unbounded.charge(cost)
+    assert unbounded.spent == Cost(math.inf, Fraction(0))
+    with pytest.raises(BudgetError, match="costs delta"):
+        unbounded.charge(Cost(Fraction(1, 8), TINY))
 
 
 def test_charges_are_rounded_up_to_the_grain():

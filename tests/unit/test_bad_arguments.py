@@ -24,6 +24,7 @@ from jdpack import (
     tables,
 )
 from jdpack.encoding import encode
+from jdpack.policies.newton import Newton
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def _nothing_is_drawn(monkeypatch):
 # --- the budget and the options of a run --------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, np.nan, np.inf, -np.inf, "1", True, [1.0], 1e9])
+@pytest.mark.parametrize("epsilon", [0, 0.0, -1.0, np.nan, -np.inf, "1", True, [1.0], 1e9])
 def test_epsilon(epsilon, tmp_path):
     refused(BudgetError, ["epsilon", repr(epsilon)], tmp_path, epsilon=epsilon)
 
@@ -310,7 +311,11 @@ class Mine(MwuAdaptive):
     name = "mine"
 
 
-@pytest.mark.parametrize("policy", ["mwu-adaptive", Mine(0.1)])
+class Other(Newton):
+    name = "other"
+
+
+@pytest.mark.parametrize("policy", ["mwu-adaptive", Mine(0.1), Other(), Newton])
 def test_a_policy_that_no_billboard_can_name_is_refused_before_the_run(policy):
     market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
     records = {"values": np.ones(3), "demands": np.ones((3, 1))}
@@ -324,6 +329,6 @@ def test_names_that_cannot_be_written_are_refused_before_the_run():
     with pytest.raises(MarketError, match="cannot be written"):
         Market(name="\ud800", supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
     market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
-    board = finished_board(market, [((0,), 1)], factor=1)
+    board = finished_board(market, [((0,), 1)], 1)
     with pytest.raises(AgentsError, match="is not text"):
         allocate(board, value=1.0, demand=[0.0], agent="\udcff")

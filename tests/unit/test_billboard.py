@@ -7,6 +7,7 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from jdpack import Billboard, BillboardError, Budget, Certificate, Market, MwuAdaptive
 from jdpack.billboard import SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
-from jdpack.noise import Gaussian, TruncatedLaplace
+from jdpack.market import Query
+from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 
 SEED = Seed(bytes(range(16)))
 MARKET = Market(
@@ -30,10 +32,27 @@ RELEASES = [
     Release(Step("scale", (5, 2**52), Gaussian(0.1 + 0.2)), (-(2**64),)),
     Release(Step("demand", (0, 7), TruncatedLaplace(3.5, 2**40), weight=1), (3, -4)),
     Release(Step("demand", (1, 7), Gaussian(1e300), weight=SHARE), (0, 10**18)),
-    Release(Step("welfare", (1, 7), Gaussian(5e-324)), (11,)),
+    Release(Step("value", (1, 7), Gaussian(5e-324)), (11,)),
+    Release(Step("curvature", (1, 7), Gaussian(2.0)), (1, -2, 3, -4)),
+    Release(Step("gauge", (1, 7), Gaussian(2.0)), (5, 6, 7, 8)),
+    Release(Step("granted", (), Gaussian(2.0)), (9, 10)),
+    Release(Step("welfare", (), Gaussian(2.0)), (11,)),
+    Release(Step("luck", (), Gaussian(2.0)), (-12,)),
 ]
-CERTIFICATE = Certificate(factor=SHARE - 3, load_at_most=(1.0000001, 0.0), beta=1e-9)
+CERTIFICATE = Certificate(
+    factors=(SHARE - 3, 0),
+    load_at_most=(1.0, 0.0),
+    beta=1e-9,
+    welfare_at_least=0.1,
+    optimum_at_most=0.30000000000000004,
+    ratio_at_least=1 / 3,
+    value_beta=0.01,
+)
 RECORDS = [*RELEASES, CERTIFICATE, SEED]
+
+
+UNBOUNDED = replace(HEADER, budget=Budget.split(math.inf, 1e-6, truncated=False), private=False)
+"""The header of a run without privacy."""
 
 
 def a_board(path: Path | None = None, header: Header = HEADER) -> Billboard:
@@ -148,13 +167,73 @@ def test_a_seeded_run_says_that_it_is_not_private():
     assert DATA[0]["private"] is True
 
 
+def test_every_query_is_written_and_read():
+    assert {release.step.query for release in RELEASES} == set(get_args(Query))
+
+
+def test_a_run_without_privacy_is_written_and_read():
+    board = Billboard(UNBOUNDED)
+    exact = Release(Step("demand", (0, 7), NoNoise(), weight=1), (3, 4))
+    board.post(exact)
+    read = Billboard.from_text(text_of(board))
+    assert read.header == UNBOUNDED
+    assert read.header.budget.epsilon == read.header.budget.rho == math.inf
+    assert read.releases == [exact]
+    header, release = [json.loads(line) for line in board.lines()]
+    assert header["budget"]["epsilon"] is None and header["budget"]["rho"] is None
+    assert header["private"] is False
+    assert release["noise"] == {"kind": "none"}
+
+
+def test_a_bound_that_the_noise_does_not_allow_is_null():
+    board = Billboard(HEADER)
+    without = replace(CERTIFICATE, optimum_at_most=None, ratio_at_least=None)
+    board.post(without)
+    assert json.loads(list(board.lines())[-1])["optimum_at_most"] is None
+    assert Billboard.from_text(text_of(board)).certificate == without
+
+
+def test_an_exact_answer_has_no_place_in_a_private_run():
+    exact = Release(Step("demand", (0, 7), NoNoise(), weight=1), (3, 4))
+    board = Billboard(HEADER)
+    with pytest.raises(BillboardError, match="without noise"):
+        board.post(exact)
+    assert board.releases == [] and len(list(board.lines())) == 1
+    unbounded = Billboard(UNBOUNDED)
+    unbounded.post(exact)
+    line = json.loads(list(unbounded.lines())[-1])
+    with pytest.raises(BillboardError, match="line 2: an answer without noise"):
+        Billboard.from_text(resealed([DATA[0], line]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "private"),
+    [
+        (["epsilon", "rho"], True),  # it would be shown as a private run
+        (["epsilon"], False),
+        (["rho"], False),
+        (["delta"], False),
+        (["truncation"], False),
+        (["beta"], False),
+        (["epsilon", "rho", "beta"], False),
+    ],
+    ids=str,
+)
+def test_a_budget_without_bound_where_it_cannot_be_is_refused(fields, private):
+    header = json.loads(json.dumps(DATA[0]))
+    header["private"] = private
+    header["budget"] |= dict.fromkeys(fields)
+    with pytest.raises(BillboardError, match="line 1: its budget is without bound"):
+        Billboard.from_text(resealed([header]))
+
+
 # --- damage -----------------------------------------------------------------------------------
 
 
 def test_every_flipped_byte_is_found():
-    """All bytes, each changed two ways: its lowest bit, and the bit of its case."""
+    """All bytes by their lowest bit, many by the bit of their case."""
     for at, byte in enumerate(TEXT):
-        for bit in (1, 32):
+        for bit in (1, 32) if at % 5 == 0 else (1,):
             with pytest.raises(BillboardError):
                 Billboard.from_text(f"{TEXT[:at]}{chr(ord(byte) ^ bit)}{TEXT[at + 1 :]}")
 
@@ -318,18 +397,38 @@ def changed(line: int, *path: object, to: object) -> str:
         ((2, "weight"), True, ""),
         ((2, "weight"), 2**39, "weight"),
         ((2, "answer"), [1], "answer"),
-        ((5, "factor"), -1, "factor"),
-        ((5, "factor"), SHARE + 1, "factor"),
-        ((5, "factor"), True, ""),
-        ((5, "load_at_most"), [1.0], "load bounds"),
-        ((5, "load_at_most"), [1.0, 1], "load bounds"),
-        ((5, "load_at_most"), [1.0, math.nan], ""),
-        ((5, "beta"), 1, ""),
-        ((5, "beta"), math.nan, ""),
-        ((6, "seed"), "00", "bytes"),
-        ((6, "seed"), "xyz", "hexadecimal"),
-        ((6, "seed"), SEED.seed.hex().upper() + " ", ""),
-        ((6, "seed"), None, ""),
+        ((4, "prices"), [], "2 price codes"),
+        ((5, "answer"), [1, 2, 3], "4 whole numbers"),
+        ((6, "answer"), [1, 2], "4 whole numbers"),
+        ((6, "weight"), 1, "weight"),
+        ((7, "prices"), [1, 7], "0 price codes"),
+        ((7, "answer"), [1], "2 whole numbers"),
+        ((7, "weight"), 1, "weight"),
+        ((8, "prices"), [1, 7], "0 price codes"),
+        ((9, "prices"), None, ""),
+        ((9, "answer"), [], "1 whole numbers"),
+        ((10, "factors"), [0], "factor"),
+        ((10, "factors"), 7, ""),
+        ((10, "factors", 0), -1, "factor"),
+        ((10, "factors", 1), SHARE + 1, "factor"),
+        ((10, "factors", 1), True, "factor"),
+        ((10, "factors", 1), 0.0, "factor"),
+        ((10, "load_at_most"), [1.0], "load bounds"),
+        ((10, "load_at_most"), [1.0, 1], "load bounds"),
+        ((10, "load_at_most"), [1.0, math.nan], ""),
+        ((10, "beta"), 1, ""),
+        ((10, "beta"), math.nan, ""),
+        ((10, "welfare_at_least"), 1, ""),
+        ((10, "welfare_at_least"), None, ""),
+        ((10, "optimum_at_most"), "1", ""),
+        ((10, "optimum_at_most"), 1, ""),
+        ((10, "optimum_at_most"), math.inf, ""),
+        ((10, "ratio_at_least"), True, ""),
+        ((10, "value_beta"), None, ""),
+        ((11, "seed"), "00", "bytes"),
+        ((11, "seed"), "xyz", "hexadecimal"),
+        ((11, "seed"), SEED.seed.hex().upper() + " ", ""),
+        ((11, "seed"), None, ""),
     ],
 )
 def test_a_wrong_field_in_a_flawless_chain_is_refused(where, to, says):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
+from jdpack.billboard import Seed
 from jdpack.coins import COIN_BITS, coin, coins_of_numbers, coins_of_texts, siphash
 from jdpack.engines.memory import MemoryEngine
 
@@ -85,5 +86,5 @@ def test_the_engine_finds_the_coin_of_every_row(kind, pieces):
     engine = MemoryEngine(agents)
     for row in range(3):
         for rows in range(1, 4 - row):
-            found = engine._coins(KEY, row, rows).tolist()
+            found = engine._coins(Seed(KEY), slice(row, row + rows)).tolist()
             assert found == [coin_of(KEY, i) for i in ids[row : row + rows]]

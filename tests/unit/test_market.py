@@ -3,6 +3,7 @@
 import json
 import math
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from jdpack.market import (
     PRICE_CODE_MAX,
     PRICE_UNITS_PER_VALUE_CODE,
     VALUE_CODE_MAX,
+    Query,
     _round_up,
 )
 
@@ -356,8 +358,53 @@ def test_shifts_are_the_largest_caps_that_a_bundle_can_touch():
     assert one.shifts("demand") == (C[3], C[1])
     for market in (both, one):
         assert market.shifts("scale") == (C[3],)
-        assert market.shifts("welfare") == (market.value_cap_code,)
-        assert [market.width(q) for q in ("demand", "scale", "welfare")] == [5, 1, 1]
+        assert market.shifts("granted") == market.shifts("demand")
+        for query in ("value", "welfare"):
+            assert market.shifts(query) == (market.value_cap_code,)
+        widths = {"demand": 5, "granted": 5, "curvature": 25, "gauge": 7}
+        for query in get_args(Query):
+            assert market.width(query) == widths.get(query, 1)
+
+
+def test_shifts_of_the_curvature():
+    """u sqrt(2 sum C^2) with one option, 2 u sqrt(sum C^2) with several; rounded up."""
+    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
+    C = a_market(**caps).cap_codes
+    two, four = C[3] ** 2 + C[1] ** 2, C[3] ** 2 + C[1] ** 2 + C[4] ** 2 + C[2] ** 2
+    for more, squares in [
+        ({}, 2 * two),
+        ({"neighbours": "add-remove"}, two),
+        ({"options": 2}, 4 * four),
+        ({"options": 2, "neighbours": "add-remove"}, four),
+    ]:
+        (length,) = a_market(**caps, bundle_size=2, **more).shifts("curvature")
+        assert (length - 1) ** 2 < 1024**2 * squares <= length**2
+
+
+def test_shifts_of_the_gauge():
+    """2 u C with replacement, and sqrt(2) u C without, however many options and resources."""
+    for more, squares in [
+        ({}, 4),
+        ({"options": 3}, 4),
+        ({"neighbours": "add-remove"}, 2),
+        ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 2),
+    ]:
+        market = a_market(supply=[9.0] * 3, **more)
+        (length,) = market.shifts("gauge")
+        assert (length - 1) ** 2 < squares * (1024 * max(market.cap_codes)) ** 2 <= length**2
+
+
+def test_shifts_of_luck():
+    for more, thinned, shift in [
+        ({}, False, 101),
+        ({}, True, 200),
+        ({"options": 2}, False, 200),
+        ({"options": 2}, True, 200),
+        ({"neighbours": "add-remove"}, False, 100),
+        ({"neighbours": "add-remove"}, True, 100),
+        ({"neighbours": "add-remove", "options": 2}, False, 100),
+    ]:
+        assert a_market(**more).luck_shifts(100, thinned=thinned) == (shift,)
 
 
 def test_a_bundle_of_more_than_half_the_resources_can_move_them_all():

@@ -15,12 +15,14 @@ from jdpack import (
     Market,
     MarketError,
     MwuAdaptive,
+    margin,
     policies,
     solve,
 )
 from jdpack.accounting import Filter
 from jdpack.billboard import SHARE, Release
-from jdpack.noise import Gaussian, TruncatedLaplace
+from jdpack.engines.memory import MemoryEngine
+from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.policies.mwu_adaptive import SCALE_SHARE
 
 
@@ -75,7 +77,8 @@ def test_it_is_algorithm_1_on_the_same_noisy_answers(run):
         hat = [pj * math.exp(-d) for pj, d in zip(p, [*delta, 0.0], strict=True)]
         p = [pmax * pj / math.fsum(hat) for pj in hat]
         done += eta
-    assert next(answers, None) is None, "it played on after eta_sum"
+    closing = [release.step.query for release in answers]
+    assert closing == ["granted", "welfare", "luck"], "it played on after eta_sum"
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -89,15 +92,16 @@ def test_weights_sum_to_theta_sum_and_the_noise_follows_the_step(run):
     assert theta_sum <= (board.weight + 1) / SHARE
     assert (board.weight - weights[-1]) / SHARE < theta_sum
     # Noise scale times the square root of the step is one constant, the one that spends the
-    # demand share of rho on theta_sum + alpha.
+    # demand share of what the closing releases leave of rho on theta_sum + alpha.
+    rho = budget.rho * (1 - sum(margin.INDIVISIBLE.values()))
     squares = sum(d * d for d in market.shifts("demand"))
-    constant = squares * (theta_sum + alpha) / (2 * budget.rho * (1 - SCALE_SHARE))
+    constant = squares * (theta_sum + alpha) / (2 * rho * (1 - SCALE_SHARE))
     for step in board.rounds:
         assert step.noise.scale**2 * step.weight / SHARE == pytest.approx(constant, rel=1e-6)
     # The scale release goes by the step before it, the first by alpha.
     (first, *later) = [r.step.noise for r in board.releases if r.step.query == "scale"]
     squares = max(market.cap_codes) ** 2
-    constant = squares * (theta_sum + 2 * alpha) / (2 * budget.rho * SCALE_SHARE)
+    constant = squares * (theta_sum + 2 * alpha) / (2 * rho * SCALE_SHARE)
     assert first.scale**2 * alpha == pytest.approx(constant, rel=1e-6)
     for noise, weight in zip(later, weights, strict=False):
         assert noise.scale**2 * weight / SHARE == pytest.approx(constant, rel=1e-6)
@@ -120,6 +124,18 @@ def test_truncated_noise_has_the_support_of_the_paper():
     assert all(
         isinstance(r.step.noise, Gaussian) for r in board.releases if r.step.query == "scale"
     )
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "truncated-laplace"])
+def test_without_privacy_it_is_algorithm_1_on_exact_answers(noise):
+    result = a_run(noise=noise, epsilon=math.inf)
+    board = result.billboard
+    assert not board.header.private and result.spent.rho == math.inf
+    assert {type(release.step.noise) for release in board.releases} == {NoNoise}
+    engine = MemoryEngine(result.agents)
+    for release in board.releases[:-3]:
+        if release.step.query == "demand":
+            assert release.answer == engine.demand(release.step.prices)
 
 
 def a_state(policy: MwuAdaptive, m: int = 2, agents: int = 1000):

@@ -9,7 +9,7 @@ import pytest
 
 from jdpack import BillboardError, BudgetError
 from jdpack.accounting import delta_of
-from jdpack.noise import Gaussian, Noise, TruncatedLaplace, from_dict
+from jdpack.noise import Gaussian, Noise, NoNoise, TruncatedLaplace, from_dict, gaussian
 
 ORDERS = [Decimal(a) for a in ("1.01", "1.5", "2", "3", "7.25", "40")]
 SLACK = Decimal("1e-40")
@@ -231,10 +231,24 @@ def test_a_tail_too_small_for_doubles_still_costs_something(bound):
         assert as_decimal(delta) >= (-Decimal(bound) - 1).exp() / 4
 
 
+@pytest.mark.parametrize("shifts", [(1,), (3, 4), (65535,) * 7, (2**32 - 1,)])
+@pytest.mark.parametrize("rho", [1e-9, 0.024, 1.0, 1e6])
+def test_noise_for_a_cost_costs_that_and_no_more(shifts, rho):
+    noise = gaussian(shifts, rho)
+    cost = noise.cost(shifts)
+    assert Fraction(rho) * (1 - Fraction(1, 10**8)) < cost.rho < Fraction(rho)
+    assert cost.delta == 0
+
+
+def test_an_exact_answer_costs_without_bound():
+    assert gaussian((3, 4), math.inf) == NoNoise()
+    assert NoNoise().cost((1,)).rho == math.inf
+
+
 # --- in and out -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [Gaussian(2.5), TruncatedLaplace(0.125, 0)], ids=str)
+@pytest.mark.parametrize("noise", [Gaussian(2.5), TruncatedLaplace(0.125, 0), NoNoise()], ids=str)
 def test_noise_survives_its_dict(noise):
     assert from_dict(noise.to_dict()) == noise
 
@@ -252,6 +266,8 @@ def test_noise_survives_its_dict(noise):
         {"kind": "gaussian", "scale": math.inf},
         {"kind": "gaussian", "scale": 1.0, "bound": 3},
         {"kind": "laplace", "scale": 1.0},
+        {"kind": "none", "scale": 1.0},
+        {"kind": None},
         {"kind": "truncated-laplace", "scale": 1.0},
         {"kind": "truncated-laplace", "scale": 1.0, "bound": -1},
         {"kind": "truncated-laplace", "scale": 1.0, "bound": 1.0},

@@ -1,79 +1,174 @@
 """The door: it charges before it touches the data, and answers what was asked."""
 
+import math
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 
-from jdpack import Budget, BudgetError, Market
+from helpers import open_board
+from jdpack import Budget, BudgetError, Market, closing
 from jdpack.accounting import Cost, Filter
-from jdpack.best_response import Sums
-from jdpack.billboard import Step
-from jdpack.noise import Gaussian, TruncatedLaplace
+from jdpack.billboard import SHARE, Release, Seed, Step
+from jdpack.market import CLOSING, Query
+from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.release import SeededRandomness, SystemRandomness, release, statistic
 
 MARKET = Market(supply=[100.0, 200.0, 50.0], max_demand=[1.0, 1.0, 0.25], max_value=7.0, agents=9)
-SUMS = Sums(demand=(5, 3 * MARKET.supply_code, 11), welfare=123)
+S = MARKET.supply_code
 PRICES = (1, 2, 3)
+SEED = Seed(bytes(range(16)))
+ROUNDS = [((2**30, 0, 2**31), 3), ((2**29, 2**20, 2**31), 5)]
+WHOLE = (SHARE,) * 3
+
+
+def a_board(market: Market = MARKET):
+    """A billboard on which every query may be asked."""
+    board = open_board(market, ROUNDS, SEED.seed)
+    board.post(Release(Step("granted", (), Gaussian(1.0)), (0, 0, 0)))
+    board.post(Release(Step("welfare", (), Gaussian(1.0)), (0,)))
+    return board
+
+
+DEAREST = closing.dearest(a_board())
+
+ASKED: dict[Query, tuple[tuple[object, ...], tuple[int, ...]]] = {
+    "demand": (("demand", PRICES), (5, 3 * S, 11)),
+    "scale": (("demand", PRICES), (2 * S,)),
+    "value": (("value", PRICES), (123,)),
+    "curvature": (("curvature", PRICES), (1, -2, 3, -4, 5, -6, 7, -8, 9)),
+    "gauge": (("gauge", PRICES), (1, 2, 3, 4, 5)),
+    "welfare": (("welfare",), (77,)),
+    "granted": (("granted", SEED), (21, 22, 23)),
+    "luck": (("luck", SEED, WHOLE, DEAREST), (-9,)),
+}
+"""What the engine is asked for each query, and the exact answer that comes of it."""
 
 
 class Log:
     """An engine, a filter and a source of noise that write down what is asked of them."""
 
-    def __init__(self, rho: float = 1.0, truncation: float = 0.0) -> None:
+    def __init__(self, rho: float = 1.0, truncation: float = 0.0, market: Market = MARKET) -> None:
         self.events: list[tuple[object, ...]] = []
-        self.market = MARKET
+        self.market = market
+        self.board = a_board(market)
         self.filter = Filter(Budget(1.0, 0.5, rho, truncation, 0.01))
-        self.noise = [7, -8, 9]
+        self.noise = [7, -8, 9, 10, -11, 12, 13, 14, -15]
 
     def charge(self, cost: Cost) -> None:
         self.events.append(("charge", cost))
         self.filter.charge(cost)
 
-    def sums(self, prices: tuple[int, ...]) -> Sums:
-        self.events.append(("sums", prices))
-        return SUMS
+    def demand(self, prices):
+        self.events.append(("demand", prices))
+        return ASKED["demand"][1]
+
+    def value(self, prices):
+        self.events.append(("value", prices))
+        return 123
+
+    def curvature(self, prices):
+        self.events.append(("curvature", prices))
+        return ASKED["curvature"][1]
+
+    def gauge(self, prices):
+        self.events.append(("gauge", prices))
+        return ASKED["gauge"][1]
+
+    def welfare(self, board):
+        assert board is self.board
+        self.events.append(("welfare",))
+        return 77
+
+    def granted(self, board, seed):
+        assert board is self.board
+        self.events.append(("granted", seed))
+        return ASKED["granted"][1]
+
+    def luck(self, board, seed, factors, bound):
+        assert board is self.board
+        self.events.append(("luck", seed, factors, bound))
+        return -9
 
     def draw(self, noise, count, index):
         self.events.append(("draw", noise, count, index))
         return self.noise[:count]
 
-    def release(self, step: Step, index: int = 4):
-        return release(step, self, self, self, index)
+    def release(self, step: Step):
+        return release(step, self, self, self, self.board, SEED)
 
 
-@pytest.mark.parametrize(
-    ("query", "exact"),
-    [
-        ("demand", (5, 3 * MARKET.supply_code, 11)),
-        ("scale", (2 * MARKET.supply_code,)),
-        ("welfare", (123,)),
-    ],
-)
-def test_the_door_charges_then_asks_then_draws(query, exact):
-    log = Log()
-    step = Step(query, PRICES, Gaussian(1e10))
+def a_step(query: Query, noise) -> Step:
+    return Step(query, () if query in CLOSING else PRICES, noise)
+
+
+def test_every_query_is_here():
+    assert set(ASKED) == set(get_args(Query))
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_the_door_charges_then_asks_then_draws(query):
+    log, (asked, exact) = Log(), ASKED[query]
+    step = a_step(query, Gaussian(1e12))
     answered = log.release(step)
-    cost = Gaussian(1e10).cost(MARKET.shifts(query))
+    shifts = MARKET.luck_shifts(DEAREST, thinned=False) if query == "luck" else MARKET.shifts(query)
+    cost = Gaussian(1e12).cost(shifts)
     assert log.events == [
         ("charge", cost),
-        ("sums", PRICES),
-        ("draw", step.noise, len(exact), 4),
+        asked,
+        ("draw", step.noise, len(exact), len(log.board.releases)),
     ]
     assert answered.step == step
+    assert len(exact) == MARKET.width(query)
     assert answered.answer == tuple(e + z for e, z in zip(exact, log.noise, strict=False))
     assert 0 <= log.filter.spent.rho - cost.rho <= Fraction(1, 2**100)
 
 
-def test_nothing_happens_that_the_budget_does_not_cover():
+@pytest.mark.parametrize("query", ASKED)
+def test_nothing_happens_that_the_budget_does_not_cover(query):
     for log, noise in [
         (Log(rho=1e-9), Gaussian(1.0)),
-        (Log(rho=1e9), TruncatedLaplace(1e5, 10**5)),  # rho is there, delta is not
+        (Log(rho=1e99), TruncatedLaplace(1e10, 10**12)),  # rho is there, delta is not
+        (Log(rho=1e300), NoNoise()),
+        (Log(rho=1e300, truncation=0.5), NoNoise()),
     ]:
-        before = log.filter.spent
+        before, laplace = log.filter.spent, isinstance(noise, TruncatedLaplace)
         with pytest.raises(BudgetError):
-            log.release(Step("demand", PRICES, noise))
-        assert [event[0] for event in log.events] == ["charge"]
+            log.release(a_step(query, noise))
+        refused = laplace and query in ("curvature", "gauge")
+        assert [event[0] for event in log.events] == ([] if refused else ["charge"])
         assert log.filter.spent == before
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_without_privacy_the_answer_is_exact_and_the_cost_without_bound(query):
+    log = Log(rho=math.inf)
+    log.noise = [0] * 9
+    answered = log.release(a_step(query, NoNoise()))
+    assert [event[0] for event in log.events] == ["charge", ASKED[query][0][0], "draw"]
+    assert answered.answer == ASKED[query][1]
+    assert log.filter.spent == Cost(math.inf)
+    log.release(a_step(query, NoNoise()))  # and again
+    assert log.filter.spent == Cost(math.inf)
+
+
+@pytest.mark.parametrize("query", ["curvature", "gauge"])
+def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(query):
+    """The claim is about the length of the whole move; truncated noise needs every coordinate's."""
+    log = Log(rho=1e9, truncation=0.25)
+    with pytest.raises(BudgetError, match="proved for Gaussian noise only"):
+        log.release(a_step(query, TruncatedLaplace(1e10, 10**12)))
+    assert log.events == []
+
+
+@pytest.mark.parametrize("query", ["granted", "luck"])
+def test_coins_are_not_asked_about_where_there_are_none(query):
+    """Of divisible goods an agent may have parts of several options: `granted` would move more."""
+    data = MARKET.to_dict() | {"divisible": True}
+    log = Log(market=Market.from_dict(data))
+    with pytest.raises(BudgetError, match=f"{query} is about coins"):
+        log.release(a_step(query, Gaussian(1e12)))
+    assert log.events == []
 
 
 def test_noise_that_cannot_hide_the_move_is_refused_before_anything_is_spent():
@@ -83,24 +178,45 @@ def test_noise_that_cannot_hide_the_move_is_refused_before_anything_is_spent():
     assert log.events == []
 
 
-def test_what_was_charged_stays_spent_if_the_data_cannot_be_read():
+@pytest.mark.parametrize("query", ASKED)
+def test_what_was_charged_stays_spent_if_the_data_cannot_be_read(query):
     log = Log()
-    log.sums = lambda prices: 1 / 0
+    for name in ("demand", "value", "curvature", "gauge", "welfare", "granted", "luck"):
+        setattr(log, name, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        log.release(Step("demand", PRICES, Gaussian(1e9)))
+        log.release(a_step(query, Gaussian(1e12)))
     assert log.filter.spent.rho > 0
 
 
 def test_the_scale_is_at_least_the_supply():
-    S = MARKET.supply_code
-    assert statistic("scale", Sums((S, S, S), 0), MARKET) == (S,)
-    assert statistic("scale", Sums((0, 0, 0), 0), MARKET) == (S,)
-    assert statistic("scale", Sums((0, 0, 2 * S + 5), 0), MARKET) == (S + 5,)
+    for demand, scale in [((S, S, S), S), ((0, 0, 0), S), ((0, 0, 2 * S + 5), S + 5)]:
+        log = Log()
+        log.demand = lambda prices, demand=demand: demand
+        assert statistic(a_step("scale", Gaussian(1.0)), log, log.board, SEED) == (scale,)
+
+
+def test_luck_is_charged_by_how_it_is_measured():
+    """Where grants are thinned, agents may differ by twice the value cap."""
+    log = Log(rho=1.0)
+    log.board = open_board(MARKET, ROUNDS, SEED.seed, Budget(1.0, 0.5, 1e9, 0.0, 0.01))
+    log.board.post(Release(Step("granted", (), Gaussian(1.0)), (2 * S, 0, 0)))
+    log.board.post(Release(Step("welfare", (), Gaussian(1.0)), (2**50,)))
+    noise = Gaussian(1e12)
+    log.release(a_step("luck", noise))
+    (_, cost), (_, _, factors, bound), _ = log.events
+    assert factors[0] < SHARE and factors[1:] == (SHARE, SHARE)
+    assert bound == MARKET.value_cap_code > DEAREST
+    assert cost == noise.cost((2 * bound,))
 
 
 # --- sources of noise ---------------------------------------------------------------------------
 
 NOISES = [Gaussian(30.0), TruncatedLaplace(30.0, 40)]
+
+
+@pytest.mark.parametrize("source", [SystemRandomness(), SeededRandomness(1)])
+def test_no_noise_is_none(source):
+    assert source.draw(NoNoise(), 3, 0) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=str)

@@ -43,7 +43,7 @@ def test_the_import_rules_hold():
 
 @pytest.mark.parametrize(
     ("source", "forbidden"),
-    [("jdpack.release", "jdpack.agents"), ("jdpack.policies", "jdpack.billboard")],
+    [("jdpack.release", "jdpack.engines"), ("jdpack.policies", "jdpack.billboard")],
 )
 def test_negative_control_a_broken_rule_is_found(tmp_path, source, forbidden):
     config = tmp_path / "rules.toml"
