@@ -63,7 +63,7 @@ def bench_round(name: str, market: Market, agents: Agents, repeats: int) -> None
     times = interleaved(
         {
             "sum": stream(agents),
-            "round": lambda: best_response.sums(agents.parts, (half,) * m),
+            "round": lambda: best_response.demand(agents.parts, (half,) * m),
         },
         repeats,
     )

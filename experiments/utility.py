@@ -11,11 +11,12 @@ import argparse
 import math
 import sys
 import time
+import warnings
 
 import numpy as np
 
 from families import Instance, dense, single, tied, zipf
-from jdpack import Budget, MwuAdaptive, solve
+from jdpack import Budget, MwuAdaptive, SupplyWarning, solve
 
 EPSILON, DELTA = 1.0, 1e-8
 FAMILIES = {"dense": dense, "single": single, "3-sparse": zipf, "tied": tied}
@@ -117,6 +118,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Print both tables."""
+    warnings.simplefilter("ignore", SupplyWarning)  # supplies that are too small are the point
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small markets, for the tests")
     if parser.parse_args().quick:

@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import Billboard, Market, MwuAdaptive, solve
-from jdpack.allocate import best_option
-from jdpack.best_response import Sums
 from jdpack.encoding import encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.release import statistic
@@ -205,25 +203,24 @@ def run_ours(people: People, seed: int, epsilon: float = EPSILON) -> Billboard:
 
 
 class Coalition:
-    """Its exact demand at any posted prices, in jdpack's codes."""
+    """It knows all records but the last demand, and asks what follows from each guess at that."""
 
     def __init__(self, coalition: People) -> None:
-        self.market = make_market(len(coalition.values))
-        batches = array_batches(self.market, coalition.values, coalition.demands)
-        self.engine = MemoryEngine(encode(self.market, batches), threads=1)
+        self.people = coalition
+        self.market = make_market(len(coalition.values) + 1)
+        self.engines = {demand: self._engine(demand) for demand in (0.0, CAP)}
+
+    def _engine(self, last_demand: float) -> MemoryEngine:
+        values = np.append(self.people.values, CAP)
+        demands = np.vstack([self.people.demands, [last_demand, 0.0]])
+        batches = array_batches(self.market, values, demands)
+        return MemoryEngine(encode(self.market, batches), threads=1)
 
     def expected(self, board: Billboard, last_demand: float) -> list[tuple[int, ...]]:
         """The exact answer to every query on the billboard, if the last demand is this."""
-        codes = [self.market.demand_code(0, last_demand), 0]
-        options = [(self.market.value_code(CAP), codes)]
-        answers = []
-        for release in board.releases:
-            step = release.step
-            buys = best_option(options, step.prices) is not None
-            demand = self.engine.sums(step.prices).demand
-            total = tuple(d + c * buys for d, c in zip(demand, codes, strict=True))
-            answers.append(statistic(step.query, Sums(total, 0), self.market))
-        return answers
+        engine, seed = self.engines[last_demand], board.seed
+        assert seed is not None
+        return [statistic(r.step, engine, board, seed) for r in board.releases]
 
     def evidence(self, board: Billboard) -> float:
         """The log-likelihood of a demand of the cap, minus that of a demand of 0.
