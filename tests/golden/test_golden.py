@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from golden import vectors
-from helpers import SHARE, Records, coin_of, decode, given_of, share_of
+from helpers import (
+    SHARE,
+    Records,
+    coin_of,
+    decode,
+    factors_of,
+    given_of,
+    scaled_of,
+    share_of,
+)
 from jdpack import Billboard, allocate
 from jdpack.agents import is_sparse
 from jdpack.coins import coin
@@ -51,7 +60,7 @@ def test_the_agents_own_function(case):
     for agent in case["agents"]:
         assert coin(board.seed.seed, agent["id"]) == agent["coin"]
         found = allocate(board, value=agent["values"], demand=agent["demands"], agent=agent["id"])
-        assert found.odds == tuple(share / SHARE for share in agent["shares"])
+        assert found.odds == tuple(share / SHARE for share in agent["scaled"])
         assert found.given == tuple(share / SHARE for share in agent["given"])
         assert found.coin == agent["coin"] / 2**53
         if len(agent["values"]) == 1:
@@ -82,15 +91,18 @@ def test_the_reference_says_the_same(case):
     board = board_of(case)
     rounds = [(step.prices, step.weight) for step in board.rounds]
     for agent, codes in zip(case["agents"], records_of(case).codes(), strict=True):
-        shares = share_of(codes, rounds, board.certificate.factor)
+        shares, factors = share_of(codes, rounds), factors_of(codes, board.certificate.factors)
+        assert (shares, factors) == (agent["shares"], agent["factors"])
+        assert scaled_of(shares, factors) == agent["scaled"]
         flipped = coin_of(board.seed.seed, agent["id"])
-        assert (shares, flipped) == (agent["shares"], agent["coin"])
+        assert flipped == agent["coin"]
         divisible = board.header.market.divisible
-        assert agent["given"] == (shares if divisible else given_of(shares, flipped))
+        given = agent["scaled"] if divisible else given_of(shares, factors, flipped)
+        assert agent["given"] == given
 
 
 def test_the_vectors_cover_what_they_should():
-    assert sum(len(case["agents"]) for case in CASES) >= 200
+    assert sum(len(case["agents"]) for case in CASES) >= 400
     markets = [board_of(case).header.market for case in CASES]
     kinds = {(m.divisible, m.options > 1) for m in markets}
     assert kinds == {(False, False), (False, True), (True, False), (True, True)}
@@ -101,3 +113,28 @@ def test_the_vectors_cover_what_they_should():
         shares, given = column(case, "shares"), column(case, "given")
         assert len(set(shares)) > 5, "shares of many sizes"
         assert 0 < sum(g > 0 for g in given) < len(given), "some win and some do not"
+
+
+def test_the_vectors_cover_factors_of_every_size():
+    thinned = 0
+    for case in CASES:
+        board = board_of(case)
+        if not case["name"].endswith("a factor each"):
+            continue
+        assert len(set(board.certificate.factors)) == len(board.header.market.resources)
+        factors = column(case, "factors")
+        assert SHARE in factors and len(set(factors)) > 2
+        if board.header.market.options > 1:
+            assert any(len(set(agent["factors"])) > 1 for agent in case["agents"])
+        for agent in case["agents"]:
+            whole = [SHARE] * len(agent["shares"])
+            granted = given_of(agent["shares"], whole, agent["coin"])
+            if not board.header.market.divisible and granted != agent["given"]:
+                assert not any(agent["given"])
+                thinned += 1
+        if board.header.market.divisible:
+            assert any(
+                0 < g < s
+                for g, s in zip(column(case, "given"), column(case, "shares"), strict=True)
+            )
+    assert thinned >= 10, "coins in the part of an option that thinning takes"

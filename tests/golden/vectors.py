@@ -15,8 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from helpers import Records, coin_of, given_of, random_records, share_of
-from jdpack import Market, MwuAdaptive, solve
+from helpers import (
+    SHARE,
+    Records,
+    coin_of,
+    factors_of,
+    finished_board,
+    given_of,
+    random_records,
+    scaled_of,
+    share_of,
+)
+from jdpack import Market, MwuAdaptive, Newton, solve
 
 FILE = Path(__file__).with_name("vectors.json")
 
@@ -31,7 +41,7 @@ def write() -> None:
     cases = [
         f'{{"name": {json.dumps(case["name"])}, "ids": {json.dumps(case["ids"])},\n'
         f'"billboard": {_lines(case["billboard"])},\n"agents": {_lines(case["agents"])}}}'
-        for case in (make(*each) for each in _markets())
+        for case in (make(*each) for each in _cases())
     ]
     FILE.write_text('{"cases": [\n' + ",\n".join(cases) + "\n]}\n")
 
@@ -47,20 +57,27 @@ def read() -> list[dict[str, Any]]:
     return cases
 
 
-def make(name: str, kind: str, records: Records) -> dict[str, Any]:
-    """One case: the billboard of a seeded run, and the reference's answer for some agents."""
+def make(name: str, kind: str, records: Records, factors: list[int] | None) -> dict[str, Any]:
+    """One case: the billboard of a seeded run, and the reference's answer for some agents.
+
+    With `factors`, a billboard of the same prices and weights on which they stand: what a run
+    certifies is seldom as odd.
+    """
     market = records.market
-    result = solve(
-        market, **records.arrays(), epsilon=4.0, delta=1e-3, policy=MwuAdaptive(alpha=0.3), seed=1
-    )
+    policy = Newton() if market.options == 1 else MwuAdaptive(alpha=0.3)
+    result = solve(market, **records.arrays(), epsilon=4.0, delta=1e-3, policy=policy, seed=1)
     board = result.billboard
-    assert board.certificate is not None and board.seed is not None
     rounds = [(step.prices, step.weight) for step in board.rounds]
+    if factors is not None:
+        board = finished_board(market, rounds[::3], factors)
+        rounds = rounds[::3]
+    assert board.certificate is not None and board.seed is not None
     agents = []
     kept = zip(records.ids, records.agents, records.codes(), strict=True)
     for agent, options, codes in itertools.islice(kept, KEPT):
-        shares = share_of(codes, rounds, board.certificate.factor)
-        coin = coin_of(board.seed.seed, agent)
+        shares = share_of(codes, rounds)
+        scaling = factors_of(codes, board.certificate.factors)
+        scaled, coin = scaled_of(shares, scaling), coin_of(board.seed.seed, agent)
         agents.append(
             {
                 "id": str(agent),
@@ -69,8 +86,10 @@ def make(name: str, kind: str, records: Records) -> dict[str, Any]:
                 "value_codes": [value for value, _ in codes],
                 "demand_codes": [list(demand) for _, demand in codes],
                 "shares": shares,
+                "factors": scaling,
+                "scaled": scaled,
                 "coin": str(coin),
-                "given": shares if market.divisible else given_of(shares, coin),
+                "given": scaled if market.divisible else given_of(shares, scaling, coin),
             }
         )
     return {"name": name, "ids": kind, "billboard": list(board.lines()), "agents": agents}
@@ -80,8 +99,9 @@ def _lines(items: list[Any]) -> str:
     return "[\n" + ",\n".join(json.dumps(item) for item in items) + "\n]"
 
 
-def _markets() -> list[tuple[str, str, Records]]:
-    cases = []
+def _cases() -> list[tuple[str, str, Records, list[int] | None]]:
+    """Each kind of market as its run certifies it, and with a factor of its own a resource."""
+    cases: list[tuple[str, str, Records, list[int] | None]] = []
     for seed, (divisible, options, sparse) in enumerate(
         [(False, 1, False), (True, 1, True), (False, 3, True), (True, 3, False)]
     ):
@@ -102,5 +122,8 @@ def _markets() -> list[tuple[str, str, Records]]:
         others = [f"agent {i}" if seed % 2 else 1000 + i for i in range(RUN - len(special))]
         records = random_records(rng, market, ids=[*special, *others])
         goods = "divisible" if divisible else "indivisible"
-        cases.append((f"{goods}, {options} options, {kind}", kind, records))
+        name = f"{goods}, {options} options, {kind}"
+        cases.append((name, kind, records, None))
+        odd = [SHARE, SHARE * 2 // 3, 12_345_678, 1, SHARE - 1, 0, SHARE // 2, 9_876_543]
+        cases.append((f"{name}, a factor each", kind, records, odd[:m]))
     return cases
