@@ -39,6 +39,7 @@ from dataclasses import dataclass
 
 from jdpack import portable
 from jdpack.accounting import Budget
+from jdpack.errors import BillboardError
 from jdpack.market import Market, Query
 from jdpack.noise import Gaussian, Noise, NoNoise, gaussian
 
@@ -113,8 +114,10 @@ def noise_radius(outlook: Outlook, tail: float, *, truncated: bool = False) -> f
 
 def release_radius(noise: Noise, tail: float) -> float:
     """With probability 1 - e^-tail, one number of a Gaussian release is off by no more upwards."""
-    if not isinstance(noise, Gaussian):
+    if isinstance(noise, NoNoise):
         return 0.0
+    if not isinstance(noise, Gaussian):
+        raise BillboardError(f"a closing release has Gaussian noise, not {noise!r}")
     scale = noise.scale
     return noise_radius(Outlook(1, scale * scale, scale, 1, (scale,)), tail)
 
