@@ -171,6 +171,15 @@ def test_every_query_is_written_and_read():
     assert {release.step.query for release in RELEASES} == set(get_args(Query))
 
 
+def test_the_format_lists_every_query_and_kind_of_noise():
+    page = (Path(__file__).parents[2] / "docs" / "billboard-format.md").read_text("utf-8")
+    queries = page[page.index("## Queries") : page.index("## Recompute an allocation")]
+    for query in get_args(Query):
+        assert f'| `"{query}"` |' in queries
+    for noise in (Gaussian(1.0), TruncatedLaplace(1.0, 1), NoNoise()):
+        assert f'`"{noise.to_dict()["kind"]}"`: ' in page
+
+
 def test_a_run_without_privacy_is_written_and_read():
     board = Billboard(UNBOUNDED)
     exact = Release(Step("demand", (0, 7), NoNoise(), weight=1), (3, 4))

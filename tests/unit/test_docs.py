@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import typer
 
-from jdpack import Market, MarketError, MwuAdaptive, fields, solve
+from jdpack import Market, MarketError, MwuAdaptive, Newton, fields, solve
 from jdpack.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -274,16 +274,16 @@ def test_required_keys_are_required():
 
 @pytest.fixture(scope="module")
 def lines():
-    """The lines of two small runs, one with each kind of noise."""
+    """The lines of small runs, of each policy and with each kind of noise."""
     found = []
-    for noise in ("gaussian", "truncated-laplace"):
+    for policy in [MwuAdaptive(0.5), MwuAdaptive(0.5, noise="truncated-laplace"), Newton()]:
         result = solve(
             Market(supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True),
             values=np.ones(50),
             demands=np.ones((50, 1)),
             epsilon=2.0,
             delta=1e-6,
-            policy=MwuAdaptive(alpha=0.5, noise=noise),
+            policy=policy,
             seed=1,
         )
         found += [json.loads(line) for line in result.billboard.lines()]
