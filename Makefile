@@ -46,6 +46,8 @@ $(PEERS)/ready: bench/requirements-peers.txt
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
 	$(BIN)/python experiments/utility.py
+	$(BIN)/python experiments/loss.py
+	$(BIN)/python experiments/small_markets.py
 
 # Write the lock anew from the newest versions that pyproject.toml admits.
 lock:

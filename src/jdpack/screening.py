@@ -38,10 +38,13 @@ class Box:
     """The codes that the decided agents take of each resource."""
 
     @classmethod
-    def screen(cls, parts: list[Part], low: Prices, high: Prices) -> Box:
+    def screen(cls, parts: list[Part], low: Prices, high: Prices, most: int) -> Box | None:
+        """The box, or None if more than `most` rows are open in it."""
         taken, open_parts = [0] * len(low), []
-        for part in parts:
-            states = decided(part, low, high)
+        all_states = [decided(part, low, high) for part in parts]
+        if sum(int(np.count_nonzero(states == OPEN)) for states in all_states) > most:
+            return None
+        for part, states in zip(parts, all_states, strict=True):
             shares = np.where(states == IN, SHARE, 0).astype(np.uint32)
             more = best_response.loads(part, len(low), shares)
             taken = [a + b // SHARE for a, b in zip(taken, more, strict=True)]
@@ -51,10 +54,6 @@ class Box:
 
     def holds(self, prices: Prices) -> bool:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.open)
 
 
 def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:

@@ -50,8 +50,8 @@ def test_a_box_gives_the_demand_of_everybody(layout, options, seed, spread):
     agents, rng = agents_of(layout, options, seed % 5), np.random.default_rng(seed)
     posted = [prices_near(agents, rng, spread) for _ in range(4)]
     low, high = np.min(posted, axis=0).astype(float), np.max(posted, axis=0).astype(float)
-    box = Box.screen(agents.parts, low, high)
-    assert box.rows < agents.rows
+    box = Box.screen(agents.parts, low, high, agents.rows)
+    assert box is not None and sum(part.rows for part in box.open) < agents.rows
     for prices in [*posted, tuple(int(p) for p in low), tuple(int(p) for p in high)]:
         rest = best_response.demand(box.open, prices)
         both = tuple(a + b for a, b in zip(box.demand, rest, strict=True))
@@ -118,7 +118,7 @@ def test_free_goods_and_prices_beyond_reach():
     agents = agents_of("dense", 1, 7)
     m = len(agents.market.resources)
     for low, high in [(0.0, 0.0), (0.0, float(PRICE_CODE_MAX)), (2.0**52, 2.0**52)]:
-        box = Box.screen(agents.parts, np.full(m, low), np.full(m, high))
+        box = Box.screen(agents.parts, np.full(m, low), np.full(m, high), agents.rows)
         for price in {int(low), int(high)}:
             rest = best_response.demand(box.open, (price,) * m)
             assert tuple(a + b for a, b in zip(box.demand, rest, strict=True)) == (
@@ -126,11 +126,18 @@ def test_free_goods_and_prices_beyond_reach():
             )
 
 
+def test_a_box_in_which_too_many_are_open_does_not_pay():
+    agents = agents_of("dense", 1, 8)
+    low, high = np.zeros(3), np.full(3, float(PRICE_CODE_MAX))
+    assert Box.screen(agents.parts, low, high, agents.rows // 2) is None
+    assert Box.screen(agents.parts, low, high, agents.rows) is not None
+
+
 def test_the_comparison_can_fail():
     """A box that is smaller than the prices it is used for gives another demand."""
     agents, rng = agents_of("dense", 1, 8), np.random.default_rng(9)
     low = np.array(prices_near(agents, rng, 0.0), dtype=float)
-    box = Box.screen(agents.parts, low, low)
+    box = Box.screen(agents.parts, low, low, agents.rows)
     prices = tuple(int(p) for p in 1.1 * low)
     rest = best_response.demand(box.open, prices) if box.open else (0,) * len(low)
     assert tuple(a + b for a, b in zip(box.demand, rest, strict=True)) != (

@@ -73,8 +73,8 @@ class MemoryEngine:
             if self._box is not None and self._held < 4 * _PAYS:
                 self._reach = min(2.0 * self._reach, 0.5)
             reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
-            box = Box.screen(self.agents.parts, np.maximum(prices - reach, 0.0), prices + reach)
-            self._box = box if box.rows <= self.agents.rows // 2 else None
+            low, high = np.maximum(prices - reach, 0.0), prices + reach
+            self._box = Box.screen(self.agents.parts, low, high, self.agents.rows // 2)
             self._held = 0 if self._box is not None else -4 * _PAYS
 
     def value(self, prices: tuple[int, ...]) -> int:
@@ -171,8 +171,11 @@ class MemoryEngine:
     ) -> None:
         """The shares of a part's rows; agents that chose the same in all rounds are not asked."""
         states = decided(part, prices.min(axis=0), prices.max(axis=0))
-        out[:] = np.where(states == IN, SHARE, 0)
         rows = np.flatnonzero(states == OPEN)
+        if len(rows) > part.rows // 2:
+            best_response.shares(part, prices, weights, out=out)
+            return
+        out[:] = np.where(states == IN, SHARE, 0)
         if len(rows):
             some = np.empty(len(rows), np.uint32)
             best_response.shares(rows_of(part, rows), prices, weights, out=some)
