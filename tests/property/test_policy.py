@@ -216,13 +216,25 @@ def test_random_answers_of_any_size_never_stop_newton(kind, epsilon, size):
         check_run(KINDS[kind](market), market, a_budget(epsilon, 1e-6), numbers())
 
 
-def test_newton_survives_curvature_that_cannot_be():
-    """Swings from end to end, with exact zeros between: every entry of the model is extreme."""
-    market = Market(supply=[1.0] * 6, max_demand=1.0, max_value=1.0, agents=10**6, divisible=True)
-    for first, second in [(ANSWER_MAX, -ANSWER_MAX), (0, ANSWER_MAX), (-ANSWER_MAX, 0), (0, 0)]:
-        for stride in (1, 6, 7):
-            answers = cycle([first] * stride + [second] * stride)
-            check_run(warm(market), market, a_budget(1.0, 1e-6), answers)
+@pytest.mark.parametrize("divisible", [True, False])
+def test_newton_survives_curvature_that_cannot_be(divisible):
+    """All numbers of a release at one end and those of the next at the other, or zero."""
+    budget = a_budget(1.0, 1e-6)
+    for m in (3, 5, 9):
+        market = Market(
+            supply=[10.0**j for j in range(m)],
+            max_demand=1.0,
+            max_value=1.0,
+            agents=10**6,
+            divisible=divisible,
+        )
+        for policy in (Newton(), warm(market)):
+            board = check_run(policy, market, budget, cycle([0]))
+            widths = [market.width(release.step.query) for release in board.releases]
+            for ends in [(ANSWER_MAX, -ANSWER_MAX), (-ANSWER_MAX, ANSWER_MAX), (0, ANSWER_MAX)]:
+                pairs = zip(cycle(ends), widths, strict=False)
+                numbers = [end for end, width in pairs for _ in range(width)]
+                check_run(policy, market, budget, iter(numbers))
 
 
 @pytest.mark.parametrize("kind", ["mwu-adaptive 0.5", "newton", "warm newton"])
