@@ -1,8 +1,9 @@
 """Public: what this run achieved, proved from its billboard.
 
 `jdpack.margin` has the bounds on sums of noise and coins that are used here. The statements about
-loads hold together with probability 1 - beta, those about value with 1 - value_beta, over the
-noise and the coins, whatever the records are.
+loads hold together with probability 1 - beta, those about value with 1 - value_beta (unless agents
+are dropped in a repair, which has probability beta at most), over the noise and the coins,
+whatever the records are.
 
 Load, divisible goods. Let D_tj be the exact demand for resource j in round t (in codes), w_t the
 round's weight, W = sum_t w_t and S the supply in codes. The averaged allocation has load L_j =
@@ -44,8 +45,13 @@ several options whose shares are rounded down, a coin may fall on the gap that
 rounding left, with odds below 1/SHARE for each option; luck is cut there, and a bound on that is
 taken off.) What thinning takes away is bounded like the load that coins keep, at odds of 1 minus
 the least factor. The ratio uses that the same welfare w stands above and below, f w / (w + X) or
-about f (w + luck) / (w + X): it is monotone in w wherever it is positive, or first rises and then
-falls, so its least value is at an end of the interval that holds w.
+(w + luck) / (w + X), monotone in w: so its least value is at an end of the interval that holds w.
+With y = w + luck and B = X - luck, thinned grants have (f y - a sqrt(y) - k) / (y + B) with
+a, k >= 0. Its derivative has the sign of f B + k + a sqrt(y) / 2 - a B / (2 sqrt(y)), which is
+positive wherever the ratio is (f sqrt(y) > a there), if B >= 0. If B < 0 it grows with y >= -B, so
+the ratio may dip between the ends, at most once (`_dip`). (X is negative where the averaged
+allocation does not fit. The optimum is not, so w >= -X: the interval ends there, and the ratio with
+it, at infinity or 0.)
 
 The records are meant as encoded: where numbers were clamped to the public bounds, the optimum is
 that of the clamped ones.
@@ -179,8 +185,19 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     if above is None:
         return given(least) * step, None, None
     above += rounding
-    ratio = min(given(w) / (w + above) if w + above > 0.0 else 0.0 for w in (least, most))
-    return given(least) * step, (most + above) * step / _DOWN, min(1.0, ratio) * _DOWN
+
+    def share(welfare: float) -> float:
+        w = max(welfare, -above)
+        if w + above > 0.0:
+            return given(w) / (w + above)
+        return math.inf if given(w) > 0.0 else 0.0
+
+    ratio = min(share(least), share(most))
+    if thins and 0.0 < f < 1.0 and above < luck:
+        dip = _dip(market, luck - above, f) - luck
+        ratio = min(ratio, share(min(max(least, dip), most)))
+    optimum = max(0.0, most + above) * step / _DOWN
+    return given(least) * step, optimum, min(1.0, ratio) * _DOWN if ratio < math.inf else 0.0
 
 
 def value_radius(noise: Noise) -> float:
@@ -199,6 +216,17 @@ def _taken(market: Market, welfare: float, f: float) -> float:
     if f >= 1.0:
         return 0.0
     return margin.kept_at_most(welfare, float(market.value_cap_code), 1.0 - f, _value_tail())
+
+
+def _dip(market: Market, less: float, f: float) -> float:
+    """The y >= less > 0 at which (y - _taken(y)) / (y - less) is least; `less` if it only grows."""
+    tail, cap = _value_tail(), float(market.value_cap_code)
+    a, k = math.sqrt(2.0 * cap * f * (1.0 - f) * tail), cap * tail / 3.0
+    half = (f * less - k) / a  # root^2 - 2 half root + less = 0
+    if half <= 0.0 or half * half <= less:
+        return less
+    root = half + math.sqrt(half * half - less)
+    return root * root
 
 
 def _value_tail() -> float:
@@ -231,7 +259,9 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
             guess = outlook.variance * squares if guess is None else guess
     radius = _mixture_radius(variance, guess or 0.0, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
-    return max(0.0, (total + radius) / whole) / _DOWN + rounding * market.agents / whole
+    above = (total + radius) / whole
+    above = above / _DOWN if above > 0.0 else above * _DOWN
+    return above + rounding * market.agents / whole
 
 
 def _mixture_radius(variance: float, guess: float, tail: float) -> float:
@@ -239,9 +269,9 @@ def _mixture_radius(variance: float, guess: float, tail: float) -> float:
     if variance == 0.0:
         return 0.0
     tail += portable.log(float(_GUESSES))
-    best = math.inf
-    for i in range(_GUESSES):
-        v = max(guess, 1e-300) / 16.0 / 64.0**i
+    v, best = max(guess, 1e-300) * 4.0, math.inf
+    for _ in range(_GUESSES):
+        v /= 64.0
         best = min(best, (variance + v) * (2.0 * tail + portable.log((variance + v) / v)))
     return math.sqrt(best)
 
