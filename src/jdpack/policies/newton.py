@@ -65,6 +65,7 @@ _COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation
 _COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # the least of it, with noise and without
 _WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
+_NINTHS = (-1.59, -0.97, -0.59, -0.28, 0.0, 0.28, 0.59, 0.97, 1.59)  # of a normal deviation
 _OVERSHOOT = 1.5  # the largest target
 _DOUBT = 2.0  # an excess below this many deviations does not count in the approach
 _PRIOR = 0.25  # the variance of a log price after the approach
@@ -139,6 +140,11 @@ class Newton:
             raise MarketError(
                 "the earlier billboard is of other resources",
                 f"it has: {', '.join(r.name for r in earlier.resources)}",
+            )
+        if not board.header.private:
+            raise MarketError(
+                f"the earlier billboard is not private: {board.header.why_not_private}",
+                "prices that show records would make this run as little private",
             )
         if board.weight == 0:
             raise MarketError("the earlier billboard has no round that counts")
@@ -294,10 +300,15 @@ class Newton:
         else:
             granted, supply = margin.granted_noise(market, budget), market.supply_code
             bound = margin.release_radius(granted, tail)
-            rooms = [
-                room_left(outlook, granted, bound, cap, supply, landing(market, budget), spread)
-                for cap in market.cap_codes
-            ]
+            clear, coins = landing(market, budget), margin.coin_tail(market, budget)
+            rooms = []
+            for cap in market.cap_codes:
+                room = room_left(outlook, granted, bound, cap, supply, clear, spread)
+                if room < _WASTE:
+                    deviation = (1.0 - bound / supply - room) / clear
+                    room = _gamble(bound / supply, deviation, cap / supply, coins)
+                rooms.append(room)
+            return np.array(rooms), radius
         targets = [room if room >= _WASTE else max(1.0, _SCALED * (1.0 - room)) for room in rooms]
         return np.array(targets), radius
 
@@ -357,8 +368,38 @@ def room_left(
     return 1.0 - bound / supply - landing * math.sqrt(variance + spread * cap / supply)
 
 
+def _gamble(bound: float, deviation: float, q: float, tail: float) -> float:
+    """The load to aim for where indivisible goods have too little room to land safely.
+
+    Below the bound all grants are kept, beyond it coins thin them, and where supply is small that
+    takes most of them. The best of 60 loads, for nine equally likely deviations.
+    """
+
+    def worth(load: float) -> float:
+        kept = math.fsum(_kept(load + bound + z * deviation, q, tail) for z in _NINTHS)
+        return kept * math.sqrt(load * math.sqrt(load))  # more load is worth ever less
+
+    return max((0.05 * i for i in range(1, 61)), key=worth)
+
+
+def _kept(load: float, q: float, tail: float) -> float:
+    """The odds f with `margin.kept_at_most` = 1, at which grants of this load are thinned.
+
+    With c = 1 - q tail / 3 and b = 2 q load tail: b f (1 - f) = (c - f load)^2, the smaller root.
+    """
+    c, b = 1.0 - q * tail / 3.0, 2.0 * q * load * tail
+    if load <= 1.0 or c <= 0.0:
+        return 1.0 if load <= 1.0 else 0.0
+    root = math.sqrt(b * (b + 4.0 * c * (load - c)))
+    return (2.0 * load * c + b - root) / (2.0 * (load * load + b))
+
+
 def _weights() -> list[int]:
-    return [WEIGHT] * TAIL + [round(WEIGHT * FALL**i) for i in range(1, SETTLE + 1)]
+    weights, last = [WEIGHT] * TAIL, float(WEIGHT)
+    for _ in range(SETTLE):
+        last *= FALL
+        weights.append(round(last))
+    return weights
 
 
 def _scale(release: Release) -> float:
