@@ -22,6 +22,7 @@ from jdpack.ids import check_same_type, check_unique, plain_ids
 from jdpack.market import Market, Neighbours
 
 _PART_BYTES = 16 * 2**20
+_PART_BLOCKS = 512  # what engines compute beside a part takes some 50 bytes a row
 _IDS_JOINED = 8
 
 # What the kernels below found wrong with a number.
@@ -83,7 +84,8 @@ class _Encoder:
         m = len(self.market.resources)
         row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_size
         expected = -(-self.market.agents * self.market.options // BLOCK)
-        self.capacity = max(1, min(_PART_BYTES // (row_bytes * BLOCK), 2 * expected))
+        most = min(_PART_BYTES // (row_bytes * BLOCK), _PART_BLOCKS)
+        self.capacity = max(1, min(most, 2 * expected))
 
     def add(self, batch: Batch) -> None:
         if batch.rows == 0:

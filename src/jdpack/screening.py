@@ -45,7 +45,7 @@ class Box:
         if sum(int(np.count_nonzero(states == OPEN)) for states in all_states) > most:
             return None
         for part, states in zip(parts, all_states, strict=True):
-            shares = np.where(states == IN, SHARE, 0).astype(np.uint32)
+            shares = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
             more = best_response.loads(part, len(low), shares)
             taken = [a + b // SHARE for a, b in zip(taken, more, strict=True)]
             if np.any(states == OPEN):

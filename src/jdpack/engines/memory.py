@@ -74,6 +74,7 @@ class MemoryEngine:
                 self._reach = min(2.0 * self._reach, 0.5)
             reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
             low, high = np.maximum(prices - reach, 0.0), prices + reach
+            self._box = None  # its agents are not kept beside those of the next one
             self._box = Box.screen(self.agents.parts, low, high, self.agents.rows // 2)
             self._held = 0 if self._box is not None else -4 * _PAYS
 
@@ -175,7 +176,7 @@ class MemoryEngine:
         if len(rows) > part.rows // 2:
             best_response.shares(part, prices, weights, out=out)
             return
-        out[:] = np.where(states == IN, SHARE, 0)
+        out[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
         if len(rows):
             some = np.empty(len(rows), np.uint32)
             best_response.shares(rows_of(part, rows), prices, weights, out=some)
