@@ -134,10 +134,9 @@ def normal_quantile(tail: float) -> float:
         series = 1.0 - 1.0 / square + 3.0 / (square * square)
         return square / 2.0 + portable.log(z * 2.5066282746310002 / series)
 
-    low, high = 0.0, math.sqrt(2.0 * tail)
-    if exponent(max(high, 2.0)) < tail or high < 2.0:
+    low, high = 2.0, math.sqrt(2.0 * tail)
+    if high < 2.0:
         return high
-    low = 2.0
     for _ in range(60):
         middle = (low + high) / 2.0
         low, high = (low, middle) if exponent(middle) >= tail else (middle, high)

@@ -41,7 +41,7 @@ class Progress:
 
     rounds: int
     done: float
-    """The share of the budget that is spent."""
+    """The share of the budget that is spent; of the rounds, where there is none."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,8 @@ def run(
     """Play rounds until the policy stops, then post the certificate and the seed."""
     market, budget = board.header.market, board.header.budget
     assert not board.releases, "a run starts with an empty billboard"
-    filter = Filter(budget)
+    filter, exact = Filter(budget), budget.rho == math.inf
+    most = policy.outlook(market, budget).rounds_at_most
     state, rounds = policy.start(market, budget), 0
     while (step := policy.step(state)) is not None:
         answered = release(step, engine, filter, randomness, board, coin_seed)
@@ -191,7 +192,8 @@ def run(
         state = policy.observe(state, answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
-            progress(Progress(rounds, float(filter.spent.rho / budget.rho)))
+            done = rounds / most if exact else float(filter.spent.rho / budget.rho)
+            progress(Progress(rounds, done))
     while (step := closing.step(board)) is not None:
         board.post(release(step, engine, filter, randomness, board, coin_seed))
     board.post(certify(board))
