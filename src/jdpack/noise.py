@@ -124,6 +124,8 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
 
 
 def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
+    if scale <= 0.0:
+        raise BudgetError(f"noise of scale {scale:g} hides nothing")
     if not scale <= SCALE_MAX:
         raise BudgetError(
             f"noise of scale {scale:.2g} does not fit in 64 bits", "use a larger epsilon"

@@ -222,6 +222,12 @@ def test_noise_that_would_not_fit_in_64_bits_is_refused():
             noise.cost((1,))
 
 
+def test_noise_without_a_scale_is_refused():
+    for noise in [Gaussian(0.0), Gaussian(-1.0), TruncatedLaplace(-1.0, 5)]:
+        with pytest.raises(BudgetError, match="hides nothing"):
+            noise.cost((1,))
+
+
 @pytest.mark.parametrize("bound", [600, 1000, 5000, 10**9])
 def test_a_tail_too_small_for_doubles_still_costs_something(bound):
     # q^(bound - d + 1) (1 - q) / ... is above q^(bound + 1) / 4 for d = 1 and q = 1/e.

@@ -4,10 +4,11 @@ import math
 from fractions import Fraction
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from helpers import open_board
-from jdpack import Budget, BudgetError, Market, closing
+from jdpack import Budget, BudgetError, Market, closing, solve
 from jdpack.accounting import Cost, Filter
 from jdpack.billboard import SHARE, Release, Seed, Step
 from jdpack.market import CLOSING, Query
@@ -207,6 +208,26 @@ def test_luck_is_charged_by_how_it_is_measured():
     assert factors[0] < SHARE and factors[1:] == (SHARE, SHARE)
     assert bound == MARKET.value_cap_code > DEAREST
     assert cost == noise.cost((2 * bound,))
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("options", [1, 2])
+def test_where_all_is_free_a_run_closes_all_the_same(neighbours, options):
+    """Prices of 0 bound everybody's luck by 0, and a release must cost something."""
+    market = Market(
+        supply=[1e6],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=30,
+        neighbours=neighbours,
+        options=options,
+    )
+    free = open_board(market, [((0,), 1)])
+    assert closing.dearest(free) == 1
+    records = {"values": np.full(30, 0.5), "demands": np.full((30, 1), 0.5), "ids": range(30)}
+    result = solve(market, **records, epsilon=1.0, delta=1e-6, seed=1)
+    assert list(result.billboard.rounds)[-1].prices == (0,)
+    assert result.allocation.all()
 
 
 # --- sources of noise ---------------------------------------------------------------------------
