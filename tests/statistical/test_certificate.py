@@ -25,7 +25,7 @@ from jdpack.release import SeededRandomness
 from jdpack.solve import run
 
 BETA = 0.2
-RUNS = 100
+RUNS = 150
 RESOURCES = 8
 NEVER = 1e-9
 POLICIES = {
