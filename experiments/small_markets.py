@@ -1,0 +1,294 @@
+"""Ten thousand runs of small markets: does supply hold, and do bounds fail no more than they say?
+
+Real budgets have a beta near 1e-7, at which no failure of a load bound would ever be seen. So most
+runs here are given a beta of 5% or 20%, and everything else as it is; the others have their own.
+Each run is checked on the agents' true numbers and against the optimum of the linear program:
+
+* exceeded: some supply is exceeded, in true units. Never, whatever fails;
+* load: some `load_at_most` is below what would be given without a repair: at most beta;
+* value: `welfare_at_least`, `optimum_at_most` or `ratio_at_least` is wrong: at most value_beta;
+* repaired: winners were dropped so that supply holds: at most beta.
+
+Every run is seeded by its number. The table goes to stdout, small_markets.json has it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton, tables
+from jdpack.billboard import SHARE, Header, Seed
+from jdpack.certificate import VALUE_BETA
+from jdpack.encoding import encode
+from jdpack.engines import Allocation
+from jdpack.engines.memory import MemoryEngine
+from jdpack.optimum import optimum
+from jdpack.release import SeededRandomness
+from jdpack.solve import run
+
+RUNS = 10_000
+DELTA = 1e-6
+EPSILONS = [0.3, 1.0, 3.0, 10.0, 10.0, 10.0]
+BETAS = [None, 0.05, 0.05, 0.2]
+HAIR = 1.0 + 1e-9  # the optimum is known to one part in 10^9
+
+
+@dataclass(frozen=True)
+class Case:
+    """A market, its agents, and how it is to be solved."""
+
+    number: int
+    market: Market
+    values: np.ndarray
+    demands: np.ndarray
+    ids: np.ndarray
+    policy: Newton | MwuAdaptive
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is true of one run."""
+
+    number: int
+    policy: str
+    divisible: bool
+    beta: float
+    exceeded: bool
+    repaired: bool
+    load: bool
+    """Whether a bound failed; the same for those below."""
+    welfare: bool
+    optimum: bool
+    ratio: bool
+    share: float
+    """Of the optimum."""
+
+    @property
+    def value(self) -> bool:
+        """Whether any statement about value failed."""
+        return self.welfare or self.optimum or self.ratio
+
+
+# --- one run ------------------------------------------------------------------------------
+
+
+def draw(number: int) -> Case:
+    """The case of this number."""
+    rng = np.random.default_rng([20261115, number])
+    n, m = int(rng.integers(20, 301)), int(rng.integers(1, 7))
+    options = int(rng.choice([1, 1, 1, 2, 4]))
+    neighbours = str(rng.choice(["replace-one", "replace-one", "add-remove"]))
+    most = n + int(rng.integers(0, 10)) if neighbours == "add-remove" else n
+    counts = rng.integers(1, options + 1, n)
+    rows, size = int(counts.sum()), int(rng.integers(1, m + 1))
+    demands = rng.uniform(rng.choice([0.0, 0.5]), 1.0, (rows, m)) * rng.choice([1.0, 1.0, 0.3])
+    touched = rng.random((rows, m)).argsort(axis=1) < size
+    demands = np.where(touched, demands, 0.0)
+    values = rng.random(rows)
+    if rng.random() < 0.2:
+        values = np.ceil(4.0 * values) / 4.0  # ties
+    supply = demands.sum(axis=0) / counts.mean() * rng.uniform(0.2, 0.9, m)
+    supply = np.maximum(supply, rng.uniform(1.0, 3.0, m))  # no less than what one may demand
+    market = Market(
+        supply=supply.tolist(),
+        max_demand=1.0,
+        max_value=1.0,
+        agents=most,
+        bundle_size=size,
+        options=options,
+        neighbours=neighbours,
+        divisible=bool(rng.integers(2)),
+    )
+    policy = MwuAdaptive(float(rng.choice([0.5, 0.3]))) if rng.random() < 0.15 else Newton()
+    budget, beta = split(float(rng.choice(EPSILONS))), rng.choice(BETAS)
+    if beta is not None:
+        budget = dataclasses.replace(budget, beta=float(beta))
+    ids = np.repeat(np.arange(n), counts)
+    return Case(number, market, values, demands, ids, policy, budget)
+
+
+@functools.cache
+def split(epsilon: float) -> Budget:
+    """A real budget."""
+    return Budget.split(epsilon, DELTA, truncated=False)
+
+
+class Witness(MemoryEngine):
+    """An engine that keeps what would be given if nothing were repaired."""
+
+    before: Allocation
+
+    def allocate(self, board: Billboard) -> Allocation:
+        allocation = super().allocate(board)
+        if not allocation.dropped:
+            self.before = allocation
+        return allocation
+
+    def _repair(self, allocation: Allocation, seed: Seed) -> Allocation:
+        self.before = allocation
+        return super()._repair(allocation, seed)
+
+
+def engine_of(case: Case) -> Witness:
+    """The agents, encoded."""
+    batches = tables.array_batches(case.market, case.values, case.demands, case.ids)
+    return Witness(encode(case.market, batches, clamp=False), threads=1)
+
+
+def play(case: Case) -> tuple[Witness, Billboard]:
+    """A whole run, with seeded noise and coins."""
+    engine = engine_of(case)
+    coins = Seed(case.number.to_bytes(16, "little"))
+    header = Header(case.market, case.policy.to_dict(), case.budget, coins.commitment, False)
+    board = Billboard(header)
+    run(engine, case.policy, board, SeededRandomness(case.number), coins)
+    return engine, board
+
+
+def best(case: Case) -> float:
+    """The optimum without privacy."""
+    return optimum(case.values, case.demands, [r.supply for r in case.market.resources],
+                   case.ids if case.market.options > 1 else None).value  # fmt: skip
+
+
+def judge(case: Case, engine: Witness, board: Billboard, optimal: float) -> Verdict:
+    """Check a run's allocation and certificate on the agents' true numbers."""
+    certificate: Certificate = board.certificate  # type: ignore[assignment]
+    allocation = engine.allocate(board)
+    whole = case.market.supply_code * SHARE
+    bounds = zip(engine.before.loads, certificate.load_at_most, strict=True)
+    # A repair is the business of beta alone: statements about value are about what it began with.
+    given = math.fsum((case.values * engine.before.shares).tolist()) / SHARE
+    most, ratio = certificate.optimum_at_most, certificate.ratio_at_least
+    return Verdict(
+        number=case.number,
+        policy=case.policy.name,
+        divisible=case.market.divisible,
+        beta=certificate.beta,
+        exceeded=not fits(case, allocation.shares),
+        repaired=allocation.dropped > 0,
+        load=any(Fraction(load, whole) > Fraction(bound) for load, bound in bounds),
+        welfare=certificate.welfare_at_least > given * HAIR,
+        optimum=most is not None and most * HAIR < optimal,
+        ratio=ratio is not None and ratio * optimal > given * HAIR,
+        share=math.fsum((case.values * allocation.shares).tolist()) / SHARE / optimal,
+    )
+
+
+def fits(case: Case, shares: np.ndarray) -> bool:
+    """Whether true demands fit into every supply; in exact rationals where it is close."""
+    for resource, column in zip(case.market.resources, case.demands.T, strict=True):
+        if column @ shares > (1.0 - 1e-9) * resource.supply * SHARE:
+            taken = zip(column.tolist(), shares.tolist(), strict=True)
+            load = sum((Fraction(a) * s for a, s in taken if a and s), Fraction(0))
+            if load > Fraction(resource.supply) * SHARE:
+                return False
+    return True
+
+
+def verdict(number: int) -> Verdict:
+    """Play and judge one case."""
+    case = draw(number)
+    return judge(case, *play(case), best(case))
+
+
+# --- all runs -----------------------------------------------------------------------------
+
+
+def unlikely(failures: int, runs: int, probability: float) -> float:
+    """How likely so many failures or more are, if each has at most this probability."""
+    return float(stats.binom.sf(failures - 1, runs, probability))
+
+
+def rows(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """The table: a row for each policy, kind of goods and beta."""
+    groups: dict[tuple[str, bool, float], list[Verdict]] = {}
+    for v in verdicts:
+        groups.setdefault((v.policy, v.divisible, v.beta if v.beta >= 0.01 else 0.0), []).append(v)
+    table = []
+    for (policy, divisible, beta), group in sorted(groups.items()):
+        failed = {
+            what: [v.number for v in group if getattr(v, what)]
+            for what in ("exceeded", "load", "repaired", "value", "welfare", "optimum", "ratio")
+        }
+        count = len(group)
+        table.append(
+            {
+                "policy": policy,
+                "goods": "divisible" if divisible else "indivisible",
+                "beta": beta,
+                "runs": count,
+                **{what: len(numbers) for what, numbers in failed.items()},
+                "load_p": unlikely(len(failed["load"]), count, beta or 1e-6),
+                "value_p": unlikely(len(failed["value"]), count, VALUE_BETA),
+                "share": float(np.mean([v.share for v in group])),
+                "numbers": {what: numbers for what, numbers in failed.items() if numbers},
+            }
+        )
+    return table
+
+
+HEAD = ["policy", "goods", "beta", "runs", "exceeded", "load", "repaired", "value",
+        "welfare", "optimum", "ratio", "mean share"]  # fmt: skip
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of the table; a failure more frequent than chance allows says NO."""
+    count = row["runs"]
+    marks = {
+        "beta": f"{row['beta']:g}" if row["beta"] else "< 1e-6",
+        "exceeded": f"{row['exceeded']}{' NO' if row['exceeded'] else ''}",
+        "load": f"{row['load'] / count:.2%}{' NO' if row['load_p'] < 1e-6 else ''}",
+        "value": f"{row['value'] / count:.2%}{' NO' if row['value_p'] < 1e-6 else ''}",
+        "mean share": f"{row['share']:.1%}",
+    }
+    marks |= {w: f"{row[w] / count:.2%}" for w in ("repaired", "welfare", "optimum", "ratio")}
+    return f"| {' | '.join(str(marks.get(key, row.get(key))) for key in HEAD)} |"
+
+
+def main() -> None:
+    """Play, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first run")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where the file goes")
+    given = parser.parse_args()
+    os.environ["NUMBA_NUM_THREADS"] = "1"  # the workers read it when they start
+    begin, verdicts = time.perf_counter(), []
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        numbers = range(given.first, given.first + given.runs)
+        for v in pool.imap_unordered(verdict, numbers, chunksize=16):
+            verdicts.append(v)
+            if len(verdicts) % 200 == 0 or len(verdicts) == given.runs:
+                seconds = time.perf_counter() - begin
+                print(f"{len(verdicts)} of {given.runs}, {seconds:.0f} s", file=sys.stderr)
+    table = rows(verdicts)
+    print(f"value_beta = {VALUE_BETA:g}, runs {given.first} to {numbers[-1]}\n")
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|")
+    for row in table:
+        print(line(row))
+    given.results.mkdir(parents=True, exist_ok=True)
+    found = {"first": given.first, "runs": given.runs, "value_beta": VALUE_BETA, "table": table}
+    (given.results / "small_markets.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

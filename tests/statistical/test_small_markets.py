@@ -1,0 +1,245 @@
+"""Small markets: supply holds, and every statement of the certificate fails as rarely as it says.
+
+Real certificates have beta near 1e-9, where no failure would ever be seen. So runs are handed a
+budget with beta = 0.2. A certificate is a function of the billboard: the negative controls compute
+it anew with one of its pieces broken, and must be caught.
+"""
+
+import copy
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton, certificate, closing, margin
+from jdpack.accounting import Filter
+from jdpack.billboard import SHARE, Header, Seed, Step
+from jdpack.certificate import VALUE_BETA, certify
+from jdpack.headroom import floor as margin_of
+from jdpack.noise import Gaussian
+from jdpack.release import SeededRandomness, release
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+
+import small_markets
+from small_markets import Case, Verdict, Witness, unlikely
+
+BETA = 0.2
+NEVER = 1e-9
+
+Played = tuple[Case, Witness, Billboard, float]
+"""A case, its engine and billboard, and the optimum."""
+
+
+def with_rho(rho: float) -> Budget:
+    return Budget(epsilon=1.0, delta=0.9, rho=rho, truncation=0.0, beta=BETA)
+
+
+# --- runs -------------------------------------------------------------------------------------
+
+
+def dense(number: int) -> Case:
+    """Five scarce resources, and noise of some percent: the bounds on loads are what matters."""
+    rng, n = np.random.default_rng([1, number]), 150
+    market = Market(supply=[30.0] * 5, max_demand=1.0, max_value=1.0, agents=n)
+    values, demands = rng.random(n), rng.random((n, 5))
+    return Case(number, market, values, demands, np.arange(n), Newton(), with_rho(30.0))
+
+
+def loose(number: int, *, divisible: bool, rho: float) -> Case:
+    """Demands far below their cap: a cap is dear, so what matters is the noise of X, and luck."""
+    rng, n = np.random.default_rng([2, number]), 1000
+    market = Market(supply=[2.0], max_demand=1.0, max_value=1.0, agents=n, divisible=divisible)
+    values, demands = rng.random(n), rng.uniform(0.005, 0.01, (n, 1))
+    return Case(number, market, values, demands, np.arange(n), Newton(), with_rho(rho))
+
+
+def thinned(number: int) -> Case:
+    """Far more demand than supply, unit demands, and next to no noise: coins are what matters."""
+    rng, n = np.random.default_rng([3, number]), 400
+    market = Market(supply=[20.0] * 8, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1)
+    values, demands = rng.random(n), np.eye(8)[np.arange(n) % 8]
+    return Case(number, market, values, demands, np.arange(n), Newton(), with_rho(1e9))
+
+
+KINDS: dict[str, tuple[int, Callable[[int], Case]]] = {
+    "dense": (60, dense),
+    "dear": (60, functools.partial(loose, divisible=True, rho=100.0)),
+    "lucky": (60, functools.partial(loose, divisible=False, rho=1000.0)),
+    "thinned": (100, thinned),
+}
+
+
+@functools.cache
+def played(kind: str) -> list[Played]:
+    runs, draw = KINDS[kind]
+    play = free if kind == "thinned" else small_markets.play
+    cases = [draw(number) for number in range(runs)]
+    return [(case, *play(case), small_markets.best(case)) for case in cases]
+
+
+def free(case: Case) -> tuple[Witness, Billboard]:
+    """A run of one round, at prices of 0: all agents take what there is not enough of."""
+    engine, filter = small_markets.engine_of(case), Filter(case.budget)
+    coins, noise = Seed(case.number.to_bytes(16, "little")), SeededRandomness(case.number)
+    header = Header(case.market, case.policy.to_dict(), case.budget, coins.commitment, False)
+    board = Billboard(header)
+    step = Step("demand", (0,) * len(case.market.resources), Gaussian(100.0), weight=SHARE)
+    while step is not None:
+        board.post(release(step, engine, filter, noise, board, coins))
+        step = closing.step(board)
+    board.post(certify(board))
+    board.post(coins)
+    assert max(board.certificate.factors) < 0.4 * SHARE
+    return engine, board
+
+
+def verdicts(kind: str) -> list[Verdict]:
+    """The verdicts on the runs of a kind, with the certificate as it is computed now."""
+    found = []
+    for case, engine, board, best in played(kind):
+        again = copy.copy(board)
+        again.certificate = certify(board)
+        found.append(small_markets.judge(case, engine, again, best))
+    assert not any(v.exceeded for v in found), "supply holds, whatever the certificate says"
+    return found
+
+
+@functools.cache
+def as_they_are(kind: str) -> list[Verdict]:
+    return verdicts(kind)
+
+
+def says(what: str, found: list[Verdict], probability: float) -> float:
+    """How likely so many failures or more are, if each run fails with at most this probability."""
+    return unlikely(sum(getattr(v, what) for v in found), len(found), probability)
+
+
+# --- loads ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
+    assert says("load", as_they_are(kind), BETA) > NEVER
+    assert says("repaired", as_they_are(kind), BETA) > NEVER
+
+
+def test_negative_control_a_fifth_of_the_radius_is_caught(monkeypatch):
+    played("dense")
+    real = margin.noise_radius
+    monkeypatch.setattr(margin, "noise_radius", lambda *a, **more: 0.2 * real(*a, **more))
+    assert says("load", verdicts("dense"), BETA) < NEVER
+
+
+def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
+    played("thinned")
+    monkeypatch.setattr(margin, "kept_at_most", lambda load, q, f, tail: f * load)
+    found = verdicts("thinned")
+    assert says("load", found, BETA) < NEVER
+    assert says("repaired", found, BETA) < NEVER
+
+
+def test_bounds_on_loads_are_sharp():
+    """At beta = 0.2 some of them fail, else they would be wider than need be."""
+    assert sum(v.load for v in as_they_are("dense")) >= 2
+
+
+# --- value --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["welfare", "optimum", "ratio", "value"])
+def test_statements_about_value_fail_no_more_often_than_value_beta(kind, what):
+    assert says(what, as_they_are(kind), VALUE_BETA) > NEVER
+
+
+def test_negative_control_welfare_without_its_radius_is_caught(monkeypatch):
+    played("dear")
+    monkeypatch.setattr(certificate, "value_radius", lambda noise: 0.0)
+    assert says("welfare", verdicts("dear"), VALUE_BETA) < NEVER
+
+
+def test_negative_control_the_optimum_without_the_noise_of_prices_is_caught(monkeypatch):
+    played("dear")
+    monkeypatch.setattr(certificate, "_mixture_radius", lambda *_: 0.0)
+    found = verdicts("dear")
+    assert says("optimum", found, VALUE_BETA) < NEVER
+    assert says("ratio", found, VALUE_BETA) < NEVER
+
+
+@pytest.mark.parametrize("kind", ["lucky", "thinned"])
+def test_negative_control_luck_that_is_ignored_is_caught(kind, monkeypatch):
+    played(kind)
+    real = certificate._released
+    monkeypatch.setattr(
+        certificate, "_released", lambda b, q: (0.0, 0.0) if q == "luck" else real(b, q)
+    )
+    assert says("welfare", verdicts(kind), VALUE_BETA) < NEVER
+
+
+# --- the experiment -----------------------------------------------------------------------------
+
+
+@functools.cache
+def sample() -> list[Verdict]:
+    return [small_markets.verdict(number) for number in range(100)]
+
+
+def test_small_markets_of_all_kinds():
+    assert not any(v.exceeded for v in sample())
+    for row in small_markets.rows(sample()):
+        assert row["load_p"] > NEVER
+        assert row["value_p"] > NEVER
+    assert {(v.policy, v.divisible) for v in sample()} == {
+        (policy, divisible) for policy in ("newton", "mwu-adaptive") for divisible in (True, False)
+    }
+
+
+def test_the_experiment_sees_a_supply_that_is_exceeded():
+    case, engine, board, _ = played("dense")[0]
+    shares = engine.allocate(board).shares
+    assert small_markets.fits(case, shares)
+    assert not small_markets.fits(case, np.full_like(shares, SHARE))
+    # By a hair more than is there, which sums of floats would not tell.
+    exact = replace(case, demands=np.array([[10.0], [20.0]]), market=one_resource(30.0))
+    all_of_it = np.full(2, SHARE, np.uint32)
+    assert small_markets.fits(exact, all_of_it)
+    above = np.array([[10.0], [np.nextafter(20.0, 21.0)]])
+    assert not small_markets.fits(replace(exact, demands=above), all_of_it)
+
+
+def one_resource(supply: float) -> Market:
+    return Market(supply=[supply], max_demand=25.0, max_value=1.0, agents=2)
+
+
+def test_the_experiment_says_no_where_a_bound_fails_too_often():
+    one = replace(sample()[0], beta=0.05, load=False, exceeded=False)
+    bad = replace(one, load=True, optimum=True)
+    few, many = [one] * 99 + [bad], [one] * 60 + [bad] * 40
+    worse = [*few, replace(one, exceeded=True)]
+    lines = [small_markets.line(small_markets.rows(group)[0]) for group in (few, many, worse)]
+    assert [line.count("NO") for line in lines] == [0, 2, 1]
+
+
+# --- little room ----------------------------------------------------------------------------------
+
+
+def test_where_coins_leave_little_room_newton_still_gives_more_than_mwu_adaptive():
+    """Indivisible goods, so few that thinning would take most of them: better aim lower."""
+    shares: dict[str, list[float]] = {"newton": [], "mwu-adaptive": []}
+    for number in range(6):
+        rng, n = np.random.default_rng([4, number]), 300
+        market = Market(supply=[60.0], max_demand=1.0, max_value=1.0, agents=n)
+        values, demands = rng.random(n), rng.uniform(0.3, 1.0, (n, 1))
+        for policy in (Newton(), MwuAdaptive(0.3)):
+            budget = small_markets.split(10.0)
+            assert 0.05 < margin_of(market, budget) < 0.2
+            case = Case(number, market, values, demands, np.arange(n), policy, budget)
+            found = small_markets.judge(case, *small_markets.play(case), small_markets.best(case))
+            shares[policy.name].append(found.share)
+    assert np.mean(shares["newton"]) > np.mean(shares["mwu-adaptive"]) + 0.1
+    assert np.mean(shares["newton"]) > 1.0 - 2.0 * margin_of(market, budget) - 0.005
