@@ -233,9 +233,9 @@ def test_where_coins_leave_little_room_newton_still_gives_more_than_mwu_adaptive
     shares: dict[str, list[float]] = {"newton": [], "mwu-adaptive": []}
     for number in range(6):
         rng, n = np.random.default_rng([4, number]), 300
-        market = Market(supply=[60.0], max_demand=1.0, max_value=1.0, agents=n)
+        market = Market(supply=[25.0], max_demand=1.0, max_value=1.0, agents=n)
         values, demands = rng.random(n), rng.uniform(0.3, 1.0, (n, 1))
-        for policy in (Newton(), MwuAdaptive(0.3)):
+        for policy in (Newton(), MwuAdaptive(0.1)):
             budget = small_markets.split(10.0)
             assert 0.05 < margin_of(market, budget) < 0.2
             case = Case(number, market, values, demands, np.arange(n), policy, budget)
