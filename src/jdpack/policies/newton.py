@@ -65,8 +65,8 @@ _COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation
 _COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # the least of it, with noise and without
 _WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
-_NINTHS = (-1.59, -0.97, -0.59, -0.28, 0.0, 0.28, 0.59, 0.97, 1.59)  # of a normal deviation
-_OVERSHOOT = 1.5  # the largest target
+_LEAST = 0.2  # no target is below this
+_OVERSHOOT = 1.5  # the largest target, unless supply is far too small
 _DOUBT = 2.0  # an excess below this many deviations does not count in the approach
 _PRIOR = 0.25  # the variance of a log price after the approach
 _MEMORY = 0.9  # what a round leaves of earlier knowledge: the model is only locally right
@@ -295,22 +295,21 @@ class Newton:
         outlook, tail = self.outlook(market, budget), margin.tail(market, budget)
         whole = outlook.weight * market.supply_code
         radius = margin.noise_radius(outlook, tail) / whole
+        granted, supply = margin.granted_noise(market, budget), market.supply_code
+        bound = margin.release_radius(granted, tail)
         if market.divisible:
             rooms = [1.0 - radius] * len(market.resources)
         else:
-            granted, supply = margin.granted_noise(market, budget), market.supply_code
-            bound = margin.release_radius(granted, tail)
-            clear, coins = landing(market, budget), margin.coin_tail(market, budget)
-            rooms = []
-            for cap in market.cap_codes:
-                room = room_left(outlook, granted, bound, cap, supply, clear, spread)
-                if room < _WASTE:
-                    deviation = (1.0 - bound / supply - room) / clear
-                    room = _gamble(bound / supply, deviation, cap / supply, coins)
-                rooms.append(room)
-            return np.array(rooms), radius
-        targets = [room if room >= _WASTE else max(1.0, _SCALED * (1.0 - room)) for room in rooms]
-        return np.array(targets), radius
+            clear = landing(market, budget)
+            rooms = [
+                room_left(outlook, granted, bound, cap, supply, clear, spread)
+                for cap in market.cap_codes
+            ]
+        # Coins alone are no reason to overshoot: thinning would take more than they need.
+        certified = 1.0 - (radius if market.divisible else bound / supply)
+        if certified < _WASTE:
+            rooms = [max(1.0, _SCALED * (1.0 - room)) for room in rooms]
+        return np.maximum(np.array(rooms), _LEAST), radius
 
     def _aimed(self, state: State, noise: float, counting: int) -> State:
         """The state with targets for coins as they turn out to be.
@@ -366,32 +365,6 @@ def room_left(
     whole = outlook.weight * supply
     variance = outlook.variance / (whole * whole) + scale * scale
     return 1.0 - bound / supply - landing * math.sqrt(variance + spread * cap / supply)
-
-
-def _gamble(bound: float, deviation: float, q: float, tail: float) -> float:
-    """The load to aim for where indivisible goods have too little room to land safely.
-
-    Below the bound all grants are kept, beyond it coins thin them, and where supply is small that
-    takes most of them. The best of 60 loads, for nine equally likely deviations.
-    """
-
-    def worth(load: float) -> float:
-        kept = math.fsum(_kept(load + bound + z * deviation, q, tail) for z in _NINTHS)
-        return kept * math.sqrt(load * math.sqrt(load))  # more load is worth ever less
-
-    return max((0.05 * i for i in range(1, 61)), key=worth)
-
-
-def _kept(load: float, q: float, tail: float) -> float:
-    """The odds f with `margin.kept_at_most` = 1, at which grants of this load are thinned.
-
-    With c = 1 - q tail / 3 and b = 2 q load tail: b f (1 - f) = (c - f load)^2, the smaller root.
-    """
-    c, b = 1.0 - q * tail / 3.0, 2.0 * q * load * tail
-    if load <= 1.0 or c <= 0.0:
-        return 1.0 if load <= 1.0 else 0.0
-    root = math.sqrt(b * (b + 4.0 * c * (load - c)))
-    return (2.0 * load * c + b - root) / (2.0 * (load * load + b))
 
 
 def _weights() -> list[int]:
