@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import closing, tables
-from jdpack.accounting import Cost, Filter
+from jdpack.accounting import Budget, Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
-from jdpack.encoding import encode
+from jdpack.encoding import Batch, encode
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import AgentsError, MarketError, SupplyWarning
@@ -137,16 +137,7 @@ def solve(
     before anything is spent or written.
     """
     market, policy, budget = prepare(market, policy, epsilon, delta)
-    if not isinstance(clamp, bool):
-        raise MarketError(f"clamp must be true or false, not {clamp!r}")
-    if threads is not None:
-        _check_whole("threads", threads, least=1)
-    if (agents is None) == (values is None and demands is None):
-        raise AgentsError("give either agents, or values and demands")
-    if agents is None and (values is None or demands is None):
-        raise AgentsError("values and demands go together")
-    if agents is not None and ids is not None:
-        raise AgentsError("ids go with values and demands", "a table has its own id column")
+    check_arguments(agents, values, demands, ids, clamp, threads)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     warning = shortfall(market, budget, policy)
     if warning is not None:
@@ -155,11 +146,7 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
-    if agents is not None:
-        batches = tables.batches(market, agents)
-    else:
-        batches = tables.array_batches(market, values, demands, ids)
-    encoded = encode(market, batches, clamp=clamp)
+    encoded = encode(market, records(market, agents, values, demands, ids), clamp=clamp)
     board = Billboard(header, folder.create() if folder is not None else None)
     try:
         engine = MemoryEngine(encoded, threads)
@@ -170,6 +157,22 @@ def solve(
         return result
     finally:
         board.close()
+
+
+def experiment(
+    agents: Agents,
+    policy: Policy[Any],
+    budget: Budget,
+    seed: int,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """A seeded run, which is **not private**, on records that are encoded already."""
+    coin_seed = _seeded_coins(seed)
+    header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)
+    board, engine = Billboard(header), MemoryEngine(agents, threads)
+    spent = run(engine, policy, board, SeededRandomness(seed), coin_seed, progress)
+    return Result(board, spent, agents, engine.allocate(board))
 
 
 def run(
@@ -201,11 +204,35 @@ def run(
     return filter.spent
 
 
+def check_arguments(
+    agents: Any, values: Any, demands: Any, ids: Any, clamp: object, threads: object
+) -> None:
+    """Refuse what is no way to give records, before any is read."""
+    if not isinstance(clamp, bool):
+        raise MarketError(f"clamp must be true or false, not {clamp!r}")
+    if threads is not None:
+        check_whole("threads", threads, least=1)
+    if (agents is None) == (values is None and demands is None):
+        raise AgentsError("give either agents, or values and demands")
+    if agents is None and (values is None or demands is None):
+        raise AgentsError("values and demands go together")
+    if agents is not None and ids is not None:
+        raise AgentsError("ids go with values and demands", "a table has its own id column")
+
+
+def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) -> Iterator[Batch]:
+    """The records, from either way to give them."""
+    if agents is not None:
+        return tables.batches(market, agents)
+    return tables.array_batches(market, values, demands, ids)
+
+
 def _seeded_coins(seed: int) -> Seed:
-    _check_whole("seed", seed, least=0)
+    check_whole("seed", seed, least=0)
     return Seed(hashlib.sha256(f"jdpack experiment {seed}".encode()).digest()[:16])
 
 
-def _check_whole(what: str, number: object, least: int) -> None:
+def check_whole(what: str, number: object, least: int) -> None:
+    """Refuse what is not a whole number from `least` on."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")
