@@ -22,7 +22,10 @@ from jdpack.errors import (
 )
 from jdpack.market import Columns, Market, Neighbours, Resource
 from jdpack.plan import Plan, plan
+from jdpack.policies.dual_gd import DualGd
+from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.newton import Newton
 from jdpack.solve import Result, solve
 
@@ -36,10 +39,13 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "Columns",
+    "DualGd",
     "JdpackError",
     "Market",
     "MarketError",
+    "MirrorDescent",
     "MwuAdaptive",
+    "MwuFixed",
     "Neighbours",
     "Newton",
     "Outcome",

@@ -34,9 +34,9 @@ prices p_t depend on earlier noise, so its variance V_T = sum_t w_t^2 scale_t^2 
 random, but known. exp(l M_t - l^2 V_t / 2) is a supermartingale for every l; integrated over l
 with a normal density of variance 1/v it is sqrt(v / (V + v)) exp(M^2 / (2 (V + v))), so
 |M_T| >= sqrt((V_T + v) (2 ln(1/p) + ln((V_T + v) / v))) with probability at most p (Robbins 1970),
-for any v that is fixed before the first round that counts. We take the best of several v around
-the variance that the first such round's prices would give, each with its part of the
-probability.
+for any v that is fixed before the first round that adds to V. We take the best of several v around
+the variance that this round's prices would give, each with its part of the probability. (Where all
+prices are 0, as in the first round of dual-gd, a round adds nothing.)
 
 Welfare. Of divisible goods, what is given is worth at least f times the welfare of the averaged
 allocation. Of indivisible goods, what is granted is worth that welfare plus the coins' luck, which
@@ -243,7 +243,7 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
         for r, unit in zip(market.resources, market.unit_sizes, strict=True)
     ]
     total, rounding, variance = 0, 0, 0.0
-    guess: float | None = None
+    guess = 0.0
     outlook = policies.from_dict(board.header.policy).outlook(market, board.header.budget)
     for release in board.releases:
         step = release.step
@@ -256,8 +256,8 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
             scale = 0.0 if isinstance(step.noise, NoNoise) else step.noise.scale
             spread = step.weight * scale
             variance += spread * spread * squares
-            guess = outlook.variance * squares if guess is None else guess
-    radius = _mixture_radius(variance, guess or 0.0, tail)
+            guess = guess or outlook.variance * squares
+    radius = _mixture_radius(variance, guess, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
     above = (total + radius) / whole
     above = above / _DOWN if above > 0.0 else above * _DOWN

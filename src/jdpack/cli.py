@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import sys
@@ -22,7 +23,7 @@ from jdpack.billboard import Billboard
 from jdpack.errors import AgentsError, JdpackError, MarketError, SupplyWarning
 from jdpack.market import Market
 from jdpack.plan import plan
-from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies import KINDS, Policy
 from jdpack.policies.newton import Newton
 from jdpack.solve import Progress as Round
 from jdpack.solve import Result, solve
@@ -44,6 +45,9 @@ class PolicyName(StrEnum):
 
     newton = "newton"
     mwu_adaptive = "mwu-adaptive"
+    mwu_fixed = "mwu-fixed"
+    dual_gd = "dual-gd"
+    mirror_descent = "mirror-descent"
 
 
 class NoiseKind(StrEnum):
@@ -53,6 +57,32 @@ class NoiseKind(StrEnum):
     truncated_laplace = "truncated-laplace"
 
 
+class PotentialKind(StrEnum):
+    """The geometry of mirror descent."""
+
+    entropy = "entropy"
+    euclidean = "euclidean"
+
+
+Alpha = Annotated[
+    float | None,
+    typer.Option(
+        help="Loss to aim for, as a share of n times the value cap; 0.1 "
+        "(mwu-adaptive, mwu-fixed, dual-gd)."
+    ),
+]
+Noise = Annotated[
+    NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of rounds (mwu-fixed, dual-gd, in place of --alpha; mirror-descent)."
+    ),
+]
+Potential = Annotated[
+    PotentialKind | None, typer.Option(help="Kind of steps; entropy (mirror-descent).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -72,15 +102,10 @@ def solve_command(
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
     ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(
-            help="Loss to aim for, as a share of n times the value cap; 0.1 (mwu-adaptive)."
-        ),
-    ] = None,
-    noise: Annotated[
-        NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
-    ] = None,
+    alpha: Alpha = None,
+    noise: Noise = None,
+    rounds: Rounds = None,
+    potential: Potential = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
@@ -95,7 +120,9 @@ def solve_command(
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
     public = Market.from_toml(market)
-    algorithm = _policy(public, policy, warm_start, alpha, noise)
+    algorithm = _policy(
+        public, policy, warm_start, alpha=alpha, noise=noise, rounds=rounds, potential=potential
+    )
     with _progress(quiet) as show:
         result = solve(
             public,
@@ -120,15 +147,17 @@ def plan_command(
     ] = None,
     delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
     policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
-    alpha: Annotated[float | None, typer.Option(help="As for solve; 0.1 (mwu-adaptive).")] = None,
-    noise: Annotated[
-        NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
-    ] = None,
+    alpha: Alpha = None,
+    noise: Noise = None,
+    rounds: Rounds = None,
+    potential: Potential = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
     public = Market.from_toml(market)
-    algorithm = _policy(public, policy, None, alpha, noise)
+    algorithm = _policy(
+        public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential
+    )
     planned = plan(public, epsilon=epsilon, delta=delta, policy=algorithm)
     print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
 
@@ -209,21 +238,23 @@ def main() -> None:
 
 
 def _policy(
-    market: Market,
-    name: PolicyName,
-    warm_start: Path | None,
-    alpha: float | None,
-    noise: NoiseKind | None,
-) -> Newton | MwuAdaptive:
+    market: Market, name: PolicyName, warm_start: Path | None = None, **options: Any
+) -> Policy[Any]:
     """The policy of the options; options of another one are refused, not ignored."""
-    if name is PolicyName.newton:
-        if alpha is not None or noise is not None:
-            raise MarketError("--alpha and --noise are for --policy mwu-adaptive")
-        return Newton.warm(Billboard.read(warm_start), market) if warm_start else Newton()
+    takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in KINDS.items()}
+    given = {option: value for option, value in options.items() if value is not None}
+    for option in given:
+        if option not in takes[name]:
+            users = [other for other in KINDS if option in takes[other]]
+            raise MarketError(f"--{option} is for --policy {' or '.join(users)}")
     if warm_start is not None:
-        raise MarketError("--warm-start is for --policy newton")
-    kind = noise.value if noise is not None else NoiseKind.gaussian.value
-    return MwuAdaptive(alpha=alpha if alpha is not None else 0.1, noise=kind)
+        if name is not PolicyName.newton:
+            raise MarketError("--warm-start is for --policy newton")
+        return Newton.warm(Billboard.read(warm_start), market)
+    if {"alpha", "rounds"} <= set(given):
+        raise MarketError("--alpha and --rounds both fix the number of rounds", "give one of them")
+    plain = {o: str(v) if isinstance(v, StrEnum) else v for o, v in given.items()}
+    return KINDS[name](**plain)  # type: ignore[no-any-return]
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

@@ -4,9 +4,9 @@ The *margin* is the share of every supply that is kept free so that the rest is 
 
 * Divisible goods: the radius that the certificate adds to the averaged loads (`jdpack.margin`).
 * Indivisible goods: the radius of the granted release, and what newton leaves beside it so that
-  coins and noise land below the bound (`newton.room_left`), as far as it knows beforehand. A policy
-  that aims for full supplies, as mwu-adaptive does, is thinned from there: if the certificate keeps
-  grants of a full load at odds f, the margin is 1/f - 1.
+  coins and noise land below the bound (`newton.room_left`), as far as it knows beforehand. All
+  other policies aim for full supplies, and are thinned from there: if the certificate keeps grants
+  of a full load at odds f, the margin is 1/f - 1.
 
 In demand codes nothing of this depends on the supply. If all supplies are multiplied by s and
 demands stay, the grid stays, so supply in codes is multiplied by s: the part of noise in the

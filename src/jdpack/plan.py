@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack import margin as margins
+from jdpack import policies
 from jdpack.accounting import REPAIR_SHARE, Budget
 from jdpack.billboard import Release
 from jdpack.errors import BudgetError, MarketError, SupplyWarning
@@ -187,7 +188,7 @@ def prepare(
     if not isinstance(market, Market):
         market = Market.from_toml(market)
     policy = policy if policy is not None else Newton()
-    if type(policy) not in (Newton, MwuAdaptive):  # its billboard could not be read back
+    if type(policy) not in policies.KINDS.values():  # its billboard could not be read back
         raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
     epsilon = market.epsilon if epsilon is None else epsilon
     delta = market.delta if delta is None else delta
@@ -273,7 +274,7 @@ def _text(plan: Plan) -> Iterator[str]:
     least, most = plan.round_noise
     noise = "no noise"
     if least > 0.0:
-        upto = " or more" if most is None else f" to {percent(most)}"
+        upto = " or more" if most is None else f" to {percent(most)}" if most > least else ""
         noise = f"noise of deviation {percent(least)}{upto} of each supply"
     yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
     what = "is kept free" if plan.margin < 1.0 else "would have to be free: more than there is"
@@ -298,11 +299,8 @@ def _text(plan: Plan) -> Iterator[str]:
 
 def _basis(plan: Plan) -> list[str]:
     if plan.share_at_least is None:
-        assert isinstance(plan.policy, MwuAdaptive)
-        alpha = plan.policy.alpha
-        loss = alpha * plan.market.agents * plan.market.max_value
         return [
-            f"a loss of about alpha n V = {loss:,.4g}, the aim of mwu-adaptive, and the margin",
+            f"{_aim(plan)}, and the margin",
             "what share of the optimum that is does not follow from public numbers",
         ]
     if plan.share_at_least == 0.0:
@@ -318,6 +316,16 @@ def _basis(plan: Plan) -> list[str]:
             f"{percent(low)} to {percent(high)}"
         )
     return lines
+
+
+def _aim(plan: Plan) -> str:
+    """What a policy that does not say what it leaves of the optimum aims for."""
+    policy = plan.policy.to_dict()
+    alpha = policy.get("alpha") if policy.get("rounds") is None else None
+    if alpha is None:
+        return f"the loss that {plan.rounds_at_most:,} rounds of {policy['name']} leave"
+    loss = alpha * plan.market.agents * plan.market.max_value
+    return f"a loss of about alpha n V = {loss:,.4g}, the aim of {policy['name']}"
 
 
 def _supply_rows(plan: Plan) -> Iterator[str]:

@@ -190,9 +190,17 @@ def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--alpha", "0.2"], "--alpha and --noise are for --policy mwu-adaptive"),
-        (["--noise", "gaussian"], "--alpha and --noise are for --policy mwu-adaptive"),
+        (["--alpha", "0.2"], "--alpha is for --policy mwu-adaptive or mwu-fixed or dual-gd"),
+        (["--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
+        (["--rounds", "9"], "--rounds is for --policy mwu-fixed or dual-gd or mirror-descent"),
+        (["--policy", "mwu-fixed", "--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
+        (["--policy", "mwu-adaptive", "--rounds", "9"], "--rounds is for --policy mwu-fixed"),
+        (["--policy", "dual-gd", "--potential", "entropy"], "--potential is for --policy mirror-d"),
+        (["--policy", "mirror-descent", "--alpha", "0.2"], "--alpha is for --policy mwu-adaptive"),
         (["--policy", "mwu-adaptive", "--warm-start", "x"], "--warm-start is for --policy newton"),
+        (["--policy", "dual-gd", "--warm-start", "x"], "--warm-start is for --policy newton"),
+        (["--policy", "dual-gd", "--alpha", "0.2", "--rounds", "9"], "both fix the number of"),
+        (["--policy", "dual-gd", "--rounds", "0"], "rounds must be from 1 to 1000000, not 0"),
         (["--warm-start", "missing.jsonl"], "cannot read billboard 'missing.jsonl'"),
     ],
 )

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import typer
 
-from jdpack import Market, MarketError, MwuAdaptive, Newton, fields, solve
+from jdpack import Market, MarketError, MwuAdaptive, fields, policies, solve
 from jdpack.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -272,11 +273,23 @@ def test_required_keys_are_required():
 # --- the billboard ------------------------------------------------------------------------
 
 
+FEW: dict[str, dict[str, Any]] = {
+    "mwu-adaptive": {"alpha": 0.5},
+    "mwu-fixed": {"alpha": 0.5},
+    "dual-gd": {"alpha": 0.5},
+    "mirror-descent": {"rounds": 3},
+}
+"""Parameters for few rounds."""
+
+
 @pytest.fixture(scope="module")
 def lines():
     """The lines of small runs, of each policy and with each kind of noise."""
     found = []
-    for policy in [MwuAdaptive(0.5), MwuAdaptive(0.5, noise="truncated-laplace"), Newton()]:
+    for policy in [
+        MwuAdaptive(0.5, noise="truncated-laplace"),
+        *(kind(**FEW.get(name, {})) for name, kind in policies.KINDS.items()),
+    ]:
         result = solve(
             Market(supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True),
             values=np.ones(50),

@@ -16,6 +16,11 @@ from jdpack.billboard import Release, Step
 from jdpack.errors import BillboardError
 from jdpack.margin import Outlook
 from jdpack.market import Market
+from jdpack.policies.dual_gd import DualGd
+from jdpack.policies.mirror_descent import MirrorDescent
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_fixed import MwuFixed
+from jdpack.policies.newton import Newton
 
 State = TypeVar("State")
 
@@ -41,13 +46,15 @@ class Policy(Protocol[State]):
     def observe(self, state: State, release: Release) -> State: ...
 
 
+KINDS: dict[str, type[Any]] = {
+    kind.name: kind for kind in (Newton, MwuAdaptive, MwuFixed, DualGd, MirrorDescent)
+}
+"""Every policy by its name; the first is the default."""
+
+
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
     """The policy that a billboard's header names."""
-    from jdpack.policies.mwu_adaptive import MwuAdaptive
-    from jdpack.policies.newton import Newton
-
-    known: dict[str, type[Any]] = {kind.name: kind for kind in (MwuAdaptive, Newton)}
-    kind = known.get(str(data.get("name")))
+    kind = KINDS.get(str(data.get("name")))
     if kind is None:
         raise BillboardError(f"policy {data.get('name')!r} is not known")
     try:

@@ -83,11 +83,7 @@ class MwuAdaptive:
     name: ClassVar[str] = "mwu-adaptive"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.alpha, float) or not 1e-3 <= self.alpha <= 0.5:
-            raise MarketError(
-                f"alpha must be from 0.001 to 0.5, not {self.alpha!r}",
-                "it is the additive loss to aim for, as a share of n times the value cap",
-            )
+        check_alpha(self.alpha)
         if self.noise not in NOISES:
             raise MarketError(f"noise {self.noise!r} is not known", f"one of: {', '.join(NOISES)}")
 
@@ -221,6 +217,15 @@ class MwuAdaptive:
                 f"{budget.truncation:.2g} is set aside for it",
                 "use Gaussian noise, a larger supply, or a larger epsilon",
             )
+
+
+def check_alpha(alpha: object) -> None:
+    """Refuse an alpha that makes no sense."""
+    if not isinstance(alpha, float) or not 1e-3 <= alpha <= 0.5:
+        raise MarketError(
+            f"alpha must be from 0.001 to 0.5, not {alpha!r}",
+            "it is the additive loss to aim for, as a share of n times the value cap",
+        )
 
 
 def _gaussian(variance: float, theta: int) -> Gaussian | NoNoise:

@@ -1,0 +1,100 @@
+"""Public: dual-gd, projected gradient descent on the dual prices.
+
+Hsu, Huang, Roth & Wu, Jointly Private Convex Programming (SODA 2016, arXiv:1411.0998), Algorithm
+PrivDude: the first algorithm for the problem. It needs a supply of order m / (alpha epsilon) up to
+logarithms, where multiplicative weights need sqrt(m): a gradient of m noisy numbers is measured in
+the Euclidean norm, and so is the set of prices.
+
+In relative loads L_j, with P_j the price of a whole supply: prices start at 0, and a round is
+
+    P_j  +=  eta (L_j - 1),   then each is brought back to [0, 2 tau].
+
+tau = n V: optimal prices of the dual sum to the optimum at most, so to n V, and PrivDude doubles
+the bound so that no supply is worth exceeding. Everybody gets the average of the rounds.
+
+The constants that the paper leaves in O-notation come from the regret lemma (Zinkevich 2003). With
+D the diameter of the box and G^2 a bound on the mean of the squared norm of the noisy gradient, T
+rounds have an average regret of at most D^2 / (2 eta T) + eta G^2 / 2.
+
+* D = 2 n V sqrt(m), and G^2 = m (W^2 + sigma^2): W is the width, the most that |L_j - 1| can be,
+  and sigma the deviation of the noise of one load, whose mean is 0.
+* eta = D / (G sqrt(T)) = 2 n V / sqrt(T (W^2 + sigma^2)) makes it least: D G / sqrt(T).
+* PrivDude has T = w^2, with w the width in units of demand, so w = b W for a supply of b. We take
+  the T that makes D G / sqrt(T) = 4 alpha n V without noise, which is what the others aim for:
+  T = D^2 m W^2 / (4 alpha n V)^2 = m^2 W^2 / (4 alpha^2). Both are the same for b = m / (2 alpha),
+  about the supply that PrivDude needs, and ours falls as supply grows. With a constant supply both
+  are of order n^2, and every round asks n agents: the n^3.
+
+PrivDude's noise is fixed by advanced composition; ours is Gaussian, by the filter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack.accounting import Budget
+from jdpack.billboard import Release, Step
+from jdpack.margin import Outlook
+from jdpack.market import Market
+from jdpack.policies import fixed
+from jdpack.policies.fixed import State
+from jdpack.policies.mwu_adaptive import check_alpha
+
+
+@dataclass(frozen=True)
+class DualGd:
+    """Gradient descent on the dual prices, for an additive loss of order alpha n V.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap; it fixes the rounds.
+        rounds: their number, in place of the one that alpha asks for.
+    """
+
+    alpha: float = 0.1
+    rounds: int | None = None
+
+    name: ClassVar[str] = "dual-gd"
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.rounds is not None:
+            fixed.check_rounds(self.rounds)
+
+    @property
+    def truncated(self) -> bool:
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        return fixed.outlook(market, budget, self._rounds(market, budget))
+
+    def start(self, market: Market, budget: Budget) -> State:
+        rounds = self._rounds(market, budget)
+        noise = fixed.noise_of(market, budget, rounds)
+        width, sigma = fixed.width(market), fixed.deviation(market, noise)
+        return State(
+            market=market,
+            noise=noise,
+            size=2.0 * fixed.worth(market) / math.sqrt(rounds * (width * width + sigma * sigma)),
+            prices=np.zeros(len(market.resources)),
+            left=rounds,
+        )
+
+    def step(self, state: State) -> Step | None:
+        return fixed.step(state)
+
+    def observe(self, state: State, release: Release) -> State:
+        moved = state.prices + state.size * fixed.excess(state, release)
+        return state.moved(np.clip(moved, 0.0, 2.0 * fixed.worth(state.market)))
+
+    def _rounds(self, market: Market, budget: Budget) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        root = len(market.resources) * fixed.width(market) / (2.0 * self.alpha)
+        return fixed.rounds_for(self.name, self.alpha, root * root, market, budget)

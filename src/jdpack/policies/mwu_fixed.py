@@ -1,0 +1,103 @@
+"""Public: mwu-fixed, multiplicative weights with a fixed step.
+
+Huang & Zhu, Near Optimal Jointly Private Packing Algorithms via Dual Multiplicative Weight Update
+(SODA 2018, arXiv:1905.00812), Section 3: the optimal supply, of order sqrt(m) / (alpha epsilon) up
+to logarithms, in time n^3. Its successor mwu-adaptive needs time n only, as its steps follow the
+size of the gradient; here one step must suit the largest gradient that there could be.
+
+In relative loads L_j, with P_j the price of a whole supply: the prices of the m resources and of a
+dummy, which nobody demands and whose load counts as 1, sum to 2 n V. They start equal. A round is
+
+    P_j  *=  exp(theta (L_j - 1)),   then all are scaled so that they sum to 2 n V again.
+
+The constants that the paper leaves in O-notation come from the regret lemma. With W the width, the
+most that |L_j - 1| can be, T rounds have an average regret of at most
+
+    2 n V (ln(m + 1) / (theta T)  +  theta W^2).
+
+* theta = sqrt(ln(m + 1) / T) / W makes it least: 4 n V W sqrt(ln(m + 1) / T).
+* T = ln(m + 1) W^2 / alpha^2 makes that 4 alpha n V, as for mwu-adaptive, so that alpha means the
+  same in both; theta is then alpha / W^2. W is of order n / b: with a constant supply b, T is of
+  order n^2, and every round asks n agents. That is the n^3.
+
+The paper's noise is Laplace noise by advanced composition; ours is Gaussian, by the filter. The
+exponent is cut to [-1, 1], where the lemma needs it, and a floor of 1e-300 stands in for the reals,
+which have no underflow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack import portable
+from jdpack.accounting import Budget
+from jdpack.billboard import Release, Step
+from jdpack.margin import Outlook
+from jdpack.market import Market
+from jdpack.policies import fixed
+from jdpack.policies.fixed import State
+from jdpack.policies.mwu_adaptive import check_alpha
+
+_FLOOR = 1e-300
+
+
+@dataclass(frozen=True)
+class MwuFixed:
+    """Multiplicative weights with a fixed step, for an additive loss of order alpha n V.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap; it fixes the rounds.
+        rounds: their number, in place of the one that alpha asks for.
+    """
+
+    alpha: float = 0.1
+    rounds: int | None = None
+
+    name: ClassVar[str] = "mwu-fixed"
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.rounds is not None:
+            fixed.check_rounds(self.rounds)
+
+    @property
+    def truncated(self) -> bool:
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        return fixed.outlook(market, budget, self._rounds(market, budget))
+
+    def start(self, market: Market, budget: Budget) -> State:
+        m, rounds = len(market.resources), self._rounds(market, budget)
+        return State(
+            market=market,
+            noise=fixed.noise_of(market, budget, rounds),
+            size=math.sqrt(portable.log(m + 1.0) / rounds) / fixed.width(market),
+            prices=np.full(m + 1, 2.0 * fixed.worth(market) / (m + 1)),
+            left=rounds,
+        )
+
+    def step(self, state: State) -> Step | None:
+        return fixed.step(state)
+
+    def observe(self, state: State, release: Release) -> State:
+        prices = state.prices.copy()
+        exponent = np.clip(state.size * fixed.excess(state, release), -1.0, 1.0)
+        prices[:-1] *= portable.exp(exponent)
+        total = 2.0 * fixed.worth(state.market)
+        prices *= total / math.fsum(prices.tolist())
+        return state.moved(np.maximum(prices, _FLOOR))
+
+    def _rounds(self, market: Market, budget: Budget) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        share = fixed.width(market) / self.alpha
+        rounds = portable.log(len(market.resources) + 1.0) * share * share
+        return fixed.rounds_for(self.name, self.alpha, rounds, market, budget)
