@@ -26,6 +26,7 @@ from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
+from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.solve import Result, solve
 
@@ -46,6 +47,7 @@ __all__ = [
     "MirrorDescent",
     "MwuAdaptive",
     "MwuFixed",
+    "MwuOnline",
     "Neighbours",
     "Newton",
     "Outcome",

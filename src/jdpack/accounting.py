@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from opendp.combinators import make_zCDP_to_approxDP
 from opendp.domains import atom_domain, vector_domain
@@ -20,9 +21,10 @@ from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 from opendp.mod import enable_features
 
+from jdpack.batch import Batch
 from jdpack.errors import BudgetError
 
-_GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, which keeps the sums short
+_GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, and summed as whole numbers
 
 REPAIR_SHARE = Fraction(2, 5)
 """The share of delta for the event that the certified bound fails and winners are dropped.
@@ -132,29 +134,68 @@ class Filter:
 
     Formal guarantees. `charge` is called before anything is drawn; it refuses if the sum would
     exceed the budget in either coordinate, and a refusal changes nothing.
+
+    Batches of one public partition of the agents compose in parallel: neighbours differ in one
+    agent, so all releases about batches that it is not in are, given what was released before,
+    distributed alike, and cost nothing between these two. What is spent is therefore what releases
+    about all agents cost, plus the most that those about any one batch cost together; and that sum
+    bounds the adaptively chosen costs for every pair of neighbours, as the filter needs.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, spent: Cost | None = None) -> None:
         self.budget = budget
-        self.spent = Cost(Fraction(0), Fraction(0))
+        self._limits = _grains(Cost(budget.rho, Fraction(budget.truncation)), math.floor)
+        self._of_all = _grains(spent) if spent else _Grains(0, 0)
+        self._of_batches: dict[Batch, _Grains] = {}
+        self._most = _Grains(0, 0)
+        """The most that releases about any one batch cost."""
 
-    def charge(self, cost: Cost) -> None:
-        """Spend `cost`, or raise BudgetError and spend nothing."""
+    @property
+    def spent(self) -> Cost:
+        rho, delta = self._of_all.plus(self._most)
+        return Cost(rho if rho == math.inf else Fraction(int(rho), _GRAIN), Fraction(delta, _GRAIN))
+
+    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+        """Spend `cost` on all agents or one batch, or raise BudgetError and spend nothing."""
         if cost.rho <= 0 or cost.delta < 0:
             raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
-        rho = self.spent.rho + (math.inf if cost.rho == math.inf else round_up(Fraction(cost.rho)))
-        delta = self.spent.delta + round_up(cost.delta)
-        for what, asked, spent, limit in [
-            ("rho", rho, self.spent.rho, self.budget.rho),
-            ("delta", delta, self.spent.delta, self.budget.truncation),
-        ]:
-            if asked > limit:
+        of_all, of_batch, most = self._of_all, _Grains(0, 0), self._most
+        if batch is None:
+            of_all = of_all.plus(_grains(cost))
+        else:
+            if self._of_batches and next(iter(self._of_batches)).count != batch.count:
+                raise BudgetError("batches of two partitions do not compose in parallel")
+            of_batch = self._of_batches.get(batch, of_batch).plus(_grains(cost))
+            most = _Grains(max(most.rho, of_batch.rho), max(most.delta, of_batch.delta))
+        spent, asked = self._of_all.plus(self._most), of_all.plus(most)
+        for what, more, so_far, limit in zip(
+            _Grains._fields, asked, spent, self._limits, strict=True
+        ):
+            if more > limit:
                 raise BudgetError(
-                    f"a release that costs {what} = {float(asked - spent):.3g} would exceed the "
-                    f"budget: {float(limit - spent):.3g} of {float(limit):.3g} is left",
+                    f"a release that costs {what} = {(more - so_far) / _GRAIN:.3g} would exceed "
+                    f"the budget: {(limit - so_far) / _GRAIN:.3g} of {limit / _GRAIN:.3g} is left",
                     "nothing was spent on it",
                 )
-        self.spent = Cost(rho, delta)
+        self._of_all, self._most = of_all, most
+        if batch is not None:
+            self._of_batches[batch] = of_batch
+
+
+class _Grains(NamedTuple):
+    """A cost in whole numbers of 1 / _GRAIN; rho may be inf."""
+
+    rho: int | float
+    delta: int
+
+    def plus(self, other: _Grains) -> _Grains:
+        return _Grains(self.rho + other.rho, self.delta + other.delta)
+
+
+@functools.lru_cache(maxsize=64)
+def _grains(cost: Cost, round: Callable[[Fraction], int] = math.ceil) -> _Grains:
+    rho = math.inf if cost.rho == math.inf else round(Fraction(cost.rho) * _GRAIN)
+    return _Grains(rho, round(cost.delta * _GRAIN))
 
 
 def round_up(x: Fraction) -> Fraction:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jdpack.batch import turn
 from jdpack.billboard import SHARE, Billboard
 from jdpack.coins import COIN_BITS, coin
 from jdpack.errors import AgentsError, BillboardError
@@ -63,7 +64,10 @@ def allocate(
         raise AgentsError(f"id {agent!r} is not text") from None
     options = _options(market, value, demand)
     won, rounds = [0] * len(options), [0] * len(options)
+    place = coin(board.header.order, agent)
     for step in board.rounds:
+        if step.batch is not None and turn(place, step.batch.count) != step.batch.index:
+            continue
         taken = best_option(options, step.prices)
         if taken is not None:
             won[taken] += step.weight

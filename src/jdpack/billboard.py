@@ -21,6 +21,7 @@ from typing import IO, Any, get_args
 
 from jdpack import noise as noises
 from jdpack.accounting import Budget
+from jdpack.batch import BATCHES_MAX, Batch
 from jdpack.errors import BillboardError, JdpackError, OutputError
 from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
 from jdpack.noise import Noise, NoNoise
@@ -49,6 +50,8 @@ class Step:
     noise: Noise
     weight: int = 0
     """The round's share of the allocation; 0 where the round only steers."""
+    batch: Batch | None = None
+    """Who is asked; all agents if None."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ class Header:
     commitment: str
     private: bool = True
     """False if the noise was seeded or absent: such a billboard protects nobody."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the agents add the noise themselves, and show nothing else (`jdpack.local`)."""
+        return self.policy.get("local") is True
+
+    @property
+    def order(self) -> bytes:
+        """The key of the public random order of the agents: fixed before any record is read."""
+        return bytes.fromhex(self.commitment)[:16]
 
     @property
     def why_not_private(self) -> str:
@@ -125,6 +138,9 @@ class Billboard:
         self.certificate: Certificate | None = None
         self.seed: Seed | None = None
         self.weight = 0
+        """The weight of all rounds in which one agent is asked."""
+        self._first: Step | None = None
+        self._counted = 0
         self._last_hash = ""
         self._lines: list[str] = []
         self._file: IO[bytes] | None = None
@@ -204,16 +220,30 @@ class Billboard:
             raise BillboardError(f"a {type(record).__name__.lower()} line is out of place")
         if isinstance(record, Seed) and record.commitment != self.header.commitment:
             raise BillboardError("the seed is not the one that the header committed to")
-        if isinstance(record, Release) and self.weight + record.step.weight > WEIGHT_SUM_MAX:
-            raise BillboardError("the weights sum to 2^39 or more")
+        if isinstance(record, Release) and record.step.weight:
+            self._check_round(record.step)
         bounded = self.header.budget.rho < math.inf
         if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
             raise BillboardError("an answer without noise is beyond any budget")
 
+    def _check_round(self, step: Step) -> None:
+        """Rounds ask all agents, or else one batch after the other, each once and alike."""
+        first = self._first or step
+        if (step.batch is None) != (first.batch is None):
+            raise BillboardError("some rounds ask all agents and others a batch")
+        if step.batch is None or first.batch is None:
+            if self.weight + step.weight > WEIGHT_SUM_MAX:
+                raise BillboardError("the weights sum to 2^39 or more")
+        elif step.batch != Batch(self._counted, first.batch.count) or step.weight != first.weight:
+            raise BillboardError("the batches do not follow each other with one weight")
+
     def _add(self, record: Release | Certificate | Seed) -> None:
         match record:
-            case Release():
-                self.weight += record.step.weight
+            case Release(step):
+                if step.weight:
+                    self._first = self._first or step
+                    self._counted += 1
+                    self.weight += step.weight if step.batch is None or self.weight == 0 else 0
                 self.releases.append(record)
             case Certificate():
                 self.certificate = record
@@ -325,6 +355,7 @@ def _to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
                 "prices": list(step.prices),
                 "noise": step.noise.to_dict(),
                 "weight": step.weight,
+                **({"batch": [step.batch.index, step.batch.count]} if step.batch else {}),
                 "answer": list(answer),
             }
         case Certificate():
@@ -359,7 +390,8 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
             if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")
-            step = Step(query, tuple(prices), noises.from_dict(noise), weight)
+            batch = _batch(data["batch"], weight) if "batch" in data else None
+            step = Step(query, tuple(prices), noises.from_dict(noise), weight, batch)
             return Release(step, tuple(answer))
         case {
             "type": "certificate",
@@ -387,6 +419,14 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
                 raise BillboardError(f"the seed has {len(seed)} bytes, not 16")
             return Seed(seed)
     raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
+
+
+def _batch(data: object, weight: int) -> Batch:
+    if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
+        raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
+    if weight == 0:
+        raise BillboardError("a batch is asked in rounds that count")
+    return Batch(*data)
 
 
 def _whole(values: list[Any], count: int) -> bool:

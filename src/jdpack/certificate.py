@@ -19,6 +19,12 @@ probability f_j, independently. f_j is the largest for which `margin.kept_at_mos
 An option that touches several resources has the least of their factors. (Divisible goods have one
 factor for all, which makes the statement about the ratio sharp.)
 
+Batches. Where each round asks one batch (mwu-online), an agent's allocation is what it took in the
+one round that asked it, all or nothing, and W is that one round's weight: the sums above are then
+the load of all batches together. Where the agents add the noise themselves, those sums bound the
+load of indivisible goods too, and nothing is known about value. No bound on the optimum follows
+from batches: duality needs the demand of all agents at the same prices.
+
 `load_at_most` is the bound on the load of what is given. Agents that are dropped in a repair only
 lower it.
 
@@ -117,7 +123,8 @@ def factors(board: Billboard) -> tuple[int, ...]:
 
 def _load_bounds(board: Billboard) -> list[float]:
     """Upper bounds on the loads before scaling."""
-    return averaged_loads(board) if board.header.market.divisible else granted_loads(board)
+    measured = not board.header.market.divisible and not board.header.local
+    return granted_loads(board) if measured else averaged_loads(board)
 
 
 def averaged_loads(board: Billboard) -> list[float]:
@@ -161,6 +168,8 @@ def _thinning(load: float, q: float, tail: float) -> int:
 def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:
     """Welfare at least, optimum at most, and the ratio, at least."""
     market = board.header.market
+    if board.header.local:
+        return 0.0, None, None
     tail = _value_tail()
     averaged, radius = _released(board, "welfare")
     # Shares are rounded down: an agent loses less than 1/SHARE of each option that it ever takes.
@@ -236,7 +245,8 @@ def _value_tail() -> float:
 def _above_welfare(board: Billboard, tail: float) -> float | None:
     """X and all roundings, at most, in value codes; None where the noise has no such bound."""
     market = board.header.market
-    if policies.from_dict(board.header.policy).truncated:
+    batched = any(step.batch for step in board.rounds)
+    if batched or policies.from_dict(board.header.policy).truncated:
         return None
     supplies = [
         math.ceil(Fraction(r.supply) / Fraction(unit))

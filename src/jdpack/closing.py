@@ -11,6 +11,8 @@ Only agents whose options were taken in some rounds and not in others have luck.
 an option is at most what it cost in some round (or, of two options that an agent took in turn,
 the values differ by no more): so a public bound on all costs, `dearest`, bounds every agent's
 luck, and its noise is small where prices are far below the value cap.
+
+Where the agents add the noise themselves nobody can ask them all again, and nothing is released.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from jdpack.noise import gaussian
 def step(board: Billboard) -> Step | None:
     """The next release that closes the run; None once all are in."""
     market, budget = board.header.market, board.header.budget
+    if board.header.local:
+        return None
     done = {release.step.query for release in board.releases}
     for query, share in margin.closing_shares(market).items():
         if query not in done:

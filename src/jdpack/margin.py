@@ -63,9 +63,11 @@ class Outlook:
     variance: float
     peak: float
     weight: int
-    """The sum of the weights, or a bound on it."""
+    """The sum of the weights of the rounds that ask one agent, or a bound on it."""
     scales: tuple[float, ...] | None = None
     """The noise scale of each round that counts, if weights and scales are fixed beforehand."""
+    batches: int | None = None
+    """How many batches there are, if each round asks one of them."""
 
 
 def closing_shares(market: Market) -> dict[Query, float]:
@@ -109,7 +111,8 @@ def noise_radius(outlook: Outlook, tail: float, *, truncated: bool = False) -> f
     far = math.sqrt(2.0 * (tail + portable.log(2e9 * len(scales)))) + 0.5 / min(scales)
     excess = math.fsum(far / (2.0 * s) + 1.0 / (8.0 * s * s) for s in scales) + 2e-9
     z = normal_quantile(tail + excess)
-    return min(radius, z * math.sqrt(outlook.variance) + outlook.weight / 2.0)
+    weight = outlook.weight * (outlook.batches or 1)  # of all rounds
+    return min(radius, z * math.sqrt(outlook.variance) + weight / 2.0)
 
 
 def release_radius(noise: Noise, tail: float) -> float:

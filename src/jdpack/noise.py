@@ -6,6 +6,7 @@ rounding error to leak.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
     raise BillboardError(f"noise {dict(data)!r} is of no known kind")
 
 
+@functools.lru_cache(maxsize=256)
 def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
     if scale <= 0.0:
         raise BudgetError(f"noise of scale {scale:g} hides nothing")

@@ -10,6 +10,7 @@ otherwise from Python 3.12 on).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,19 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 _LN2 = 0.6931471805599453
+_FEW = 64
 
 
 def exp(x: FloatArray) -> FloatArray:
     """e^x element by element for |x| <= 1, within 4 units in the last place."""
-    assert np.all(np.abs(x) <= 1.0), "portable.exp is for exponents in [-1, 1]"
-    y = np.ones_like(x)
+    assert np.abs(x).max() <= 1.0, "portable.exp is for exponents in [-1, 1]"
+    if x.size <= _FEW:  # plain floats do the same arithmetic sooner
+        return np.array([_exp(z) for z in x.tolist()])
+    return np.asarray(_exp(x))
+
+
+def _exp(x: Any) -> Any:
+    y = 1.0
     for k in range(20, 0, -1):  # Horner's rule on the Taylor series; 1/21! < 2e-20
         y = 1.0 + x * y / k
     return y

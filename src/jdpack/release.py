@@ -50,9 +50,11 @@ def release(
         raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
     if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
         raise BudgetError(f"the cost of a {step.query} release is proved for Gaussian noise only")
+    if step.batch is not None and step.query != "demand":
+        raise BudgetError(f"a batch is asked for its demand, not for {step.query}")
     if step.query in ("granted", "luck") and board.header.market.divisible:
         raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
-    filter.charge(step.noise.cost(closing.shifts(board, step.query)))
+    filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
     exact = statistic(step, engine, board, coin_seed)
     noise = randomness.draw(step.noise, len(exact), len(board.releases))
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
@@ -61,6 +63,8 @@ def release(
 def statistic(step: Step, engine: Engine, board: Billboard, coin_seed: Seed) -> tuple[int, ...]:
     """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
     match step.query:
+        case "demand" if step.batch is not None:
+            return engine.batch_demand(step.prices, step.batch, board.header.order)
         case "demand":
             return engine.demand(step.prices)
         case "scale":

@@ -27,7 +27,8 @@ from jdpack.engines import Allocation, Engine
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import AgentsError, MarketError, SupplyWarning
 from jdpack.headroom import shortfall
-from jdpack.market import Market
+from jdpack.margin import Outlook
+from jdpack.market import Market, Neighbours
 from jdpack.output import Output
 from jdpack.plan import prepare
 from jdpack.policies import Policy
@@ -147,6 +148,7 @@ def solve(
     randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
     encoded = encode(market, records(market, agents, values, demands, ids), clamp=clamp)
+    _check_order(policy.outlook(market, budget), encoded)
     board = Billboard(header, folder.create() if folder is not None else None)
     try:
         engine = MemoryEngine(encoded, threads)
@@ -187,7 +189,8 @@ def run(
     market, budget = board.header.market, board.header.budget
     assert not board.releases, "a run starts with an empty billboard"
     filter, exact = Filter(budget), budget.rho == math.inf
-    most = policy.outlook(market, budget).rounds_at_most
+    outlook = policy.outlook(market, budget)
+    by_rounds = exact or outlook.batches is not None  # the first batch spends what all do
     state, rounds = policy.start(market, budget), 0
     while (step := policy.step(state)) is not None:
         answered = release(step, engine, filter, randomness, board, coin_seed)
@@ -195,7 +198,8 @@ def run(
         state = policy.observe(state, answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
-            done = rounds / most if exact else float(filter.spent.rho / budget.rho)
+            spent = float(filter.spent.rho / budget.rho)
+            done = rounds / outlook.rounds_at_most if by_rounds else spent
             progress(Progress(rounds, done))
     while (step := closing.step(board)) is not None:
         board.post(release(step, engine, filter, randomness, board, coin_seed))
@@ -225,6 +229,16 @@ def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) ->
     if agents is not None:
         return tables.batches(market, agents)
     return tables.array_batches(market, values, demands, ids)
+
+
+def _check_order(outlook: Outlook, agents: Agents) -> None:
+    """Refuse batches of numbered agents who may come and go: all others' turns would move."""
+    leaves = agents.market.neighbours is Neighbours.ADD_REMOVE
+    if outlook.batches is not None and leaves and agents.ids is None:
+        raise AgentsError(
+            "batches with neighbours add-remove need ids",
+            "numbered agents would change their turns when somebody leaves, and show it",
+        )
 
 
 def _seeded_coins(seed: int) -> Seed:

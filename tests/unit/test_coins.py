@@ -86,5 +86,5 @@ def test_the_engine_finds_the_coin_of_every_row(kind, pieces):
     engine = MemoryEngine(agents)
     for row in range(3):
         for rows in range(1, 4 - row):
-            found = engine._coins(Seed(KEY), slice(row, row + rows)).tolist()
+            found = engine._coins(KEY, slice(row, row + rows)).tolist()
             assert found == [coin_of(KEY, i) for i in ids[row : row + rows]]

@@ -56,9 +56,9 @@ class Log:
         self.filter = Filter(Budget(1.0, 0.5, rho, truncation, 0.01))
         self.noise = [7, -8, 9, 10, -11, 12, 13, 14, -15]
 
-    def charge(self, cost: Cost) -> None:
+    def charge(self, cost: Cost, batch=None) -> None:
         self.events.append(("charge", cost))
-        self.filter.charge(cost)
+        self.filter.charge(cost, batch)
 
     def demand(self, prices):
         self.events.append(("demand", prices))

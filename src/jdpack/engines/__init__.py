@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jdpack.batch import Batch
 from jdpack.billboard import Billboard, Seed
 from jdpack.market import Market
 
@@ -33,6 +34,10 @@ class Engine(Protocol):
     # Exact answers to the queries of `Market.shifts`; they leave through `release` only.
 
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def batch_demand(
+        self, prices: tuple[int, ...], batch: Batch, order: bytes
+    ) -> tuple[int, ...]: ...
 
     def value(self, prices: tuple[int, ...]) -> int: ...
 

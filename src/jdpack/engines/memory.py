@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from jdpack import best_response, coins
 from jdpack.agents import Agents, Part
+from jdpack.batch import Batch
 from jdpack.billboard import SHARE, Billboard, Seed, Step
 from jdpack.engines import Allocation
+from jdpack.engines.batched import Batched
 from jdpack.ids import texts
 from jdpack.market import Market
 from jdpack.screening import IN, OPEN, Box, decided, rows_of
@@ -37,6 +39,7 @@ class MemoryEngine:
         self._reach = _STILL
         self._last: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         self._base: tuple[list[Step], NDArray[np.uint32]] | None = None
+        self._batched: tuple[tuple[bytes, int], list[Batched]] | None = None
 
     @property
     def market(self) -> Market:
@@ -77,6 +80,17 @@ class MemoryEngine:
             self._box = None  # its agents are not kept beside those of the next one
             self._box = Box.screen(self.agents.parts, low, high, self.agents.rows // 2)
             self._held = 0 if self._box is not None else -4 * _PAYS
+
+    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+        codes = np.array(prices, dtype=np.float64)
+        parts = self._in_order(order, batch.count)
+        return tuple(np.sum([part.demand(codes, batch.index) for part in parts], axis=0).tolist())
+
+    def _in_order(self, order: bytes, count: int) -> list[Batched]:
+        if self._batched is None or self._batched[0] != (order, count):
+            parts = [Batched(p, self._coins(order, rows), count) for p, rows in self._slices()]
+            self._batched = (order, count), parts
+        return self._batched[1]
 
     def value(self, prices: tuple[int, ...]) -> int:
         price, weight, total = np.array([prices], dtype=np.float64), np.ones(1, np.int64), 0
@@ -148,7 +162,7 @@ class MemoryEngine:
         else:
             # Of a whole share that is not scaled every coin gives all, of none nothing.
             tossed = (shares > 0) & ((shares < SHARE) | (scaling < SHARE))
-            best_response.flip(part, shares, self._coins(seed, rows, tossed), scaling)
+            best_response.flip(part, shares, self._coins(seed.seed, rows, tossed), scaling)
 
     def _shares(self, board: Billboard) -> NDArray[np.uint32]:
         """The share of every row in the rounds so far, before scaling and coins."""
@@ -157,9 +171,13 @@ class MemoryEngine:
             prices = np.array([step.prices for step in steps], dtype=np.float64)
             weights = np.array([step.weight for step in steps], dtype=np.int64)
             shares = np.empty(self.agents.rows, np.uint32)
-            with self._on_threads():
-                for part, rows in self._slices():
-                    self._share(part, prices, weights, shares[rows])
+            if steps and steps[0].batch is not None:
+                parts = self._in_order(board.header.order, steps[0].batch.count)
+                np.concatenate([part.shares(prices) for part in parts], out=shares)
+            else:
+                with self._on_threads():
+                    for part, rows in self._slices():
+                        self._share(part, prices, weights, shares[rows])
             self._base = steps, shares
         return self._base[1]
 
@@ -208,7 +226,7 @@ class MemoryEngine:
         """
         winners = np.flatnonzero(allocation.shares)
         numbers = self.agents.numbers()[winners]
-        coins_won = self._coins(seed, slice(0, len(allocation.shares)))[winners]
+        coins_won = self._coins(seed.seed, slice(0, len(allocation.shares)))[winners]
         order = np.lexsort((numbers, coins_won))[::-1]
         order, numbers = winners[order], numbers[order]
         # Where the rows of each agent end: of divisible goods, an agent may have several.
@@ -235,22 +253,22 @@ class MemoryEngine:
         return tuple(loads)
 
     def _coins(
-        self, seed: Seed, rows: slice, tossed: NDArray[np.bool_] | None = None
+        self, key: bytes, rows: slice, tossed: NDArray[np.bool_] | None = None
     ) -> NDArray[np.uint64]:
         """The coin of each row's agent; agents without ids may leave out those not `tossed`."""
         if self.agents.ids is None:
             which = np.arange(rows.start, rows.stop)
             if tossed is None:
-                return coins.coins_of_numbers(seed.seed, which)
+                return coins.coins_of_numbers(key, which)
             some = np.zeros(len(which), np.uint64)
-            some[tossed] = coins.coins_of_numbers(seed.seed, which[tossed])
+            some[tossed] = coins.coins_of_numbers(key, which[tossed])
             return some
         out, at = np.empty(rows.stop - rows.start, np.uint64), 0
         for chunk in self.agents.ids.slice(rows.start, len(out)).chunks:
             if chunk.type == "int64":
-                coin = coins.coins_of_numbers(seed.seed, chunk.to_numpy())
+                coin = coins.coins_of_numbers(key, chunk.to_numpy())
             else:
-                coin = coins.coins_of_texts(seed.seed, *texts(chunk))
+                coin = coins.coins_of_texts(key, *texts(chunk))
             out[at : at + len(chunk)] = coin
             at += len(chunk)
         return out

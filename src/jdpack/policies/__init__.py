@@ -20,6 +20,7 @@ from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
+from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 
 State = TypeVar("State")
@@ -47,7 +48,7 @@ class Policy(Protocol[State]):
 
 
 KINDS: dict[str, type[Any]] = {
-    kind.name: kind for kind in (Newton, MwuAdaptive, MwuFixed, DualGd, MirrorDescent)
+    kind.name: kind for kind in (Newton, MwuAdaptive, MwuFixed, MwuOnline, DualGd, MirrorDescent)
 }
 """Every policy by its name; the first is the default."""
 

@@ -1,0 +1,110 @@
+"""Private: the agents in the public order, asked one batch after the other.
+
+The choices are those of `jdpack.best_response`, exactly; but a batch has few agents, anywhere in
+memory, so its rows are read where they stand and without threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from jdpack.agents import BLOCK, Part
+from jdpack.batch import turns
+from jdpack.billboard import SHARE
+from jdpack.market import PRICE_UNITS_PER_VALUE_CODE
+
+
+class Batched:
+    """One part's rows in the order of their turns."""
+
+    def __init__(self, part: Part, places: NDArray[np.uint64], count: int) -> None:
+        turn = turns(places, count)
+        self._part = part
+        self._order = np.argsort(turn, kind="stable")  # so the rows of an agent stay together
+        self._first = np.searchsorted(turn[self._order], np.arange(count + 1))
+        first = np.cumsum(part.fill) - part.fill
+        block = np.searchsorted(first, self._order, side="right") - 1
+        self._slots = block * BLOCK + self._order - first[block]
+        self._begins = np.empty(0, np.int64)
+        if part.counts is not None:
+            assert part.offsets is not None
+            within = np.cumsum(part.counts, axis=1, dtype=np.int64) - part.counts
+            self._begins = (part.offsets[:, None] + within).ravel()[self._slots]
+
+    def demand(self, prices: NDArray[np.float64], index: int) -> NDArray[np.int64]:
+        """The codes that one batch takes of each resource."""
+        rows = slice(self._first[index], self._first[index + 1])
+        demands = np.zeros(len(prices), np.int64)
+        self._choose(rows, prices, demands)
+        return demands
+
+    def shares(self, prices: NDArray[np.float64]) -> NDArray[np.uint32]:
+        """The share of each row of the part; `prices` is [batch, resource], of those asked."""
+        out, demands = np.zeros(len(self._order), np.uint32), np.zeros(prices.shape[1], np.int64)
+        for index, posted in enumerate(prices):
+            rows = slice(self._first[index], self._first[index + 1])
+            out[self._order[rows]] = self._choose(rows, posted, demands)
+        return out
+
+    def _choose(
+        self, rows: slice, prices: NDArray[np.float64], demands: NDArray[np.int64]
+    ) -> NDArray[np.uint32]:
+        """The shares of some rows; what they take is added to `demands`."""
+        part, slots = self._part, self._slots[rows]
+        shares = np.zeros(len(slots), np.uint32)
+        if part.counts is None:
+            _dense(part.codes, part.values, part.starts, slots, prices, demands, shares)
+        else:
+            _sparse(
+                part.codes, part.resources, part.counts, self._begins[rows],
+                part.values, part.starts, slots, prices, demands, shares,
+            )  # fmt: skip
+        return shares
+
+
+@njit(cache=True)
+def _dense(codes, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
+    costs = np.zeros(slots.size, np.float64)
+    for i in range(slots.size):
+        for j in range(prices.size):
+            costs[i] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK] * prices[j]
+    _best(values, starts, slots, costs, shares)
+    for i in range(slots.size):
+        if shares[i]:
+            for j in range(prices.size):
+                demands[j] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK]
+
+
+@njit(cache=True)
+def _sparse(  # type: ignore[no-untyped-def]
+    codes, resources, counts, begins, values, starts, slots, prices, demands, shares
+):
+    costs = np.zeros(slots.size, np.float64)
+    for i in range(slots.size):
+        end = begins[i] + counts[slots[i] // BLOCK, slots[i] % BLOCK]
+        for pair in range(begins[i], end):
+            costs[i] += codes[pair] * prices[resources[pair]]
+    _best(values, starts, slots, costs, shares)
+    for i in range(slots.size):
+        if shares[i]:
+            end = begins[i] + counts[slots[i] // BLOCK, slots[i] % BLOCK]
+            for pair in range(begins[i], end):
+                demands[resources[pair]] += codes[pair]
+
+
+@njit(cache=True)
+def _best(values, starts, slots, costs, shares):  # type: ignore[no-untyped-def]
+    """A whole share for the option that each agent takes."""
+    best, at = -1.0, -1
+    for i in range(slots.size):
+        b, place = slots[i] // BLOCK, slots[i] % BLOCK
+        if starts.size == 0 or starts[b, place]:
+            best, at = -1.0, -1
+        surplus = values[b, place] * float(PRICE_UNITS_PER_VALUE_CODE) - costs[i]
+        if surplus >= 0.0 and surplus > best:
+            if at >= 0:
+                shares[at] = 0
+            shares[i] = SHARE
+            best, at = surplus, i

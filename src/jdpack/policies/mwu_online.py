@@ -1,0 +1,142 @@
+"""Public: mwu-online, multiplicative weights over one pass of the agents.
+
+Huang & Zhu, Near Optimal Jointly Private Packing Algorithms via Dual Multiplicative Weight Update
+(SODA 2018), Section 5. Agents come in a random order, each takes its best bundle at the prices of
+its own round, and its noisy demand moves the prices for those after it. One pass takes linear
+time, is truthful (an agent's own report moves only the prices of others), and needs nobody to be
+trusted: an agent can add its noise itself (`jdpack.local`). In relative loads:
+
+* P sums to 2 n V with a dummy resource, all prices start equal, as in mwu-adaptive.
+* There are T = n / `batch` rounds, rounded up. The order is a public hash (`jdpack.batch`), so a
+  round asks `batch` agents on average (the paper: exactly one). T times the load of a round's
+  batch estimates the load of all; P_j *= exp(theta (T Lhat_tj - 1)), exponent cut to [-1, 1].
+* An agent is in one batch, and batches compose in parallel (`Filter`): each round's noise may cost
+  all of rho. But the noises of T rounds add up in the load of what is taken, to a deviation of
+  sqrt(T) Delta / sqrt(2 rho) with Delta of order sqrt(m) / b. That is the sqrt(m n) of Table 1. A
+  larger `batch` has fewer rounds and so less noise, unless agents add their own.
+* theta, which the paper gives up to constants, minimises the regret lemma's bound
+  2nV (ln(m+1) / (theta T) + theta (W^2 + s^2)): W = max_j n c_j / b_j is the most that a round's
+  estimate can be if its batch is of average size, s the deviation of its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack import margin, portable
+from jdpack.accounting import Budget
+from jdpack.batch import BATCHES_MAX, Batch
+from jdpack.billboard import Release, Step
+from jdpack.errors import MarketError
+from jdpack.margin import Outlook
+from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.noise import Gaussian, NoNoise, gaussian
+from jdpack.portable import FloatArray
+
+_FLOOR = 1e-300  # of relative prices: the reals have no underflow
+
+
+@dataclass(frozen=True)
+class State:
+    """The fold over the billboard."""
+
+    market: Market
+    noise: Gaussian | NoNoise
+    rounds_at_most: int
+    theta: float
+    weights: FloatArray
+    """Relative prices of the m resources and the dummy; they sum to 1."""
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class MwuOnline:
+    """One pass over the agents in a public random order.
+
+    Args:
+        batch: how many agents a round asks on average.
+        local: whether agents add the noise themselves; then nothing is released at the end, and
+            nothing is certified about value (`jdpack.local`).
+    """
+
+    batch: int = 1
+    local: bool = False
+
+    name: ClassVar[str] = "mwu-online"
+    truncated: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if type(self.batch) is not int or self.batch < 1:
+            raise MarketError(f"batch must be a whole number from 1 on, not {self.batch!r}")
+        if type(self.local) is not bool:
+            raise MarketError(f"local must be true or false, not {self.local!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "batch": self.batch, "local": self.local}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        rounds, noise = self._rounds(market), self._noise(market, budget)
+        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
+        noises = market.agents if self.local else rounds
+        return Outlook(
+            rounds_at_most=rounds,
+            variance=noises * scale * scale,
+            peak=scale,
+            weight=1,
+            scales=None if self.local or scale == 0.0 else (scale,) * rounds,
+            batches=rounds,
+        )
+
+    def start(self, market: Market, budget: Budget) -> State:
+        m, rounds, noise = len(market.resources), self._rounds(market), self._noise(market, budget)
+        if self.local and market.neighbours is Neighbours.ADD_REMOVE:
+            raise MarketError(
+                "who takes part is no secret if agents add the noise themselves",
+                "use neighbours = 'replace-one', or mwu-online without local",
+            )
+        noise.cost(market.shifts("demand"))  # refuses what cannot be drawn
+        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
+        spread = rounds * scale / market.supply_code
+        if self.local:
+            spread *= math.sqrt(max(1.0, market.agents / rounds))
+        width = market.agents * max(market.cap_codes) / market.supply_code
+        theta = math.sqrt(portable.log(m + 1.0) / (rounds * (width * width + spread * spread)))
+        return State(market, noise, rounds, theta, np.full(m + 1, 1.0 / (m + 1)))
+
+    def step(self, state: State) -> Step | None:
+        if state.rounds >= state.rounds_at_most:
+            return None
+        market = state.market
+        value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
+        price_sum = 2.0 * market.agents * value_cap / market.supply_code
+        prices = tuple(
+            min(PRICE_CODE_MAX, round(w * price_sum)) for w in state.weights[:-1].tolist()
+        )
+        batch = Batch(state.rounds, state.rounds_at_most)
+        return Step("demand", prices, state.noise, weight=1, batch=batch)
+
+    def observe(self, state: State, release: Release) -> State:
+        loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
+        exponent = state.theta * (state.rounds_at_most * loads - 1.0)
+        weights = state.weights.copy()
+        weights[:-1] *= portable.exp(np.clip(exponent, -1.0, 1.0))
+        weights = np.maximum(weights / math.fsum(weights.tolist()), _FLOOR)
+        return replace(state, weights=weights, rounds=state.rounds + 1)
+
+    def _rounds(self, market: Market) -> int:
+        rounds = -(-market.agents // self.batch)
+        if rounds > BATCHES_MAX:
+            enough = -(-market.agents // BATCHES_MAX)
+            raise MarketError(
+                f"mwu-online would take {rounds:,} rounds, and {BATCHES_MAX:,} is the most",
+                f"use a batch of {enough:,} or more",
+            )
+        return rounds
+
+    def _noise(self, market: Market, budget: Budget) -> Gaussian | NoNoise:
+        rho = budget.rho if self.local else margin.rounds_rho(market, budget)
+        return gaussian(market.shifts("demand"), rho)
