@@ -20,6 +20,7 @@ from jdpack.errors import (
     OutputError,
     SupplyWarning,
 )
+from jdpack.local import LocalAgent, LocalRun
 from jdpack.market import Columns, Market, Neighbours, Resource
 from jdpack.plan import Plan, plan
 from jdpack.policies.dual_gd import DualGd
@@ -42,6 +43,8 @@ __all__ = [
     "Columns",
     "DualGd",
     "JdpackError",
+    "LocalAgent",
+    "LocalRun",
     "Market",
     "MarketError",
     "MirrorDescent",

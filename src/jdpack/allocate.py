@@ -62,7 +62,7 @@ def allocate(
         str(agent).encode()
     except UnicodeEncodeError:
         raise AgentsError(f"id {agent!r} is not text") from None
-    options = _options(market, value, demand)
+    options = encoded(market, value, demand)
     won, rounds = [0] * len(options), [0] * len(options)
     place = coin(board.header.order, agent)
     for step in board.rounds:
@@ -113,9 +113,10 @@ def _option_of_coin(shares: list[int], factors: list[int], flipped: int) -> int 
     return None
 
 
-def _options(
+def encoded(
     market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
 ) -> list[tuple[int, list[int]]]:
+    """An agent's options as a value code and demand codes each, clamped to the public bounds."""
     several = hasattr(value, "__len__") and not isinstance(value, str)
     if several and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list an option for each value, not {demand!r}")
@@ -124,7 +125,7 @@ def _options(
         raise AgentsError(f"there are {len(values)} values for {len(demands)} demands")
     if not 1 <= len(values) <= market.options:
         raise AgentsError(f"an agent has 1 to {market.options} options here, not {len(values)}")
-    encoded = []
+    found = []
     for v, d in zip(values, demands, strict=True):
         amounts = _amounts(market, d)
         codes = [
@@ -133,8 +134,8 @@ def _options(
         ]
         if sum(code > 0 for code in codes) > market.bundle_size:
             raise AgentsError(f"an option may touch at most {market.bundle_size} resources")
-        encoded.append((market.value_code(_checked(v, "value", market.max_value)), codes))
-    return encoded
+        found.append((market.value_code(_checked(v, "value", market.max_value)), codes))
+    return found
 
 
 def _amounts(market: Market, demand: object) -> list[float]:

@@ -8,7 +8,7 @@ no other function hands a number that depends on the records to the public side.
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from opendp.domains import atom_domain, vector_domain
@@ -36,7 +36,7 @@ def release(
     filter: Filter,
     randomness: Randomness,
     board: Billboard,
-    coin_seed: Seed,
+    coin_seed: Seed | None,
 ) -> Release:
     """Answer a step's query through the door.
 
@@ -60,8 +60,11 @@ def release(
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
 
 
-def statistic(step: Step, engine: Engine, board: Billboard, coin_seed: Seed) -> tuple[int, ...]:
+def statistic(
+    step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
+) -> tuple[int, ...]:
     """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
+    assert coin_seed is not None or step.query not in ("granted", "luck"), "coins need their seed"
     match step.query:
         case "demand" if step.batch is not None:
             return engine.batch_demand(step.prices, step.batch, board.header.order)
@@ -79,9 +82,9 @@ def statistic(step: Step, engine: Engine, board: Billboard, coin_seed: Seed) -> 
         case "welfare":
             return (engine.welfare(board),)
         case "granted":
-            return engine.granted(board, coin_seed)
+            return engine.granted(board, cast(Seed, coin_seed))
         case "luck":
-            return (engine.luck(board, coin_seed, *closing.luck_terms(board)),)
+            return (engine.luck(board, cast(Seed, coin_seed), *closing.luck_terms(board)),)
 
 
 class SystemRandomness:

@@ -140,6 +140,11 @@ def solve(
     market, policy, budget = prepare(market, policy, epsilon, delta)
     check_arguments(agents, values, demands, ids, clamp, threads)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
+    if policy.to_dict().get("local") is True:
+        raise MarketError(
+            "with local the agents add the noise themselves, and no curator has their records",
+            "use jdpack.LocalRun and jdpack.LocalAgent, or mwu-online without local",
+        )
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)

@@ -1,0 +1,137 @@
+"""Local privacy: agents who trust nobody answer for themselves, and a curator who asks them.
+
+With mwu-online every agent is asked once. So it can add the noise itself before it answers, and
+nobody ever sees its record: not other agents, and not the curator. The curator keeps the billboard
+with `LocalRun`; each agent has a `LocalAgent` where its record is. What a round posts is the sum
+of the noisy answers that came in.
+
+Formal guarantees. A `LocalAgent` lets its record out through the same door as a curator would
+(`release`), with a filter of its own: one answer of at most the budget's rho, whatever the curator
+asks. So its answer is rho-zCDP and (epsilon, delta)-locally DP for any two records; and since all
+else is computed from answers, the billboard and what the others get are so too.
+
+What is given is what each agent's own function of the billboard says (`jdpack.allocate`). Nothing
+is certified about value, and loads are bounded by the noisy sums alone: the noise of all agents,
+sqrt(n) times that of one, must fit into the supply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from jdpack.accounting import Filter
+from jdpack.allocate import Demand, best_option, encoded
+from jdpack.batch import Batch, turn
+from jdpack.billboard import ANSWER_MAX, Billboard, Header, Release, Seed, Step
+from jdpack.certificate import certify
+from jdpack.coins import coin
+from jdpack.engines import Engine
+from jdpack.errors import AgentsError, MarketError
+from jdpack.market import Market
+from jdpack.plan import prepare
+from jdpack.policies.mwu_online import MwuOnline
+from jdpack.release import SystemRandomness, release
+
+
+class LocalAgent:
+    """Private: one agent with its record, which never leaves this object without noise.
+
+    Args:
+        header: the billboard's, which fixes the market, the budget and the order of the agents.
+        value, demand, agent: as for `jdpack.allocate`.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        *,
+        value: float | Sequence[float],
+        demand: Demand | Sequence[Demand],
+        agent: int | str,
+    ) -> None:
+        self._options = encoded(header.market, value, demand)
+        self._board = Billboard(header)  # the header, for the door; nothing is posted on it
+        self._filter = Filter(header.budget)
+        self._place = coin(header.order, agent)
+
+    def turn(self, batches: int) -> int:
+        """The round in which this agent is asked, from 0."""
+        return turn(self._place, batches)
+
+    def answer(self, step: Step) -> tuple[int, ...]:
+        """What this agent takes at the posted prices, with its own noise; its budget allows one."""
+        if len(step.prices) != len(self._board.header.market.resources):
+            raise AgentsError(f"{len(step.prices)} prices are not one for each resource")
+        if step.batch is None or self.turn(step.batch.count) != step.batch.index:
+            raise AgentsError("this round does not ask this agent", "answer in your own turn only")
+        engine = cast(Engine, _OneAgent(self._options))
+        answered = release(step, engine, self._filter, SystemRandomness(), self._board, None)
+        return answered.answer
+
+
+class _OneAgent:
+    """All of an engine that a batch asks for."""
+
+    def __init__(self, options: list[tuple[int, list[int]]]) -> None:
+        self._options = options
+
+    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+        taken = best_option(self._options, prices)
+        return (0,) * len(prices) if taken is None else tuple(self._options[taken][1])
+
+
+class LocalRun:
+    """Public: the curator's side of a run whose agents add the noise themselves.
+
+    Publish `board.header`; then, while `step` is not None, publish it and give `post` the answers
+    of the agents whose turn it is. At the end the billboard has its certificate and seed.
+
+    Args:
+        market: the public market; its neighbours are replace-one.
+        epsilon, delta: the privacy budget of every agent; the market's own if not given.
+        batch: how many agents a round asks on average.
+        path: the billboard's file, which must not exist yet.
+    """
+
+    def __init__(
+        self,
+        market: Market | str | Path,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        batch: int = 1,
+        path: Path | None = None,
+    ) -> None:
+        self._policy = MwuOnline(batch=batch, local=True)
+        market, _, budget = prepare(market, self._policy, epsilon, delta)
+        self._seed = Seed.draw()
+        header = Header(market, self._policy.to_dict(), budget, self._seed.commitment)
+        self._state = self._policy.start(market, budget)
+        self.board = Billboard(header, path)
+
+    @property
+    def step(self) -> Step | None:
+        """What to ask next; None when all have been asked."""
+        return self._policy.step(self._state)
+
+    def post(self, answers: Iterable[Sequence[int]]) -> None:
+        """Post the sum of the answers to `step`; agents who do not answer are left out."""
+        step = self.step
+        if step is None:
+            raise MarketError("all agents have been asked")
+        total = [0] * len(step.prices)
+        for answer in answers:
+            if len(answer) != len(total) or not all(type(a) is int for a in answer):
+                raise AgentsError(f"an answer is {len(total)} whole numbers, not {answer!r}")
+            total = [a + b for a, b in zip(total, answer, strict=True)]
+        if max(map(abs, total)) > ANSWER_MAX:
+            raise AgentsError(f"the answers sum to {max(map(abs, total)):.2g}, more than any noise")
+        answered = Release(step, tuple(total))
+        self.board.post(answered)
+        self._state = self._policy.observe(self._state, answered)
+        if self.step is None:
+            self.board.post(certify(self.board))
+            self.board.post(self._seed)
+            self.board.close()
