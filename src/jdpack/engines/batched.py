@@ -31,7 +31,7 @@ class Batched:
         if part.counts is not None:
             assert part.offsets is not None
             within = np.cumsum(part.counts, axis=1, dtype=np.int64) - part.counts
-            self._begins = (part.offsets[:, None] + within).ravel()[self._slots]
+            self._begins = (part.offsets[:-1, None] + within).ravel()[self._slots]
 
     def demand(self, prices: NDArray[np.float64], index: int) -> NDArray[np.int64]:
         """The codes that one batch takes of each resource."""
