@@ -11,6 +11,8 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 from jdpack.accounting import Budget
 from jdpack.allocate import Outcome, allocate
 from jdpack.billboard import Billboard, Certificate
+from jdpack.compare import compare
+from jdpack.comparison import Comparison
 from jdpack.errors import (
     AgentsError,
     BillboardError,
@@ -41,6 +43,7 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "Columns",
+    "Comparison",
     "DualGd",
     "JdpackError",
     "LocalAgent",
@@ -60,6 +63,7 @@ __all__ = [
     "Result",
     "SupplyWarning",
     "allocate",
+    "compare",
     "plan",
     "solve",
 ]

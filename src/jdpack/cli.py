@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +20,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from jdpack import __version__, demo, summary
 from jdpack.allocate import allocate
 from jdpack.billboard import Billboard
+from jdpack.compare import Progress as Stage
+from jdpack.compare import compare
+from jdpack.comparison import check_output
 from jdpack.errors import AgentsError, JdpackError, MarketError, SupplyWarning
 from jdpack.market import Market
 from jdpack.plan import plan
@@ -162,6 +165,61 @@ def plan_command(
     print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
 
 
+@app.command("compare")
+def compare_command(
+    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
+    agents: Annotated[
+        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder to create: table, JSON, plot.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A name, or name:key=value,...; once for each. All if not given."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeded runs of each.")] = 5,
+    patience: Annotated[
+        float, typer.Option(help="Give up on a policy after so many seconds.")
+    ] = 300.0,
+    epsilon: Annotated[
+        float | None, typer.Option(help="In place of the market's; inf: no noise.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    clamp: Annotated[
+        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
+    if output is not None:
+        check_output(output)
+    try:
+        with _progress(quiet, _stage_bar) as show:
+            found = compare(
+                market,
+                agents,
+                policies=policy or None,
+                seeds=seeds,
+                patience=patience,
+                epsilon=epsilon,
+                delta=delta,
+                clamp=clamp,
+                threads=threads,
+                progress=show,
+            )
+    except _CtrlCError:
+        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
+    if output is not None:
+        found.write(output)
+
+
 @app.command("allocate")
 def allocate_command(
     billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
@@ -295,7 +353,10 @@ def _warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
+def _progress(
+    quiet: bool,
+    bar: Callable[[bool], AbstractContextManager[Callable[[Any], None]]] | None = None,
+) -> Iterator[Callable[[Any], None]]:
     """Shows the run on stderr, by the share of the budget that is spent, and heeds Ctrl-C.
 
     Python only prints the exception of Ctrl-C if it strikes in a destructor, so a flag keeps it
@@ -315,9 +376,9 @@ def _progress(quiet: bool) -> Iterator[Callable[[Round], None]]:
     before, hook = signal.signal(signal.SIGINT, strike), sys.unraisablehook
     sys.unraisablehook = unraisable
     try:
-        with _bar(quiet) as show:
+        with (bar or _bar)(quiet) as show:
 
-            def heed(round: Round) -> None:
+            def heed(round: Any) -> None:
                 if struck:
                     raise KeyboardInterrupt
                 show(round)
@@ -345,6 +406,20 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
 
         def show(round: Round) -> None:
             bar.update(task, completed=round.done, rounds=round.rounds)
+
+        yield show
+
+
+@contextmanager
+def _stage_bar(quiet: bool) -> Iterator[Callable[[Stage], None]]:
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task("compare", total=1.0)
+
+        def show(stage: Stage) -> None:
+            bar.update(task, completed=stage.done, description=stage.label)
 
         yield show
 

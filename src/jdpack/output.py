@@ -67,11 +67,11 @@ class Output:
         """Write everything but the billboard, which is there already."""
         private, public = self.folder / "private", self.folder / "public"
         try:
-            _whole(private / "allocation.parquet", 0o600, lambda p: _write_allocation(result, p))
+            whole(private / "allocation.parquet", 0o600, lambda p: _write_allocation(result, p))
             page = report.curator_page(result.billboard, result.curator)
-            _whole(private / "report.html", 0o600, lambda p: _write_text(p, page))
+            whole(private / "report.html", 0o600, lambda p: write_text(p, page))
             page = report.public_page(result.billboard)
-            _whole(public / "index.html", 0o644, lambda p: _write_text(p, page))
+            whole(public / "index.html", 0o644, lambda p: write_text(p, page))
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
@@ -80,7 +80,7 @@ class Output:
             ) from None
 
 
-def _whole(path: Path, mode: int, write: Callable[[Path], None]) -> None:
+def whole(path: Path, mode: int, write: Callable[[Path], None]) -> None:
     """Write a file under a temporary name, then move it into place."""
     part = path.with_name(path.name + ".part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
@@ -94,7 +94,8 @@ def _whole(path: Path, mode: int, write: Callable[[Path], None]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a text; for `whole`."""
     path.write_text(text, encoding="utf-8")
 
 
