@@ -7,8 +7,9 @@ one option, one resource at a time, in Python's integers.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,7 @@ from jdpack.encoding import encode
 from jdpack.errors import JdpackError
 from jdpack.market import Columns, Market
 from jdpack.noise import Gaussian
+from jdpack.policies import Policy
 from jdpack.policies.newton import Newton
 from jdpack.release import SystemRandomness
 
@@ -412,3 +414,33 @@ def finished_board(
 
 
 LONG = Columns(layout="long")
+
+
+# --- policies -----------------------------------------------------------------------------
+
+
+def played(
+    policy: Policy[Any], market: Market, budget: Budget, answers: Iterable[Sequence[int]]
+) -> list[Step]:
+    """The steps of a run with these answers, and the step after the last of them if there is one.
+
+    The policy asks for nothing but demand.
+    """
+    state, steps = policy.start(market, budget), []
+    for answer in answers:
+        step = policy.step(state)
+        assert step is not None and step.query == "demand"
+        steps.append(step)
+        state = policy.observe(state, Release(step, tuple(answer)))
+    last = policy.step(state)
+    return [*steps, last] if last is not None else steps
+
+
+def check_prices(
+    steps: Sequence[Step], expected: Sequence[Sequence[Decimal]], within: str = "1e-11"
+) -> None:
+    """The posted prices are these, up to rounding to codes and relative errors of doubles."""
+    assert len(steps) == len(expected)
+    for step, prices in zip(steps, expected, strict=True):
+        for code, price in zip(step.prices, prices, strict=True):
+            assert abs(code - price) <= Decimal("0.5") + abs(price) * Decimal(within)

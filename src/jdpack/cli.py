@@ -49,6 +49,7 @@ class PolicyName(StrEnum):
     newton = "newton"
     mwu_adaptive = "mwu-adaptive"
     mwu_fixed = "mwu-fixed"
+    mwu_online = "mwu-online"
     dual_gd = "dual-gd"
     mirror_descent = "mirror-descent"
 

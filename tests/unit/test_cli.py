@@ -17,7 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from helpers import run_cli
-from jdpack import Billboard, Market, __version__, cli, demo, solve
+from jdpack import Billboard, Market, __version__, cli, demo, policies, solve
+from jdpack.policies import mirror_descent, mwu_adaptive
 from jdpack.release import SystemRandomness
 
 MARKET = """
@@ -173,6 +174,37 @@ def test_flags_reach_the_run(jdpack, tmp_path):
     assert (header.budget.epsilon, header.budget.delta) == (8.0, 1e-4)
     assert header.policy["alpha"] == 0.4 and header.private
     assert json.loads(out)["epsilon"] == 8.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "policy"),
+    [
+        (["mwu-fixed", "--rounds", "3"], {"alpha": 0.1, "rounds": 3}),
+        (["mwu-fixed", "--alpha", "0.5"], {"alpha": 0.5, "rounds": None}),
+        (["dual-gd", "--rounds", "3"], {"alpha": 0.1, "rounds": 3}),
+        (["mirror-descent", "--rounds", "3"], {"potential": "entropy", "rounds": 3}),
+        (
+            ["mirror-descent", "--potential", "euclidean", "--rounds", "3"],
+            {"potential": "euclidean", "rounds": 3},
+        ),
+    ],
+)
+def test_options_reach_the_policy(jdpack, tmp_path, flags, policy):
+    market, agents = write_market(tmp_path), write_agents(tmp_path)
+    expected = {"name": flags[0], **policy}
+    out, _ = jdpack("plan", market, "--policy", *flags, "--json")
+    assert json.loads(out)["policy"] == expected
+    out, _ = jdpack("solve", market, agents, "-o", tmp_path / "a", "--policy", *flags, "--json")
+    assert json.loads(out)["policy"] == expected
+    header = Billboard.read(tmp_path / "a" / "public" / "billboard.jsonl").header
+    assert header.policy == expected
+
+
+def test_the_command_line_has_every_policy_and_kind():
+    assert {name.value for name in cli.PolicyName} == set(policies.KINDS)
+    assert next(iter(policies.KINDS)) == cli.PolicyName.newton
+    assert tuple(cli.NoiseKind) == mwu_adaptive.NOISES
+    assert tuple(cli.PotentialKind) == mirror_descent.POTENTIALS
 
 
 def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
