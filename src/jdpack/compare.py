@@ -19,7 +19,7 @@ import numpy as np
 from jdpack.accounting import Budget
 from jdpack.comparison import Best, Comparison, Row, Run
 from jdpack.encoding import Batch, encode
-from jdpack.errors import BudgetError, JdpackError, MarketError
+from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.headroom import shortfall
 from jdpack.market import Market
 from jdpack.plan import prepare
@@ -185,7 +185,7 @@ def _row(
             start = time.perf_counter()
             result = experiment(truth.agents, entry.policy, entry.budget, seed, threads, heed)
             runs.append(truth.measure(result, best, seed, time.perf_counter() - start))
-    except (BudgetError, MarketError) as error:
+    except (AgentsError, BudgetError, MarketError) as error:
         return replace(row, refused=error.message)
     except _OutOfTimeError as end:
         if not runs:

@@ -140,11 +140,7 @@ def solve(
     market, policy, budget = prepare(market, policy, epsilon, delta)
     check_arguments(agents, values, demands, ids, clamp, threads)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
-    if policy.to_dict().get("local") is True:
-        raise MarketError(
-            "with local the agents add the noise themselves, and no curator has their records",
-            "use jdpack.LocalRun and jdpack.LocalAgent, or mwu-online without local",
-        )
+    _check_curated(policy)
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
@@ -175,6 +171,8 @@ def experiment(
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """A seeded run, which is **not private**, on records that are encoded already."""
+    _check_curated(policy)
+    _check_order(policy.outlook(agents.market, budget), agents)
     coin_seed = _seeded_coins(seed)
     header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)
     board, engine = Billboard(header), MemoryEngine(agents, threads)
@@ -234,6 +232,14 @@ def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) ->
     if agents is not None:
         return tables.batches(market, agents)
     return tables.array_batches(market, values, demands, ids)
+
+
+def _check_curated(policy: Policy[Any]) -> None:
+    if policy.to_dict().get("local") is True:
+        raise MarketError(
+            "with local the agents add the noise themselves, and no curator has their records",
+            "use jdpack.LocalRun and jdpack.LocalAgent, or mwu-online without local",
+        )
 
 
 def _check_order(outlook: Outlook, agents: Agents) -> None:

@@ -415,6 +415,25 @@ def test_a_policy_that_fails_on_its_way_has_a_row_too(monkeypatch):
     assert len(found.rows[2].runs) == 1
 
 
+def test_what_solve_refuses_has_a_row_that_says_so():
+    """Agents who add their own noise; batches of numbered agents who may come and go."""
+    case = dense_case()
+    found = compare(
+        case.market, **case.given, policies=["mwu-online:local=true", FAST], seeds=1, **BUDGET
+    )
+    assert "agents add the noise themselves" in found.rows[1].refused
+    market = Market(
+        supply=[90.0, 120.0], max_demand=2.0, max_value=8.0, agents=400, divisible=True,
+        neighbours="add-remove",
+    )  # fmt: skip
+    policies = ["mwu-online:batch=100", FAST]
+    found = compare(market, **case.given, policies=policies, seeds=1, **BUDGET)
+    assert "need ids" in found.rows[1].refused and len(found.rows[2].runs) == 1
+    ids = list(range(300))
+    found = compare(market, **case.given, ids=ids, policies=policies, seeds=1, **BUDGET)
+    assert len(found.rows[1].runs) == 1 and found.agents == 300
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
