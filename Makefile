@@ -48,6 +48,11 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/small_markets.py
+ifdef JDPACK_HOTEL_BOOKINGS
+	$(BIN)/python experiments/hotel.py
+else
+	@echo "left out: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
+endif
 
 # Write the lock anew from the newest versions that pyproject.toml admits.
 lock:

@@ -1,0 +1,416 @@
+"""Real bookings of two hotels as a market: what each algorithm gives, and what is certified of it.
+
+The data: Antonio, de Almeida & Nunes, Hotel booking demand datasets, Data in Brief 22 (2019) 41-49,
+doi:10.1016/j.dib.2018.11.126, CC BY 4.0: 119,390 bookings, kept and cancelled, of a resort hotel
+and a city hotel in Portugal. It is not part of this project.
+
+An agent is a booking of at least one night at a rate above 0; others ask for nothing scarce, or are
+worth nothing, and are left out. Its value is the average daily rate times the nights, its demand
+one room for every night. A resource is a hotel in a period: a night, a week or 30 days; its supply
+is rooms times nights. Longer periods are a coarser promise, since rooms may run short on a single
+night, but have more supply and are fewer for one booking: by night is where privacy must fail.
+
+The public numbers are those that a hotelier could name before any booking is read, and nothing in
+the market is computed from the records:
+
+* ROOMS of each hotel. The data set does not tell; these are the most rooms that kept bookings
+  occupied on one night, taken as public.
+* The calendar: NIGHTS from OPENING on, in whole periods. Arrivals are until 31 August 2017, as the
+  data set is described; the last period of 30 days ends 17 days later. Rooms on nights that nobody
+  asks for are resources too.
+* At most MOST_NIGHTS for one booking. A longer one is cut to its first nights, also in value. This
+  bound makes `max_demand` (the nights of one period) and `bundle_size` (the periods that a stay can
+  touch), and they alone make the sensitivity of demand: by night 28 resources of cap 1, by week 5
+  of cap 7, by 30 days 2 of cap 28. `--most-nights` sets another.
+* At most MOST_VALUE for one booking. A larger value is clamped to it. The noise on demand does not
+  depend on it. But the algorithms of the literature aim for a loss in proportion to it (alpha n V),
+  and multiplicative ones start from prices that are.
+
+How many bookings are cut and clamped is a number for the curator alone; it is shown here because
+this data is public. Welfare counts true values, and its share is of the optimum of the linear
+program of all bookings as they came, neither cut nor clamped. The certified share is of the
+optimum of the records as encoded. Beside them stands what `jdpack plan` says beforehand: the margin
+of each supply that must be kept free, and the floor, that of one release with the whole budget.
+
+Newton runs without privacy too, and on indivisible goods, which bookings are; the other algorithms
+only with privacy and on divisible goods, unless `--all` is given. By night they take up to a minute
+a run, and have one seed.
+
+Every run is seeded. Results go to hotel.json as they come, and a run that is there already is not
+repeated; optima are kept in optima.json. The table goes to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from pyarrow import csv
+
+from families import Instance
+from jdpack import JdpackError, SupplyWarning, plan, policies, solve
+from jdpack.headroom import percent
+from jdpack.solve import Progress
+from loss import DELTA, Store, best_value, numbers, say, yes
+
+VARIABLE = "JDPACK_HOTEL_BOOKINGS"
+WHERE = (
+    "the bookings are not part of jdpack: download hotel_bookings.csv (Antonio, de Almeida & Nunes "
+    "2019, doi:10.1016/j.dib.2018.11.126), and give its path as an argument or in "
+    f"{VARIABLE}"
+)
+
+ROOMS = {"Resort Hotel": 187, "City Hotel": 226}
+OPENING, NIGHTS = datetime.date(2015, 7, 1), 810
+MOST_NIGHTS, MOST_VALUE = 28, 3000.0
+PERIODS = {"night": 1, "week": 7, "30 days": 30}
+
+EPSILONS = [1.0, 4.0, math.inf]
+POLICIES = [
+    "newton",
+    "mwu-adaptive",
+    "mwu-fixed",
+    "mwu-fixed rounds=1000",
+    "dual-gd",
+    "dual-gd rounds=1000",
+    "mirror-descent potential=entropy rounds=1000",
+    "mirror-descent potential=euclidean rounds=1000",
+    "mwu-online batch=100",
+]
+"""Those with rounds or batch given would take far more by themselves, or refuse."""
+
+MOST_ROUNDS = 10_000
+"""A run is given up after so many."""
+
+
+# --- the market ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Bookings:
+    """The agents: what is asked of which hotel, from which night on, for how long."""
+
+    hotel: np.ndarray
+    """Its place in ROOMS."""
+    arrival: np.ndarray
+    """Nights since OPENING."""
+    nights: np.ndarray
+    rate: np.ndarray
+    left_out: int = 0
+    """Bookings of no night, or at no rate."""
+
+    @classmethod
+    def read(cls, path: Path) -> Bookings:
+        """The bookings of the file, plain or compressed."""
+        stays = ["stays_in_weekend_nights", "stays_in_week_nights"]
+        dates = ["arrival_date_year", "arrival_date_month", "arrival_date_day_of_month"]
+        names = ["hotel", "adr", *stays, *dates]
+        options = csv.ConvertOptions(include_columns=names)
+        table = csv.read_csv(str(path), convert_options=options).to_pydict()
+        hotel = np.array([list(ROOMS).index(name) for name in table["hotel"]])
+        months = [datetime.datetime.strptime(m, "%B").month for m in table[dates[1]]]
+        arrival = np.array(
+            [
+                (datetime.date(y, m, d) - OPENING).days
+                for y, m, d in zip(table[dates[0]], months, table[dates[2]], strict=True)
+            ]
+        )
+        nights = np.array(table[stays[0]]) + np.array(table[stays[1]])
+        rate = np.array(table["adr"], float)
+        kept = (nights > 0) & (rate > 0.0)
+        if outside := int(np.count_nonzero((arrival[kept] < 0) | (arrival[kept] >= NIGHTS))):
+            raise SystemExit(f"{outside} arrivals are outside the calendar")
+        return cls(
+            hotel[kept], arrival[kept], nights[kept], rate[kept], int(np.count_nonzero(~kept))
+        )
+
+    def market(self, period: int, most_nights: int = NIGHTS) -> Instance:
+        """The market with periods of so many nights, and stays cut to so many."""
+        periods = math.ceil(NIGHTS / period)
+        nights = np.minimum(self.nights, np.minimum(most_nights, NIGHTS - self.arrival))
+        row = np.repeat(np.arange(len(nights)), nights)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(nights) - nights, nights)
+        column = self.hotel[row] * periods + (self.arrival[row] + nth) // period
+        demands = scipy.sparse.coo_matrix(
+            (np.ones(len(row)), (row, column)), shape=(len(nights), len(ROOMS) * periods)
+        ).tocsr()  # nights of the same period add up
+        return Instance(
+            values=self.rate * nights,
+            demands=demands,
+            supply=np.repeat(list(ROOMS.values()), periods) * float(period),
+            # A stay that begins in the last night of a period touches the most.
+            bundle_size=1 + math.ceil((most_nights - 1) / period),
+            max_demand=float(min(period, most_nights)),
+            max_value=MOST_VALUE,
+        )
+
+
+# --- runs ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row of the table."""
+
+    period: str
+    most_nights: int
+    policy: str
+    epsilon: float
+    divisible: bool
+    seeds: int
+
+    @property
+    def goods(self) -> str:
+        return "divisible" if self.divisible else "indivisible"
+
+    @property
+    def key(self) -> str:
+        return (
+            f"{self.period} of {self.most_nights} nights epsilon={self.epsilon:g} {self.goods} "
+            f"{self.policy}"
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seeded run."""
+
+    share: float
+    """Of the optimum."""
+    certified: float | None
+    fits: bool
+    """Whether what is given fits into every supply, in true units."""
+    rounds: int
+    """Releases of demand."""
+    seconds: float
+    clamped: int
+
+
+class TooLong(Exception):  # noqa: N818
+    """A run that was given up."""
+
+
+class Hotels:
+    """Markets and optima, made when they are needed."""
+
+    def __init__(self, path: Path, optima: Store) -> None:
+        self.path, self.optima = path, optima
+        self._markets: dict[tuple[str, int], Instance] = {}
+
+    @cached_property
+    def bookings(self) -> Bookings:
+        return Bookings.read(self.path)
+
+    def market(self, period: str, most_nights: int = NIGHTS) -> Instance:
+        if (period, most_nights) not in self._markets:
+            made = self.bookings.market(PERIODS[period], most_nights)
+            self._markets[period, most_nights] = made
+        return self._markets[period, most_nights]
+
+    def optimum(self, period: str) -> float:
+        """Of the bookings as they came."""
+        return best_value(self.market(period), f"hotel {period}", self.optima)
+
+
+def chosen(text: str) -> policies.Policy[Any]:
+    """The policy of a text such as `mwu-adaptive alpha=0.03`."""
+    name, *settings = text.split()
+    given: dict[str, Any] = {"name": name}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        try:
+            given[key] = json.loads(value)
+        except json.JSONDecodeError:  # a word
+            given[key] = value
+    return policies.from_dict(given)
+
+
+def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
+    """Solve once, and measure what the bookings got on their true numbers."""
+    instance, best = hotels.market(cell.period, cell.most_nights), hotels.optimum(cell.period)
+
+    def watch(progress: Progress) -> None:
+        if progress.rounds > most_rounds:
+            raise TooLong(f"given up after {most_rounds:,} rounds")
+
+    begin = time.perf_counter()
+    result = solve(
+        instance.market(divisible=cell.divisible),
+        **instance.solve_input(),
+        epsilon=cell.epsilon,
+        delta=DELTA,
+        policy=chosen(cell.policy),
+        clamp=True,
+        seed=seed,
+        progress=watch,
+    )
+    seconds = time.perf_counter() - begin
+    given = result.allocation.astype(float)
+    load = np.asarray(instance.demands.T @ given).ravel()
+    return Run(
+        share=float(instance.values @ given) / best,
+        certified=result.certificate.ratio_at_least,
+        fits=bool(np.all(load <= instance.supply * (1.0 + 1e-12))),  # the sum itself is rounded
+        rounds=sum(release.step.query == "demand" for release in result.billboard.releases),
+        seconds=seconds,
+        clamped=result.curator.clamped,
+    )
+
+
+def measure(
+    hotels: Hotels, cells: list[Cell], store: Store, most_rounds: int
+) -> Iterator[tuple[Cell, list[Run], str]]:
+    """The runs of each cell, those on file and the others; or why there are none."""
+    for done, cell in enumerate(cells):
+        runs, why = store.data.get(cell.key, {}), ""
+        for seed in range(1, cell.seeds + 1):
+            if str(seed) in runs:
+                continue
+            try:
+                found = run(hotels, cell, seed, most_rounds)
+            except JdpackError as error:
+                why = f"refused: {error.message}"
+            except TooLong as error:
+                why = str(error)
+            if why:
+                say(f"[{done + 1}/{len(cells)}] {cell.key}: {why}")
+                break
+            runs = {**runs, str(seed): asdict(found)}
+            store.put(cell.key, runs)
+            say(
+                f"[{done + 1}/{len(cells)}] {cell.key} seed {seed}: {found.share:.2%} in "
+                f"{found.rounds:,} rounds, {found.seconds:.1f} s"
+            )
+        kept = [key for key in sorted(runs, key=int) if int(key) <= cell.seeds]
+        yield cell, [Run(**runs[key]) for key in kept], why
+
+
+# --- the table ----------------------------------------------------------------------------
+
+HEAD = [
+    "period", "resources", "supply", "nights at most", "policy", "epsilon", "goods", "margin",
+    "floor", "welfare share", "least", "certified share", "feasible", "rounds", "seconds", "runs",
+]  # fmt: skip
+
+
+def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
+    """A cell in words."""
+    instance = hotels.market(cell.period, cell.most_nights)
+    first = [
+        cell.period,
+        f"{len(instance.supply):,}",
+        f"{instance.supply.min():,.0f} to {instance.supply.max():,.0f}",
+        f"{cell.most_nights}",
+        cell.policy,
+        f"{cell.epsilon:g}",
+        cell.goods,
+        *foreseen(instance, cell),
+    ]
+    if not runs:
+        return [*first, why, *[""] * (len(HEAD) - len(first) - 1)]
+    certified = [r.certified for r in runs if r.certified is not None]
+    return [
+        *first,
+        f"{mean([r.share for r in runs]):.2%}",
+        f"{min(r.share for r in runs):.2%}",
+        f"{mean(certified):.2%}" if len(certified) == len(runs) else "none",
+        yes(all(r.fits for r in runs)),
+        f"{max(r.rounds for r in runs):,}",
+        f"{mean([r.seconds for r in runs]):.2g}",
+        f"{len(runs)}",
+    ]
+
+
+def foreseen(instance: Instance, cell: Cell) -> tuple[str, str]:
+    """The margin and the floor of the plan."""
+    try:
+        found = plan(
+            instance.market(divisible=cell.divisible),
+            epsilon=cell.epsilon,
+            delta=DELTA,
+            policy=chosen(cell.policy),
+        )
+    except JdpackError:
+        return "", ""
+    return percent(found.margin), percent(found.floor)
+
+
+def mean(found: list[float]) -> float:
+    """The average."""
+    return math.fsum(found) / len(found)
+
+
+def overview(hotels: Hotels, most_nights: int) -> Iterator[str]:
+    """The bookings, the bounds and the optima."""
+    b = hotels.bookings
+    values = b.rate * np.minimum(b.nights, most_nights)
+    total = float(b.rate @ b.nights)
+    yield f"{len(b.nights):,} bookings worth {total:,.0f}; {b.left_out:,} left out"
+    yield (
+        f"curator only: {np.count_nonzero(b.nights > most_nights):,} cut to {most_nights} nights, "
+        f"{np.count_nonzero(values > MOST_VALUE):,} clamped to a value of {MOST_VALUE:,.0f}"
+    )
+    for period in PERIODS:
+        best = hotels.optimum(period)
+        yield f"optimum by {period}: {best:,.0f}, {best / total:.2%} of all"
+
+
+def main() -> None:
+    """Measure what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("path", nargs="?", default=os.environ.get(VARIABLE), help="the bookings")
+    parser.add_argument(
+        "--policies", default=",".join(POLICIES), help="such as newton,mwu-adaptive alpha=0.03"
+    )
+    parser.add_argument("--periods", default=",".join(PERIODS), help="with commas")
+    parser.add_argument("--epsilon", type=numbers, help="budgets; 1,4,inf if not given")
+    parser.add_argument("--all", action="store_true", help="all goods, budgets and seeds for all")
+    parser.add_argument("--most-nights", type=int, default=MOST_NIGHTS, help="of one booking")
+    parser.add_argument("--most-rounds", type=int, default=MOST_ROUNDS, help="of one run")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where the files go")
+    given = parser.parse_args()
+    if not given.path or not Path(given.path).is_file():
+        parser.error(WHERE)
+    warnings.simplefilter("ignore", SupplyWarning)  # the margin says it
+    names = given.periods.split(",")
+    if unknown := set(names) - set(PERIODS):
+        parser.error(f"there is no period {unknown.pop()!r}; there are {', '.join(PERIODS)}")
+    cells = [
+        Cell(
+            period,
+            given.most_nights,
+            policy,
+            epsilon,
+            divisible,
+            given.seeds if given.all or policy == "newton" or period != "night" else 1,
+        )
+        for period in names
+        for policy in given.policies.split(",")
+        for epsilon in given.epsilon or EPSILONS
+        for divisible in (True, False)
+        if given.all or policy == "newton" or (divisible and not math.isinf(epsilon))
+    ]
+    hotels = Hotels(Path(given.path), Store(given.results / "optima.json"))
+    print("\n".join(overview(hotels, given.most_nights)))
+    print(f"delta = {DELTA:g}\n")
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
+    store = Store(given.results / "hotel.json")
+    for cell, runs, why in measure(hotels, cells, store, given.most_rounds):
+        print(f"| {' | '.join(row(hotels, cell, runs, why))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
