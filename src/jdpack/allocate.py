@@ -55,13 +55,8 @@ def allocate(
     """
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
-    if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
-        raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
+    check_id(agent)
     market = board.header.market
-    try:
-        str(agent).encode()
-    except UnicodeEncodeError:
-        raise AgentsError(f"id {agent!r} is not text") from None
     options = encoded(market, value, demand)
     won, rounds = [0] * len(options), [0] * len(options)
     place = coin(board.header.order, agent)
@@ -81,6 +76,16 @@ def allocate(
         option = _option_of_coin(shares, factors, flipped)
         given = tuple(float(o == option) for o in range(len(options)))
     return Outcome(given, odds, flipped / 2**COIN_BITS, tuple(rounds))
+
+
+def check_id(agent: object) -> None:
+    """Refuse what cannot be the id of an agent."""
+    if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
+        raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
+    try:
+        str(agent).encode()
+    except UnicodeEncodeError:
+        raise AgentsError(f"id {agent!r} is not text") from None
 
 
 def best_option(options: list[tuple[int, list[int]]], prices: tuple[int, ...]) -> int | None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -340,6 +341,8 @@ def _header_from_dict(data: dict[str, Any]) -> Header:
             endless = [k for k, v in budget.items() if v == math.inf]
             if endless and (endless != ["epsilon", "rho"] or private):
                 raise BillboardError("its budget is without bound where it cannot be")
+            if re.fullmatch("[0-9a-f]{64}", commitment) is None:
+                raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
             return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
             raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")

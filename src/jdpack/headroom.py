@@ -6,7 +6,8 @@ The *margin* is the share of every supply that is kept free so that the rest is 
 * Indivisible goods: the radius of the granted release, and what newton leaves beside it so that
   coins and noise land below the bound (`newton.room_left`), as far as it knows beforehand. All
   other policies aim for full supplies, and are thinned from there: if the certificate keeps grants
-  of a full load at odds f, the margin is 1/f - 1.
+  of a full load at odds f, the margin is 1/f - 1. So are agents who add the noise themselves, from
+  the radius of the averaged loads: there is no granted release.
 
 In demand codes nothing of this depends on the supply. If all supplies are multiplied by s and
 demands stay, the grid stays, so supply in codes is multiplied by s: the part of noise in the
@@ -61,7 +62,8 @@ class Need:
     bound: float
     """What the certificate adds to a load."""
     granted: Gaussian | NoNoise | None
-    """The noise of the granted release; None for divisible goods."""
+    """The noise of the granted release; None if there is none."""
+    divisible: bool
     cap: int
     coin_tail: float
     landing: float | None
@@ -70,7 +72,7 @@ class Need:
     @classmethod
     def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
         outlook, tail = policy.outlook(market, budget), margins.tail(market, budget)
-        if market.divisible:
+        if market.divisible or policy.to_dict().get("local") is True:
             radius = margins.noise_radius(outlook, tail, truncated=policy.truncated)
             bound, granted = radius / outlook.weight, None
         else:
@@ -78,13 +80,14 @@ class Need:
             bound = margins.release_radius(granted, tail)
         coin_tail = margins.coin_tail(market, budget)
         below = landing(market, budget) if isinstance(policy, Newton) else None
-        return cls(outlook, bound, granted, max(market.cap_codes), coin_tail, below)
+        cap, divisible = max(market.cap_codes), market.divisible
+        return cls(outlook, bound, granted, divisible, cap, coin_tail, below)
 
     def margin(self, supply: float) -> float:
         """The margin, as a share of a supply in codes; above 1 if noise exceeds it."""
-        if self.granted is None:
+        if self.divisible:
             return self.bound / supply
-        if self.landing is not None:
+        if self.landing is not None and self.granted is not None:
             return 1.0 - room_left(
                 self.outlook, self.granted, self.bound, self.cap, supply, self.landing
             )

@@ -6,9 +6,11 @@ with `LocalRun`; each agent has a `LocalAgent` where its record is. What a round
 of the noisy answers that came in.
 
 Formal guarantees. A `LocalAgent` lets its record out through the same door as a curator would
-(`release`), with a filter of its own: one answer of at most the budget's rho, whatever the curator
-asks. So its answer is rho-zCDP and (epsilon, delta)-locally DP for any two records; and since all
-else is computed from answers, the billboard and what the others get are so too.
+(`release`), with a filter of its own that holds the rho of the header's epsilon and delta: answers
+that cost no more together, whatever the curator asks, and one with the noise of mwu-online. A move
+of the answer is bounded for any two records (replace-one; a header of add-remove neighbours is
+refused). So the answer is rho-zCDP and (epsilon, delta)-locally DP; and since all else is computed
+from answers, the billboard and what the others get are so too.
 
 What is given is what each agent's own function of the billboard says (`jdpack.allocate`). Nothing
 is certified about value, and loads are bounded by the noisy sums alone: the noise of all agents,
@@ -17,19 +19,23 @@ sqrt(n) times that of one, must fit into the supply.
 
 from __future__ import annotations
 
+import functools
+import math
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from jdpack.accounting import Filter
-from jdpack.allocate import Demand, best_option, encoded
+from jdpack.accounting import Budget, Filter
+from jdpack.allocate import Demand, best_option, check_id, encoded
 from jdpack.batch import Batch, turn
 from jdpack.billboard import ANSWER_MAX, Billboard, Header, Release, Seed, Step
 from jdpack.certificate import certify
 from jdpack.coins import coin
 from jdpack.engines import Engine
 from jdpack.errors import AgentsError, MarketError
-from jdpack.market import Market
+from jdpack.headroom import shortfall
+from jdpack.market import Market, Neighbours
 from jdpack.plan import prepare
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.release import SystemRandomness, release
@@ -40,6 +46,7 @@ class LocalAgent:
 
     Args:
         header: the billboard's, which fixes the market, the budget and the order of the agents.
+            Its epsilon and delta are what this agent agrees to; its rho is not believed.
         value, demand, agent: as for `jdpack.allocate`.
     """
 
@@ -51,9 +58,15 @@ class LocalAgent:
         demand: Demand | Sequence[Demand],
         agent: int | str,
     ) -> None:
+        check_id(agent)
+        if header.market.neighbours is not Neighbours.REPLACE_ONE:
+            raise MarketError(
+                "noise for neighbours add-remove does not hide which record an agent has",
+                "an agent who adds the noise itself needs neighbours = 'replace-one'",
+            )
         self._options = encoded(header.market, value, demand)
         self._board = Billboard(header)  # the header, for the door; nothing is posted on it
-        self._filter = Filter(header.budget)
+        self._filter = Filter(_promised(header.budget.epsilon, header.budget.delta))
         self._place = coin(header.order, agent)
 
     def turn(self, batches: int) -> int:
@@ -61,7 +74,7 @@ class LocalAgent:
         return turn(self._place, batches)
 
     def answer(self, step: Step) -> tuple[int, ...]:
-        """What this agent takes at the posted prices, with its own noise; its budget allows one."""
+        """What this agent takes at the posted prices, with its own noise, if its budget allows."""
         if len(step.prices) != len(self._board.header.market.resources):
             raise AgentsError(f"{len(step.prices)} prices are not one for each resource")
         if step.batch is None or self.turn(step.batch.count) != step.batch.index:
@@ -69,6 +82,11 @@ class LocalAgent:
         engine = cast(Engine, _OneAgent(self._options))
         answered = release(step, engine, self._filter, SystemRandomness(), self._board, None)
         return answered.answer
+
+
+@functools.lru_cache(maxsize=64)
+def _promised(epsilon: float, delta: float) -> Budget:
+    return Budget.split(epsilon, delta, truncated=False)
 
 
 class _OneAgent:
@@ -93,6 +111,8 @@ class LocalRun:
         epsilon, delta: the privacy budget of every agent; the market's own if not given.
         batch: how many agents a round asks on average.
         path: the billboard's file, which must not exist yet.
+
+    An epsilon of inf is an experiment that protects nobody, and its header says so.
     """
 
     def __init__(
@@ -102,14 +122,19 @@ class LocalRun:
         epsilon: float | None = None,
         delta: float | None = None,
         batch: int = 1,
-        path: Path | None = None,
+        path: str | Path | None = None,
     ) -> None:
         self._policy = MwuOnline(batch=batch, local=True)
         market, _, budget = prepare(market, self._policy, epsilon, delta)
         self._seed = Seed.draw()
-        header = Header(market, self._policy.to_dict(), budget, self._seed.commitment)
+        private = budget.epsilon != math.inf
+        header = Header(market, self._policy.to_dict(), budget, self._seed.commitment, private)
+        warning = shortfall(market, budget, self._policy)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
         self._state = self._policy.start(market, budget)
-        self.board = Billboard(header, path)
+        self._answers = 0
+        self.board = Billboard(header, None if path is None else Path(path))
 
     @property
     def step(self) -> Step | None:
@@ -117,19 +142,27 @@ class LocalRun:
         return self._policy.step(self._state)
 
     def post(self, answers: Iterable[Sequence[int]]) -> None:
-        """Post the sum of the answers to `step`; agents who do not answer are left out."""
+        """Post the sum of the answers to `step`.
+
+        The certificate counts the demand of those who answered, and the noise of as many agents as
+        the market has: more answers are refused, and who did not answer must be given nothing.
+        """
         step = self.step
         if step is None:
             raise MarketError("all agents have been asked")
-        total = [0] * len(step.prices)
+        total, agents, count = [0] * len(step.prices), self.board.header.market.agents, 0
         for answer in answers:
             if len(answer) != len(total) or not all(type(a) is int for a in answer):
                 raise AgentsError(f"an answer is {len(total)} whole numbers, not {answer!r}")
             total = [a + b for a, b in zip(total, answer, strict=True)]
+            count += 1
+        if self._answers + count > agents:
+            raise AgentsError(f"there are more answers than the {agents:,} agents of the market")
         if max(map(abs, total)) > ANSWER_MAX:
             raise AgentsError(f"the answers sum to {max(map(abs, total)):.2g}, more than any noise")
         answered = Release(step, tuple(total))
         self.board.post(answered)
+        self._answers += count
         self._state = self._policy.observe(self._state, answered)
         if self.step is None:
             self.board.post(certify(self.board))

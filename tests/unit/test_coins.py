@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
-from jdpack.billboard import Seed
 from jdpack.coins import COIN_BITS, coin, coins_of_numbers, coins_of_texts, siphash
 from jdpack.engines.memory import MemoryEngine
 
