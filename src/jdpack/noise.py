@@ -27,6 +27,7 @@ class Gaussian:
 
     scale: float
 
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (a scale and nothing else is kept)
     def cost(self, shifts: tuple[int, ...]) -> Cost:
         """The cost of adding this noise to each coordinate of an integer answer.
 
@@ -124,7 +125,6 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
     raise BillboardError(f"noise {dict(data)!r} is of no known kind")
 
 
-@functools.lru_cache(maxsize=256)
 def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
     if scale <= 0.0:
         raise BudgetError(f"noise of scale {scale:g} hides nothing")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -34,28 +35,36 @@ def check() -> None:
         )
 
 
-def comparison_svg(comparison: Comparison) -> str:
-    """Shares of the optimum with their intervals, certified shares, and time, policy by policy."""
+def svg(width: float, height: float, draw: Callable[[Any], None]) -> str:
+    """A drawing in our style, as text; `draw` is given the empty figure."""
     check()
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    from jdpack.comparison import NOTICE
-
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a reader's fonts may have it
-        figure = Figure(figsize=(11.0, 2.6 + 0.45 * (len(comparison.rows) + 1)))
+        figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
         figure.set_layout_engine("constrained")
+        draw(figure)
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "jdpack"})
+    return file.getvalue()
+
+
+def comparison_svg(comparison: Comparison) -> str:
+    """Shares of the optimum with their intervals, certified shares, and time, policy by policy."""
+    from jdpack.comparison import NOTICE
+
+    def draw(figure: Any) -> None:
         shares, times = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         _draw_shares(shares, comparison)
         _draw_times(times, comparison)
         figure.suptitle(comparison.market.name)
         figure.supxlabel(NOTICE, fontsize=9.0, color=_VERMILLION, wrap=True)
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "jdpack"})
-    return file.getvalue()
+
+    return svg(11.0, 2.6 + 0.45 * (len(comparison.rows) + 1), draw)
 
 
 def _draw_shares(axes: Any, comparison: Comparison) -> None:

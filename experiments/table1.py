@@ -1,0 +1,440 @@
+"""Table 1 of Huang & Zhu (ICALP 2019), measured: least supply and time of every algorithm.
+
+Least supply. An algorithm *reaches* alpha at a supply b if at least 9 of 10 seeded runs lose at
+most alpha n V against the optimum, after everything: noise, certificate, scaling so that supply
+holds. Supplies are searched on a grid of ratio 2^(1/12); the least is between the last that fails
+and the first that does, and we take their geometric mean.
+
+The market. n agents with values uniform on [0, 1] and V = 1; agent i asks the share 4 u_ij / n of
+the supply of resource j, u_ij uniform on [0, 1], so that all agents together ask twice of what
+there is, whatever b. Supply is measured in units of the most that one agent may ask (max_demand =
+1, the paper's unit): b is how small one agent is, and nothing else depends on it. (With demands of
+a fixed size, a small supply would also make the optimum small, and alpha n trivial to reach.) So b
+is at most n / 4. Every bundle touches all m resources.
+
+The algorithms run through the same door and loop as any run of jdpack. Their parameter alpha is set
+so that without noise they lose less than half of alpha n: alpha / 2 for multiplicative weights,
+alpha for dual-gd. Sweeps change one number of a base case. mwu-online has a base case of its own,
+with more agents and a larger epsilon: at the other one no supply is enough for it.
+
+Time. At a constant supply, over the number of agents: the seconds of whole runs; for the two
+algorithms whose rounds grow as n^2, the seconds of one round (from a run of 20) times the rounds.
+
+Every run is seeded and protects nobody. Losses go to one file for each sweep as they come, and a
+run that is there already is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from jdpack import (
+    DualGd,
+    JdpackError,
+    Market,
+    MwuAdaptive,
+    MwuFixed,
+    MwuOnline,
+    Newton,
+    SupplyWarning,
+    plots,
+    solve,
+)
+from jdpack.optimum import optimum
+from jdpack.policies import Policy
+from loss import Store, say
+
+DELTA = 1e-6
+ASKED = 4.0  # one agent asks for up to this, over n, of each supply
+SEEDS, NEEDED = 10, 9
+GRID = 12  # steps of supply to a factor of 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the least supply is asked for."""
+
+    m: int = 4
+    n: int = 800
+    epsilon: float = 1.0
+    alpha: float = 0.2
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A row of the table, with what is proved of it."""
+
+    name: str
+    policy: Callable[[float], Policy]
+    """The policy for an additive loss of alpha n."""
+    supply: str
+    """The least supply that is proved to be enough, up to logarithms."""
+    exponents: dict[str, float]
+    """Of the least supply in m, n, epsilon and alpha, as proved."""
+    time: str
+    time_exponent: float
+    base: Case = Case()
+    sweeps: tuple[str, ...] = ("m", "n", "epsilon", "alpha")
+
+
+SMALL = Case()
+LARGE = Case(m=4, n=10_000, epsilon=8.0, alpha=0.25)
+ROOT = {"m": 0.5, "n": 0.0, "epsilon": -1.0, "alpha": -1.0}
+ALGORITHMS = [
+    Algorithm(
+        "dual-gd", lambda alpha: DualGd(alpha=alpha),
+        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "n^3", 3.0,
+    ),
+    Algorithm(
+        "mwu-fixed", lambda alpha: MwuFixed(alpha=alpha / 2),
+        "sqrt(m) / (alpha epsilon)", ROOT, "n^3", 3.0,
+    ),
+    Algorithm(
+        "mwu-online", lambda alpha: MwuOnline(),
+        "sqrt(m n) / (alpha epsilon)", {**ROOT, "n": 0.5}, "n", 1.0, base=LARGE,
+    ),
+    Algorithm(
+        "mwu-adaptive", lambda alpha: MwuAdaptive(alpha=alpha / 2),
+        "sqrt(m) / (alpha epsilon)", ROOT, "n", 1.0,
+    ),
+    Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n", 1.0),
+]  # fmt: skip
+
+SWEEPS: dict[Case, dict[str, tuple[Case, list[float]]]] = {
+    SMALL: {
+        "m": (replace(SMALL, n=1200), [2, 4, 6, 10, 16]),
+        "n": (SMALL, [400, 560, 800, 1120, 1600]),
+        "epsilon": (replace(SMALL, n=1000), [0.6, 0.8, 1.0, 1.3, 1.7]),
+        "alpha": (replace(SMALL, n=1000), [0.12, 0.15, 0.18, 0.21, 0.25]),
+    },
+    LARGE: {
+        "m": (LARGE, [1, 2, 4, 8, 16]),
+        "n": (LARGE, [5_000, 7_000, 10_000, 14_000, 20_000]),
+        "epsilon": (LARGE, [4.0, 5.5, 8.0, 11.0, 16.0]),
+        "alpha": (LARGE, [0.15, 0.18, 0.21, 0.25, 0.3]),
+    },
+}
+"""What each sweep starts from (with room for its largest supply), and its points."""
+
+
+# --- one run ------------------------------------------------------------------------------
+
+
+@cache
+def agents(m: int, n: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Values, demands as shares of supply, and the optimum, which no supply changes."""
+    rng = np.random.default_rng([1, m, n])
+    values, shares = rng.random(n), rng.random((n, m)) * ASKED / n
+    return values, shares, optimum(values, shares, np.ones(m)).value
+
+
+def market_of(m: int, n: int, supply: float) -> Market:
+    """A market of n agents, each at most 1 / supply of every resource."""
+    return Market(supply=[supply] * m, max_demand=1.0, max_value=1.0, agents=n, divisible=True)
+
+
+def loss(policy: Policy, case: Case, supply: float, seed: int) -> float:
+    """What one run loses against the optimum, as a share of n V."""
+    values, shares, best = agents(case.m, case.n)
+    result = solve(
+        market_of(case.m, case.n, supply),
+        values=values,
+        demands=np.minimum(shares * supply, 1.0),
+        epsilon=case.epsilon,
+        delta=DELTA,
+        policy=policy,
+        seed=seed,
+        threads=1,
+    )
+    return (best - float(values @ result.allocation)) / case.n
+
+
+# --- least supply -------------------------------------------------------------------------
+
+
+def supply_at(level: int) -> float:
+    """The supply of a level of the grid."""
+    return 2.0 ** (level / GRID)
+
+
+def least_level(reaches: Callable[[int], bool], guess: int, most: int) -> int | None:
+    """The least level that reaches alpha and whose lower neighbour does not; None if `most` fails.
+
+    From a guess in growing strides to a level on the other side, then by bisection.
+    """
+    guess, stride = min(guess, most), GRID // 3
+    low = high = guess
+    if reaches(guess):
+        while reaches(low := low - stride):
+            high, stride = low, 2 * stride
+    else:
+        while low < most and not reaches(high := min(most, high + stride)):
+            low, stride = high, 2 * stride
+        if low == most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high
+
+
+def sweep(
+    name: str, parameter: str, base: Case, points: list[float], folder: Path, seeds: int
+) -> list[tuple[float, float]]:
+    """The least supply at every point; points without one are left out."""
+    warnings.simplefilter("ignore", SupplyWarning)
+    algorithm = next(a for a in ALGORITHMS if a.name == name)
+    store = Store(folder / f"{name} {parameter}.json")
+    found: list[tuple[float, float]] = []
+    guess = 6 * GRID if algorithm.base == SMALL else 10 * GRID
+    for point in points:
+        case = replace(base, **{parameter: point})
+        policy = algorithm.policy(case.alpha)
+
+        def reaches(level: int, case: Case = case, policy: Policy = policy) -> bool:
+            failed = passed = 0
+            for seed in itertools.count(1):
+                key = f"{case} {json.dumps(policy.to_dict())} level {level} seed {seed}"
+                if key not in store.data:
+                    store.put(key, _loss_or_all(policy, case, supply_at(level), seed))
+                within = store.data[key] <= case.alpha
+                passed, failed = passed + within, failed + (not within)
+                if passed >= math.ceil(NEEDED / SEEDS * seeds):
+                    return True
+                if failed > seeds - math.ceil(NEEDED / SEEDS * seeds):
+                    return False
+            raise AssertionError
+
+        most = math.floor(GRID * math.log2(case.n / ASKED))
+        level = least_level(reaches, guess, most)
+        if level is None:
+            say(f"{name}: no supply up to {supply_at(most):.0f} reaches alpha for {case}")
+            continue
+        found.append((point, supply_at(level) / 2.0 ** (0.5 / GRID)))
+        guess = level
+        say(f"{name}: {parameter} = {point:g}: least supply {found[-1][1]:.0f}")
+    return found
+
+
+def _loss_or_all(policy: Policy, case: Case, supply: float, seed: int) -> float:
+    try:
+        return loss(policy, case, supply, seed)
+    except JdpackError as error:  # a supply so small that the algorithm refuses reaches nothing
+        say(f"{policy}: {error.message}")
+        return 1.0
+
+
+# --- time ---------------------------------------------------------------------------------
+
+TIME_SUPPLY, TIME_ALPHA, TIME_EPSILON, TIME_M = 500.0, 0.2, 1.0, 4
+ROUNDS_TIMED = 20
+TIMES = {"mwu-online": [2_000, 4_000, 8_000, 16_000, 32_000]}
+TIMES_OF_OTHERS = [20_000, 60_000, 180_000, 540_000, 1_620_000]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One algorithm's time for n agents."""
+
+    n: int
+    seconds: float
+    rounds: int
+    asked: float
+    """Answers of agents: rounds times the agents that a round asks."""
+
+
+def timed(algorithm: Algorithm, n: int) -> Timed:
+    """The time of a whole run; for rounds of order n^2, that of a few rounds times their number."""
+    rng = np.random.default_rng([2, n])
+    values, shares = rng.random(n), rng.random((n, TIME_M)) * ASKED / n
+    market, policy = market_of(TIME_M, n, TIME_SUPPLY), algorithm.policy(TIME_ALPHA)
+    rounds = rounds_of(policy, market) if algorithm.time_exponent == 3.0 else None
+    if rounds is not None:
+        policy = replace(policy, rounds=ROUNDS_TIMED)
+    least = math.inf
+    for _ in range(2):
+        begin = time.perf_counter()
+        result = solve(
+            market, values=values, demands=shares * TIME_SUPPLY,
+            epsilon=TIME_EPSILON, delta=DELTA, policy=policy, seed=1,
+        )  # fmt: skip
+        least = min(least, time.perf_counter() - begin)
+    if rounds is not None:
+        return Timed(n, least / ROUNDS_TIMED * rounds, rounds, float(rounds) * n)
+    rounds = sum(release.step.query == "demand" for release in result.billboard.releases)
+    once = isinstance(policy, MwuOnline)
+    return Timed(n, least, rounds, float(n) if once else float(rounds) * n)
+
+
+def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
+    """The times of an algorithm; those on file are not taken again."""
+    store = Store(folder / f"{algorithm.name} time.json")
+    sizes = TIMES.get(algorithm.name, TIMES_OF_OTHERS)
+    for n in sizes[:3] if quick else sizes:
+        if str(n) not in store.data:
+            store.put(str(n), asdict(timed(algorithm, n)))
+            say(f"{algorithm.name}: {n:,} agents: {store.data[str(n)]['seconds']:.3g} s")
+    return [Timed(**store.data[str(n)]) for n in sizes if str(n) in store.data]
+
+
+def rounds_of(policy: MwuFixed | DualGd, market: Market) -> int:
+    """The rounds that alpha asks for, also where they are too many to run."""
+    width = market.agents * max(market.cap_codes) / market.supply_code - 1.0
+    m = len(market.resources)
+    if isinstance(policy, DualGd):
+        return math.ceil((m * width / (2.0 * policy.alpha)) ** 2)
+    return math.ceil(math.log(m + 1) * (width / policy.alpha) ** 2)
+
+
+# --- fits ---------------------------------------------------------------------------------
+
+
+Lines = dict[str, list[tuple[float, float]]]
+"""Points by name."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """y = constant * x^slope, by least squares on logarithms."""
+
+    slope: float
+    error: float
+    """Half of the 95% confidence interval of the slope, from the residuals."""
+    constant: float
+    points: int
+
+    def __str__(self) -> str:
+        return f"{self.slope:.2f} ± {self.error:.2f}"
+
+
+def fit(points: list[tuple[float, float]]) -> Fit | None:
+    """The power law through some points; None if there are fewer than three."""
+    if len(points) < 3:
+        return None
+    x, y = np.log(np.array(points).T)
+    line = scipy.stats.linregress(x, y)
+    wide = float(scipy.stats.t.ppf(0.975, len(points) - 2)) * float(line.stderr)
+    return Fit(float(line.slope), wide, math.exp(float(line.intercept)), len(points))
+
+
+# --- the table ----------------------------------------------------------------------------
+
+
+def table(
+    chosen: list[Algorithm], supplies: dict[str, Lines], times: dict[str, list[Timed]]
+) -> Iterator[str]:
+    """Table 1 in markdown: proved beside measured."""
+    yield (
+        "| algorithm | least supply, proved | measured: m | n | epsilon | alpha "
+        "| time, proved | measured: seconds | agents asked |"
+    )
+    yield "|---" * 9 + "|"
+    for algorithm in chosen:
+        cells = [f"{fit(supplies[algorithm.name][p]) or 'none'}" for p in ROOT]
+        seconds = fit([(t.n, t.seconds) for t in times[algorithm.name]])
+        asked = fit([(t.n, t.asked) for t in times[algorithm.name]])
+        yield (
+            f"| {algorithm.name} | {algorithm.supply} | {' | '.join(cells)} "
+            f"| {algorithm.time} | {seconds} | {asked} |"
+        )
+    yield ""
+    yield "| algorithm | sweep | least supplies |"
+    yield "|---|---|---|"
+    for algorithm in chosen:
+        for parameter, points in supplies[algorithm.name].items():
+            cells = ", ".join(f"{x:g}: {y:.0f}" for x, y in points)
+            yield f"| {algorithm.name} | {parameter} | {cells} |"
+    yield ""
+    yield "| algorithm | n: seconds (rounds) |"
+    yield "|---|---|"
+    for name, rows in times.items():
+        cells = ", ".join(f"{t.n:,}: {t.seconds:.3g} ({t.rounds:,})" for t in rows)
+        yield f"| {name} | {cells} |"
+
+
+COLOURS = {
+    "dual-gd": ("#E69F00", "s"),
+    "mwu-fixed": ("#0072B2", "o"),
+    "mwu-online": ("#D55E00", "^"),
+    "mwu-adaptive": ("#009E73", "D"),
+    "newton": ("#666666", "v"),
+}
+
+
+def draw(panels: list[tuple[str, str, Lines]]) -> str:
+    """Log-log plots side by side, each with the fitted power laws."""
+
+    def fill(figure: Any) -> None:
+        rows = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (across, up, lines) in zip(rows, panels, strict=True):
+            axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
+            axes.grid(visible=True, which="both", alpha=0.25)
+            for name, points in lines.items():
+                colour, shape = COLOURS[name]
+                law = fit(points)
+                if law is None:
+                    continue
+                x = np.array([point[0] for point in points])
+                label = f"{name}: {law}"
+                axes.plot(x, [y for _, y in points], shape, color=colour, label=label)
+                axes.plot(x, law.constant * x**law.slope, color=colour, linewidth=1.0)
+            if axes.lines:
+                axes.legend(fontsize=8.0)
+
+    return plots.svg(5.2 * len(panels), 4.6, fill)
+
+
+def main() -> None:
+    """Measure what is missing, print the table, and draw it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="three points and two seeds each")
+    parser.add_argument("--algorithms", help="names, with commas; all if not given")
+    parser.add_argument("--workers", type=int, default=2, help="processes side by side")
+    parser.add_argument("--results", type=Path, default=Path("results/table1"))
+    given = parser.parse_args()
+    names = given.algorithms.split(",") if given.algorithms else [a.name for a in ALGORITHMS]
+    chosen = [a for a in ALGORITHMS if a.name in names]
+    if len(chosen) != len(names):
+        parser.error(f"there are {', '.join(a.name for a in ALGORITHMS)}")
+    plots.check()
+    seeds, every = (2, 2) if given.quick else (SEEDS, 1)
+    tasks = {
+        (a.name, p): (a.name, p, start, points[::every], given.results, seeds)
+        for p in ROOT
+        for a in chosen
+        for start, points in [SWEEPS[a.base][p]]
+    }
+    with ProcessPoolExecutor(given.workers) as pool:
+        waiting = {key: pool.submit(sweep, *task) for key, task in tasks.items()}
+        found = {key: future.result() for key, future in waiting.items()}
+    supplies = {a.name: {p: found[a.name, p] for p in ROOT} for a in chosen}
+    times = {a.name: timings(a, given.results, quick=given.quick) for a in chosen}
+    print("\n".join(table(chosen, supplies, times)))
+    labels = {"m": "resources m", "n": "agents n", "epsilon": "epsilon", "alpha": "alpha"}
+    panels = [
+        (labels[p], "least supply", {name: lines[p] for name, lines in supplies.items()})
+        for p in ROOT
+    ]
+    (given.results / "table1-supply.svg").write_text(draw(panels))
+    seconds = {name: [(float(t.n), t.seconds) for t in rows] for name, rows in times.items()}
+    asked = {name: [(float(t.n), t.asked) for t in rows] for name, rows in times.items()}
+    panels = [("agents n", "seconds", seconds), ("agents n", "answers of agents", asked)]
+    (given.results / "table1-time.svg").write_text(draw(panels))
+
+
+if __name__ == "__main__":
+    main()
