@@ -291,6 +291,29 @@ def test_a_row_counts_what_certificates_promise_and_whether_it_is_true():
     assert nothing.certified is None and nothing.promises == () and nothing.valid == 0
 
 
+def test_the_table_says_what_the_rows_say():
+    runs = (run_of(0, certified=0.99996, share=0.99999), run_of(1, certified=None, rounds=89))
+    rows = (
+        Row("newton", {}, 1.0, runs, notes=("supply is small",)),
+        Row("one", {}, 1.0, runs[:1]),
+        Row("none", {}, 1.0, refused="it takes too long"),
+    )
+    case = dense_case(name="Ward")
+    best = Best(1234.5, 1234.75, 2.0)
+    text = str(Comparison(case.market, 300, 7, 1.0, 1e-6, 2, best, rows))
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    assert "Ward: 2 divisible resources, 300 agents" in lines
+    assert "noise as for (1, 1e-06)-joint differential privacy; 2 seeded runs of each" in lines
+    assert "optimum: 1,234.5; the dual bound is above it by 0.2" in lines
+    assert "optimum 100% 2" in lines
+    # A promise of 99.996% is not one of 100%. Student's t of one degree of freedom, 12.706,
+    # times half the difference of the two.
+    assert "newton 95.00% (31.47 to 158.52) 99.99% 1 of 1 held 0 88.5 93 1" in lines
+    assert "one 100.00% 99.99% 1 of 1 held 0 88 93 1" in lines
+    assert "newton: supply is small" in lines and "none, no run: it takes too long" in lines
+    assert any(line.startswith("7 numbers beyond the public bounds") for line in lines)
+
+
 # --- policies as texts --------------------------------------------------------------------
 
 
@@ -363,6 +386,7 @@ def test_labels_are_texts_again(odd):
     for policy in [Newton(), MwuAdaptive(), MwuAdaptive(0.05), Odd(3, 2.0, True, "x")]:
         assert parse(label_of(policy)) == policy
     assert label_of(MwuAdaptive(0.05)) == "mwu-adaptive:alpha=0.05"
+    assert label_of(Odd(brave=True)) == "odd:brave=true"
     assert len(label_of(Newton(tuple(float(i) for i in range(100))))) < 60
 
 

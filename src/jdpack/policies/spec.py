@@ -108,4 +108,5 @@ def _read(kinds: list[Any], key: str, text: str) -> Any:
 
 def _shown(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
