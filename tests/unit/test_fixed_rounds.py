@@ -55,9 +55,12 @@ def test_equal_rounds_use_the_whole_budget_and_no_more(kind, rounds, divisible, 
     market, budget = a_market(divisible=divisible, neighbours=neighbours), a_budget()
     policy = OF_ROUNDS[kind](rounds)
     steps = played(policy, market, budget, [(10**7,) * 3] * rounds)
-    assert len(steps) == rounds == policy.outlook(market, budget).rounds_at_most
+    outlook = policy.outlook(market, budget)
+    assert len(steps) == rounds == outlook.rounds_at_most == outlook.weight
     assert {step.weight for step in steps} == {1}
-    assert len({step.noise for step in steps}) == 1
+    scales = tuple(step.noise.scale for step in steps)
+    assert len(set(scales)) == 1 and outlook.scales == scales and outlook.peak == scales[0]
+    assert outlook.variance == pytest.approx(math.fsum(s * s for s in scales))
     # exactly: 2 (or 1) bundles of 2 of equal caps; the largest code is 65535, other supplies' less
     caps = sorted(market.cap_codes, reverse=True)[: 4 if neighbours == "replace-one" else 2]
     shift = sum(Fraction(c) ** 2 for c in caps)
