@@ -1,6 +1,7 @@
 """(epsilon, delta) and rho against a second library and against the formula; the filter."""
 
 import math
+import random
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from jdpack import Budget, BudgetError
 from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of
+from jdpack.batch import Batch
 from jdpack.noise import Gaussian
 
 EPSILONS = [1e-6, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0, 50.0]
@@ -271,6 +273,181 @@ def test_charges_are_rounded_up_to_the_grain():
     assert filter.spent == Cost(TINY, TINY)
     filter.charge(Cost(Fraction(1, 7)))
     assert Fraction(1, 7) + TINY < filter.spent.rho < Fraction(1, 7) + 2 * TINY
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def test_batches_of_one_partition_compose_in_parallel():
+    """Each may cost all that is left; what is spent is what the dearest of them cost."""
+    filter = a_filter()
+    for index in range(5):
+        filter.charge(Cost(Fraction(1, 8), Fraction(1, 16)), Batch(index, 5))
+        assert filter.spent == Cost(Fraction(1, 8), Fraction(1, 16))
+    filter.charge(Cost(Fraction(1, 16)), Batch(3, 5))  # the same batch again adds up
+    assert filter.spent.rho == Fraction(3, 16)
+    filter.charge(Cost(Fraction(1, 16)), Batch(2, 5))
+    assert filter.spent.rho == Fraction(3, 16)
+    filter.charge(Cost(Fraction(1, 16)))  # all agents, those of the dearest batch among them
+    assert filter.spent == Cost(Fraction(1, 4), Fraction(1, 16))
+    for batch in (None, Batch(3, 5), Batch(2, 5)):
+        with pytest.raises(BudgetError, match="costs rho"):
+            filter.charge(Cost(TINY), batch)
+    filter.charge(Cost(Fraction(1, 16)), Batch(0, 5))  # which has cost less so far
+    with pytest.raises(BudgetError, match="costs rho"):
+        filter.charge(Cost(TINY), Batch(0, 5))
+    assert filter.spent.rho == Fraction(1, 4)
+
+
+def test_the_dearest_in_rho_and_in_delta_may_be_two_batches():
+    """The sum of both bounds is what some pair of neighbours may have, at most."""
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 5), TINY), Batch(0, 2))
+    filter.charge(Cost(Fraction(1, 100), Fraction(1, 10)), Batch(1, 2))
+    assert filter.spent.rho == pytest.approx(0.2) and filter.spent.delta == pytest.approx(0.1)
+    with pytest.raises(BudgetError, match="costs delta"):
+        filter.charge(Cost(TINY, Fraction(1, 10)), Batch(1, 2))
+
+
+def test_batches_of_two_partitions_are_refused():
+    """An agent is in one batch of each: they add up, and nothing here counts that."""
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 8)), Batch(0, 4))
+    before = filter.spent
+    for batch in (Batch(0, 5), Batch(0, 1), Batch(3, 8)):
+        with pytest.raises(BudgetError, match="two partitions"):
+            filter.charge(Cost(TINY), batch)
+        assert filter.spent == before
+    filter.charge(Cost(Fraction(1, 4)), Batch(1, 4))  # which has all of its own left
+
+
+def test_a_refused_batch_spends_nothing():
+    filter = a_filter()
+    with pytest.raises(BudgetError, match="nothing was spent on it"):
+        filter.charge(Cost(Fraction(1, 3)), Batch(0, 4))
+    assert filter.spent == Cost(Fraction(0), Fraction(0))
+    filter.charge(Cost(Fraction(1, 4)), Batch(0, 7))  # it has not even fixed the partition
+    with pytest.raises(BudgetError, match="nothing was spent on it"):
+        filter.charge(Cost(TINY), Batch(0, 7))
+    filter.charge(Cost(Fraction(1, 4)), Batch(6, 7))
+    assert filter.spent == Cost(Fraction(1, 4), Fraction(0))
+
+
+def test_what_was_spent_before_is_counted_for_every_batch():
+    filter = Filter(Budget(1.0, 0.5, 0.25, 0.125, 0.01), Cost(Fraction(1, 8), Fraction(1, 16)))
+    assert filter.spent == Cost(Fraction(1, 8), Fraction(1, 16))
+    for index in range(3):
+        filter.charge(Cost(Fraction(1, 8)), Batch(index, 3))
+        with pytest.raises(BudgetError):
+            filter.charge(Cost(TINY), Batch(index, 3))
+
+
+def test_without_a_bound_batches_cost_what_they_like():
+    filter = a_filter(rho=math.inf, truncation=0.0)
+    for index in range(3):
+        filter.charge(Cost(math.inf), Batch(index, 3))
+        filter.charge(Cost(math.inf))
+    assert filter.spent == Cost(math.inf, Fraction(0))
+    bounded = a_filter()
+    with pytest.raises(BudgetError, match="costs rho = inf"):
+        bounded.charge(Cost(math.inf), Batch(0, 3))
+    assert bounded.spent == Cost(Fraction(0), Fraction(0))
+
+
+PARTS = 3
+asked = st.lists(st.tuples(costs, st.none() | st.integers(0, PARTS - 1)), max_size=20)
+
+
+class Forgetful(Filter):
+    """The negative control: it remembers the last batch only, and forgets what that cost before."""
+
+    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+        self._of_batches.clear()
+        super().charge(cost, batch)
+
+
+class Indifferent(Filter):
+    """Another: it takes any two batches of one index for the same, whatever their partition."""
+
+    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+        super().charge(cost, None if batch is None else Batch(batch.index, 1000))
+
+
+def holds(filter: Filter, charges: list[tuple[Cost, int | None]]) -> bool:
+    """Whether every agent's releases, in plain rationals, cost no more than the budget and spent.
+
+    There is an agent in each batch. What concerns it are the releases about its batch and those
+    about all.
+    """
+    rho, delta = [Fraction(0)] * PARTS, [Fraction(0)] * PARTS
+    for count, (cost, index) in enumerate(charges, start=1):
+        before = filter.spent
+        try:
+            filter.charge(cost, None if index is None else Batch(index, PARTS))
+        except BudgetError:
+            assert filter.spent == before
+            reached = [i for i in range(PARTS) if index in (None, i)]
+            over = [rho[i] + cost.rho - Fraction(1, 4) for i in reached]
+            over += [delta[i] + cost.delta - Fraction(1, 8) for i in reached]
+            # It refuses only what some agent cannot pay, but for a hair: charges are rounded up.
+            assert max(over) >= -count * TINY
+            continue
+        for i in range(PARTS):
+            if index in (None, i):
+                rho[i], delta[i] = rho[i] + cost.rho, delta[i] + cost.delta
+        if max(rho) > Fraction(1, 4) or max(delta) > Fraction(1, 8):
+            return False
+        spent = filter.spent
+        if not max(rho) <= spent.rho <= min(max(rho) + count * TINY, Fraction(1, 4)):
+            return False
+        if not max(delta) <= spent.delta <= min(max(delta) + count * TINY, Fraction(1, 8)):
+            return False
+    return True
+
+
+@settings(max_examples=150)
+@given(asked)
+def test_whole_grains_are_the_rationals_for_every_agent(charges):
+    assert holds(a_filter(), charges)
+
+
+def test_negative_control_a_filter_that_forgets_batches_is_caught():
+    twice: list[tuple[Cost, int | None]] = [(Cost(Fraction(1, 6)), 1), (Cost(Fraction(1, 6)), 1)]
+    assert holds(a_filter(), twice)
+    assert not holds(Forgetful(a_filter().budget), twice)
+    assert find_broken(Forgetful) is not None
+
+
+def find_broken(kind: type[Filter]) -> int | None:
+    """The first of some random sequences of charges that shows that a filter does not hold."""
+    rng = random.Random(5)
+    for number in range(200):
+        charges = [
+            (
+                Cost(Fraction(rng.randint(1, 10**6), 10**7), Fraction(rng.randint(0, 9), 400)),
+                rng.choice([None, *range(PARTS)]),
+            )
+            for _ in range(12)
+        ]
+        if not holds(kind(a_filter().budget), charges):
+            return number
+    return None
+
+
+def test_the_search_that_catches_it_finds_nothing_wrong_with_the_filter():
+    assert find_broken(Filter) is None
+
+
+def test_negative_control_two_partitions_would_exceed_the_budget():
+    """If they were let through, an agent in batch 0 of 2 and 1 of 3 would pay twice."""
+    loose = Indifferent(a_filter().budget)
+    loose.charge(Cost(Fraction(1, 4)), Batch(0, 2))
+    loose.charge(Cost(Fraction(1, 4)), Batch(1, 3))
+    assert loose.spent.rho == Fraction(1, 4)  # and has seen half of it
+    honest = a_filter()
+    honest.charge(Cost(Fraction(1, 4)), Batch(0, 2))
+    with pytest.raises(BudgetError):
+        honest.charge(Cost(Fraction(1, 4)), Batch(1, 3))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 17.25, 123456.789])
