@@ -529,7 +529,7 @@ def test_progress_rises_to_one_and_names_the_runs():
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    case = dense_case(name="Ward $1 & <b> 病院")
+    case = dense_case(name="Ward $a_1$ & <b> 病院")
     return compare(case.market, **case.given, policies=[FAST, "newton"], seeds=3, **BUDGET)
 
 
