@@ -20,8 +20,10 @@ import pytest
 from helpers import SHARE, coin_of, open_board
 from jdpack import Budget, Market, Neighbours, closing
 from jdpack.agents import is_sparse
+from jdpack.batch import Batch
 from jdpack.billboard import Billboard, Release, Seed, Step
-from jdpack.encoding import Batch, encode
+from jdpack.encoding import Batch as Rows
+from jdpack.encoding import encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import CLOSING, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Query
 from jdpack.noise import Gaussian
@@ -108,7 +110,7 @@ class Case:
 def engine_of(market: Market, agents: list[tuple[str, Agent]]) -> MemoryEngine:
     options = [option for _, agent in agents for option in agent]
     columns = np.array([amounts for _, amounts in options], dtype=np.float64).T
-    batch = Batch(
+    batch = Rows(
         values=np.array([value for value, _ in options]),
         ids=pa.array([name for name, agent in agents for _ in agent]),
         columns=[np.ascontiguousarray(column) for column in columns],
@@ -335,6 +337,72 @@ class TwoLeave(Case):
     def _engine(self, agent: Agent | None) -> MemoryEngine:
         others = self.others if agent is not None else self.others[:-1]
         return Case._engine(replace(self, others=others), agent)
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+BATCHES = 3
+
+
+def batch_moves(case: Case) -> list[list[int]]:
+    """How far the answer of each batch moves, the largest coordinates first."""
+    engines, moves = case.engines, []
+    for index in range(BATCHES):
+        step = Step("demand", case.rounds[0][0], Gaussian(1.0), 1, Batch(index, BATCHES))
+        answers = [statistic(step, e, case.board, None) for e in engines]
+        changed = (abs(a - b) for a, b in zip(*answers, strict=True))
+        moves.append(sorted(changed, reverse=True))
+    return moves
+
+
+def own_batch(case: Case) -> int:
+    return (coin_of(case.board.header.order, ME) // 512) * BATCHES // 2**44
+
+
+def test_no_agent_moves_its_batch_further_than_claimed_and_no_other_at_all():
+    moved = set()
+    for case in the_cases():
+        mine, claimed = own_batch(case), case.claim("demand")
+        for index, moves in enumerate(batch_moves(case)):
+            if index == mine:
+                assert not exceeds("demand", moves, claimed), (case, moves, claimed)
+                if any(moves):
+                    moved.add((is_sparse(case.market), case.market.options > 1))
+                    moved |= {mine, case.market.neighbours}
+            else:
+                assert not any(moves), (case, index, moves)
+    assert len(moved) == 4 + BATCHES + len(Neighbours)  # the search reaches all of them
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_negative_control_a_slightly_smaller_claim_on_a_batch_is_refuted(neighbours):
+    for case in itertools.islice(cases(neighbours), 3000):
+        less = tuple(d - 1 for d in case.claim("demand"))
+        if exceeds("demand", batch_moves(case)[own_batch(case)], less):
+            return
+    raise AssertionError("the search did not refute the claim")
+
+
+def test_negative_control_an_order_by_rows_moves_several_batches():
+    """If turns went by the place in the table, whoever leaves would move all who stand behind."""
+    for case in itertools.islice(cases(Neighbours.ADD_REMOVE), 3000):
+        if sum(any(moves) for moves in batch_moves(Numbered.of(case))) > 1:
+            return
+    raise AssertionError("the search did not see it")
+
+
+class Numbered(Case):
+    """Agents have the numbers of their places for ids."""
+
+    @classmethod
+    def of(cls, case: Case) -> "Numbered":
+        return cls(**{field.name: getattr(case, field.name) for field in fields(case)})
+
+    def _engine(self, agent: Agent | None) -> MemoryEngine:
+        agents = list(self.others)
+        if agent is not None:
+            agents.insert(min(self.place, len(agents)), agent)
+        return engine_of(self.market, [(str(i), each) for i, each in enumerate(agents)])
 
 
 # --- the worst cases, by hand -----------------------------------------------------------------
