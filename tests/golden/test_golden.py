@@ -13,9 +13,11 @@ from helpers import (
     given_of,
     scaled_of,
     share_of,
+    take,
 )
 from jdpack import Billboard, allocate
 from jdpack.agents import is_sparse
+from jdpack.batch import Batch, turn
 from jdpack.coins import coin
 from jdpack.engines.memory import MemoryEngine
 
@@ -89,8 +91,8 @@ def test_the_bulk_allocation(case, threads):
 def test_the_reference_says_the_same(case):
     """The file is not stale: the plain reference gives its numbers from its own billboard."""
     board = board_of(case)
-    rounds = [(step.prices, step.weight) for step in board.rounds]
     for agent, codes in zip(case["agents"], records_of(case).codes(), strict=True):
+        rounds = vectors.asked(board, agent["id"])
         shares, factors = share_of(codes, rounds), factors_of(codes, board.certificate.factors)
         assert (shares, factors) == (agent["shares"], agent["factors"])
         assert scaled_of(shares, factors) == agent["scaled"]
@@ -111,8 +113,32 @@ def test_the_vectors_cover_what_they_should():
     assert {-(2**63), 2**63 - 1, "", "007", "é", "e\u0301", "🩺"} <= set(ids)
     for case in CASES:
         shares, given = column(case, "shares"), column(case, "given")
-        assert len(set(shares)) > 5, "shares of many sizes"
+        if case["name"].endswith("in turns"):
+            assert set(shares) == {0, SHARE}, "all or nothing"
+        else:
+            assert len(set(shares)) > 5, "shares of many sizes"
         assert 0 < sum(g > 0 for g in given) < len(given), "some win and some do not"
+
+
+def test_the_vectors_cover_turns():
+    """What an agent gets hangs on its turn: at the prices of another it would be something else."""
+    for kind in (False, True):
+        case = next(
+            case
+            for case in CASES
+            if case["name"].endswith("in turns") and board_of(case).header.market.divisible == kind
+        )
+        board = board_of(case)
+        steps = list(board.rounds)
+        assert [step.batch for step in steps] == [Batch(i, 40) for i in range(40)]
+        other = 0
+        for agent, codes in zip(case["agents"], records_of(case).codes(), strict=True):
+            ((prices, _),) = vectors.asked(board, agent["id"])
+            mine = turn(coin(board.header.order, agent["id"]), 40)
+            assert prices == steps[mine].prices
+            other += len({take(codes, step.prices) for step in steps}) > 1
+            assert (take(codes, prices) is not None) == any(agent["shares"])
+        assert other > 10
 
 
 def test_the_vectors_cover_factors_of_every_size():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,15 @@ from helpers import (
     scaled_of,
     share_of,
 )
-from jdpack import Market, MwuAdaptive, Newton, solve
+from jdpack import Billboard, Budget, Market, MwuAdaptive, MwuOnline, Newton, solve
+from jdpack.batch import Batch
+from jdpack.billboard import Header, Release, Seed, Step
+from jdpack.noise import Gaussian
 
 FILE = Path(__file__).with_name("vectors.json")
 
 RUN, KEPT = 2000, 60  # agents of a run, and those of them that the file holds
+TURNS, SEED = 40, Seed(bytes(range(16)))  # of the cases in which agents are asked in turns
 
 _TEXTS = ["", "0", "007", "é", "e\u0301", "漢字", "🩺", "a b", "-1", "x" * 7, "y" * 8, "z" * 300]
 _NUMBERS = [0, 1, -1, 7, -(2**63), 2**63 - 1, 2**53 + 1, -(10**18)]
@@ -61,21 +66,25 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
     """One case: the billboard of a seeded run, and the reference's answer for some agents.
 
     With `factors`, a billboard of the same prices and weights on which they stand: what a run
-    certifies is seldom as odd.
+    certifies is seldom as odd. A case in turns asks each agent in one round only.
     """
     market = records.market
     policy = Newton() if market.options == 1 else MwuAdaptive(alpha=0.3)
     result = solve(market, **records.arrays(), epsilon=4.0, delta=1e-3, policy=policy, seed=1)
     board = result.billboard
     rounds = [(step.prices, step.weight) for step in board.rounds]
-    if factors is not None:
+    if name.endswith("in turns"):
+        assert factors is not None
+        board = _in_turns(market, [rounds[i * len(rounds) // TURNS][0] for i in range(TURNS)])
+        board.post(replace(result.certificate, factors=tuple(factors)))
+        board.post(SEED)
+    elif factors is not None:
         board = finished_board(market, rounds[::3], factors)
-        rounds = rounds[::3]
     assert board.certificate is not None and board.seed is not None
     agents = []
     kept = zip(records.ids, records.agents, records.codes(), strict=True)
     for agent, options, codes in itertools.islice(kept, KEPT):
-        shares = share_of(codes, rounds)
+        shares = share_of(codes, asked(board, agent))
         scaling = factors_of(codes, board.certificate.factors)
         scaled, coin = scaled_of(shares, scaling), coin_of(board.seed.seed, agent)
         agents.append(
@@ -93,6 +102,28 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
             }
         )
     return {"name": name, "ids": kind, "billboard": list(board.lines()), "agents": agents}
+
+
+def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
+    """A billboard whose rounds ask one batch each, at these prices, with answers of zero."""
+    policy = MwuOnline(batch=RUN // TURNS).to_dict()
+    budget = Budget.split(4.0, 1e-3, truncated=False)
+    board = Billboard(Header(market, policy, budget, SEED.commitment, private=False))
+    for index, price in enumerate(prices):
+        step = Step("demand", price, Gaussian(1.0), 5, Batch(index, TURNS))
+        board.post(Release(step, (0,) * len(market.resources)))
+    return board
+
+
+def asked(board: Billboard, agent: int | str) -> list[tuple[tuple[int, ...], int]]:
+    """Prices and weights of the rounds in which an agent is asked: all, or that of its turn."""
+    order = bytes.fromhex(board.header.commitment)[:16]
+    turn = coin_of(order, agent) // 2**9  # the 44 highest bits
+    return [
+        (step.prices, step.weight)
+        for step in board.rounds
+        if step.batch is None or turn * step.batch.count // 2**44 == step.batch.index
+    ]
 
 
 def _lines(items: list[Any]) -> str:
@@ -126,4 +157,6 @@ def _cases() -> list[tuple[str, str, Records, list[int] | None]]:
         cases.append((name, kind, records, None))
         odd = [SHARE, SHARE * 2 // 3, 12_345_678, 1, SHARE - 1, 0, SHARE // 2, 9_876_543]
         cases.append((f"{name}, a factor each", kind, records, odd[:m]))
+        if seed in (1, 2):
+            cases.append((f"{name}, in turns", kind, records, odd[:m]))
     return cases
