@@ -22,6 +22,7 @@ from jdpack import (
     BudgetError,
     DualGd,
     Market,
+    MarketError,
     MirrorDescent,
     MwuAdaptive,
     MwuFixed,
@@ -33,6 +34,7 @@ from jdpack import (
     solve,
 )
 from jdpack.accounting import Cost, Filter
+from jdpack.batch import Batch
 from jdpack.billboard import ANSWER_MAX, SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.certificate import certify
 from jdpack.market import PRICE_CODE_MAX
@@ -56,6 +58,8 @@ KINDS: dict[str, Callable[[Market], Policy]] = {
     "newton": lambda market: Newton(),
     "warm newton": warm,
     "mwu-online": lambda market: MwuOnline(batch=max(1, market.agents // 20)),
+    "one by one": lambda market: MwuOnline(batch=-(-market.agents // 1000)),
+    "local": lambda market: MwuOnline(batch=max(1, market.agents // 20), local=True),
     "mwu-fixed": lambda market: MwuFixed(rounds=30),
     "dual-gd": lambda market: DualGd(rounds=30),
     "dual-gd of one round": lambda market: DualGd(rounds=1),
@@ -143,6 +147,16 @@ adversaries = st.lists(
 )
 
 
+def suited(kind: str, market: Market) -> Market:
+    """Agents who add the noise themselves need to be there: the same market with replace-one."""
+    if kind != "local" or market.neighbours is Neighbours.REPLACE_ONE:
+        return market
+    with pytest.raises(MarketError, match="who takes part"):
+        KINDS[kind](market).start(market, a_budget(1.0, 1e-6))
+    privacy = {"neighbours": Neighbours.REPLACE_ONE.value}
+    return Market.from_dict({**market.to_dict(), "privacy": privacy})
+
+
 def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[int]) -> Billboard:
     """All of the contract that one run can show."""
     outlook = policy.outlook(market, budget)
@@ -153,14 +167,21 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
     demands = sum(release.step.query == "demand" for release in board.releases)
     assert 1 <= len(rounds) <= demands <= outlook.rounds_at_most
     noise = [Fraction(step.weight) * scale_of(step) for step in rounds]
+    squares = sum(x * x for x in noise)
+    if board.header.local:  # every agent adds its own
+        assert outlook.scales is None and len(set(noise)) == 1
+        squares = market.agents * noise[0] ** 2
     hair = 1 + Fraction(1, 10**12)  # the certificate leaves as much for float rounding
-    assert sum(x * x for x in noise) <= Fraction(outlook.variance) * hair
+    assert squares <= Fraction(outlook.variance) * hair
     assert max(noise) <= Fraction(outlook.peak) * hair
     if outlook.scales is not None:  # then weights and scales are the same in every run
         assert tuple(step.noise.scale for step in rounds) == outlook.scales
-        assert sum(x * x for x in noise) * hair >= Fraction(outlook.variance)
+        assert squares * hair >= Fraction(outlook.variance)
         assert board.weight == outlook.weight
     assert 0 < board.weight <= min(outlook.weight, WEIGHT_SUM_MAX)
+    batches = [step.batch for step in rounds]
+    expected = outlook.batches and [Batch(i, outlook.batches) for i in range(outlook.batches)]
+    assert batches == (expected or [None] * len(rounds))  # all agents are asked, each once
 
     for step in (release.step for release in board.releases):
         assert len(step.prices) == len(market.resources)
@@ -198,7 +219,7 @@ def scale_of(step: Step) -> Fraction:
 @settings(max_examples=30)
 @given(data=st.data(), budget=budgets, answers=adversaries)
 def test_it_stops_in_budget_and_keeps_to_its_outlook(kind, data, budget, answers):
-    market = data.draw(markets(LARGE if kind == "truncated" else ANY))
+    market = suited(kind, data.draw(markets(LARGE if kind == "truncated" else ANY)))
     policy = KINDS[kind](market)
     try:
         policy.start(market, budget)
@@ -270,7 +291,8 @@ def test_many_resources(kind):
 @settings(max_examples=3)
 @given(market=markets(LARGE), answers=adversaries)
 def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
-    policy, budget = KINDS[kind](market), a_budget(8.0, 1e-3)
+    market, budget = suited(kind, market), a_budget(8.0, 1e-3)
+    policy = KINDS[kind](market)
     board = an_empty_board(policy, market, budget)
     play(policy, market, budget, cycle(answers), board)
     whole = text_of(board)
