@@ -21,20 +21,21 @@ the market is computed from the records:
 * At most MOST_NIGHTS for one booking. A longer one is cut to its first nights, also in value. This
   bound makes `max_demand` (the nights of one period) and `bundle_size` (the periods that a stay can
   touch), and they alone make the sensitivity of demand: by night 28 resources of cap 1, by week 5
-  of cap 7, by 30 days 2 of cap 28. `--most-nights` sets another.
+  of cap 7, by 30 days 2 of cap 28. With at most 14 nights they are 14, 3 and 2 of cap 14.
 * At most MOST_VALUE for one booking. A larger value is clamped to it. The noise on demand does not
   depend on it. But the algorithms of the literature aim for a loss in proportion to it (alpha n V),
   and multiplicative ones start from prices that are.
 
 How many bookings are cut and clamped is a number for the curator alone; it is shown here because
 this data is public. Welfare counts true values, and its share is of the optimum of the linear
-program of all bookings as they came, neither cut nor clamped. The certified share is of the
-optimum of the records as encoded. Beside them stands what `jdpack plan` says beforehand: the margin
+program of all bookings as they came, neither cut nor clamped: it has the loss of the bounds in it.
+The share "within bounds" is of the optimum of the bookings as cut and clamped, and with their
+values, as is the certified share. Beside them stands what `jdpack plan` says beforehand: the margin
 of each supply that must be kept free, and the floor, that of one release with the whole budget.
 
-Newton runs without privacy too, and on indivisible goods, which bookings are; the other algorithms
-only with privacy and on divisible goods, unless `--all` is given. By night they take up to a minute
-a run, and have one seed.
+Newton runs without privacy too, on indivisible goods, which bookings are, and with a tighter bound
+on nights; the other algorithms on divisible goods with privacy only, unless `--all` is given. By
+night they take up to a minute a run, and have one seed.
 
 Every run is seeded. Results go to hotel.json as they come, and a run that is there already is not
 repeated; optima are kept in optima.json. The table goes to stdout.
@@ -50,7 +51,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ WHERE = (
 
 ROOMS = {"Resort Hotel": 187, "City Hotel": 226}
 OPENING, NIGHTS = datetime.date(2015, 7, 1), 810
-MOST_NIGHTS, MOST_VALUE = 28, 3000.0
+MOST_NIGHTS, MOST_VALUE = [28, 14], 3000.0
 PERIODS = {"night": 1, "week": 7, "30 days": 30}
 
 EPSILONS = [1.0, 4.0, math.inf]
@@ -189,6 +190,8 @@ class Run:
 
     share: float
     """Of the optimum."""
+    within: float
+    """The same of bookings cut and clamped to the public bounds."""
     certified: float | None
     fits: bool
     """Whether what is given fits into every supply, in true units."""
@@ -223,6 +226,12 @@ class Hotels:
         """Of the bookings as they came."""
         return best_value(self.market(period), f"hotel {period}", self.optima)
 
+    def optimum_within(self, period: str, most_nights: int) -> float:
+        """Of the bookings cut and clamped to the public bounds."""
+        cut = self.market(period, most_nights)
+        clamped = replace(cut, values=np.minimum(cut.values, MOST_VALUE))
+        return best_value(clamped, f"hotel {period} within {most_nights} nights", self.optima)
+
 
 def chosen(text: str) -> policies.Policy[Any]:
     """The policy of a text such as `mwu-adaptive alpha=0.03`."""
@@ -239,7 +248,9 @@ def chosen(text: str) -> policies.Policy[Any]:
 
 def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
     """Solve once, and measure what the bookings got on their true numbers."""
-    instance, best = hotels.market(cell.period, cell.most_nights), hotels.optimum(cell.period)
+    instance = hotels.market(cell.period, cell.most_nights)
+    best = hotels.optimum(cell.period)
+    best_within = hotels.optimum_within(cell.period, cell.most_nights)
 
     def watch(progress: Progress) -> None:
         if progress.rounds > most_rounds:
@@ -261,6 +272,7 @@ def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
     load = np.asarray(instance.demands.T @ given).ravel()
     return Run(
         share=float(instance.values @ given) / best,
+        within=float(np.minimum(instance.values, MOST_VALUE) @ given) / best_within,
         certified=result.certificate.ratio_at_least,
         fits=bool(np.all(load <= instance.supply * (1.0 + 1e-12))),  # the sum itself is rounded
         rounds=sum(release.step.query == "demand" for release in result.billboard.releases),
@@ -301,7 +313,8 @@ def measure(
 
 HEAD = [
     "period", "resources", "supply", "nights at most", "policy", "epsilon", "goods", "margin",
-    "floor", "welfare share", "least", "certified share", "feasible", "rounds", "seconds", "runs",
+    "floor", "welfare share", "least", "within bounds", "certified share", "true", "feasible",
+    "rounds", "seconds", "runs",
 ]  # fmt: skip
 
 
@@ -320,12 +333,14 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
     ]
     if not runs:
         return [*first, why, *[""] * (len(HEAD) - len(first) - 1)]
-    certified = [r.certified for r in runs if r.certified is not None]
+    certified = [0.0 if r.certified is None else r.certified for r in runs]
     return [
         *first,
         f"{mean([r.share for r in runs]):.2%}",
         f"{min(r.share for r in runs):.2%}",
-        f"{mean(certified):.2%}" if len(certified) == len(runs) else "none",
+        f"{mean([r.within for r in runs]):.2%}",
+        f"{mean(certified):.2%}" if any(certified) else "none",
+        yes(all(c <= r.within + 1e-9 for c, r in zip(certified, runs, strict=True))),
         yes(all(r.fits for r in runs)),
         f"{max(r.rounds for r in runs):,}",
         f"{mean([r.seconds for r in runs]):.2g}",
@@ -352,19 +367,21 @@ def mean(found: list[float]) -> float:
     return math.fsum(found) / len(found)
 
 
-def overview(hotels: Hotels, most_nights: int) -> Iterator[str]:
+def overview(hotels: Hotels, bounds: list[int]) -> Iterator[str]:
     """The bookings, the bounds and the optima."""
     b = hotels.bookings
-    values = b.rate * np.minimum(b.nights, most_nights)
     total = float(b.rate @ b.nights)
     yield f"{len(b.nights):,} bookings worth {total:,.0f}; {b.left_out:,} left out"
-    yield (
-        f"curator only: {np.count_nonzero(b.nights > most_nights):,} cut to {most_nights} nights, "
-        f"{np.count_nonzero(values > MOST_VALUE):,} clamped to a value of {MOST_VALUE:,.0f}"
-    )
     for period in PERIODS:
         best = hotels.optimum(period)
         yield f"optimum by {period}: {best:,.0f}, {best / total:.2%} of all"
+    for most in bounds:
+        cut = np.count_nonzero(b.nights > most)
+        clamped = np.count_nonzero(b.rate * np.minimum(b.nights, most) > MOST_VALUE)
+        yield (
+            f"curator only: {cut:,} bookings cut to {most} nights, "
+            f"then {clamped:,} clamped to a value of {MOST_VALUE:,.0f}"
+        )
 
 
 def main() -> None:
@@ -376,8 +393,8 @@ def main() -> None:
     )
     parser.add_argument("--periods", default=",".join(PERIODS), help="with commas")
     parser.add_argument("--epsilon", type=numbers, help="budgets; 1,4,inf if not given")
-    parser.add_argument("--all", action="store_true", help="all goods, budgets and seeds for all")
-    parser.add_argument("--most-nights", type=int, default=MOST_NIGHTS, help="of one booking")
+    parser.add_argument("--all", action="store_true", help="every row for every algorithm")
+    parser.add_argument("--most-nights", type=numbers, help="of one booking; 28,14 if not given")
     parser.add_argument("--most-rounds", type=int, default=MOST_ROUNDS, help="of one run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where the files go")
@@ -388,23 +405,20 @@ def main() -> None:
     names = given.periods.split(",")
     if unknown := set(names) - set(PERIODS):
         parser.error(f"there is no period {unknown.pop()!r}; there are {', '.join(PERIODS)}")
+    bounds = [int(most) for most in given.most_nights or MOST_NIGHTS]
     cells = [
-        Cell(
-            period,
-            given.most_nights,
-            policy,
-            epsilon,
-            divisible,
-            given.seeds if given.all or policy == "newton" or period != "night" else 1,
-        )
+        Cell(period, most, policy, epsilon, divisible, given.seeds if every or not slow else 1)
         for period in names
+        for most in bounds
         for policy in given.policies.split(",")
+        for every in [given.all or policy == "newton"]
+        for slow in [period == "night"]
         for epsilon in given.epsilon or EPSILONS
         for divisible in (True, False)
-        if given.all or policy == "newton" or (divisible and not math.isinf(epsilon))
+        if every or (divisible and not math.isinf(epsilon) and most == bounds[0])
     ]
     hotels = Hotels(Path(given.path), Store(given.results / "optima.json"))
-    print("\n".join(overview(hotels, given.most_nights)))
+    print("\n".join(overview(hotels, bounds)))
     print(f"delta = {DELTA:g}\n")
     print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
     store = Store(given.results / "hotel.json")

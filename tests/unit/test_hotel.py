@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -173,9 +174,9 @@ def test_a_run_is_measured_on_true_numbers(tmp_path: Path) -> None:
         assert found.fits and found.rounds == 88
         assert found.clamped == 1
         assert 0.8 < found.share <= 1.0 + 1e-9
-        # The room in the city is free, and given; it counts as 3000 among the records as encoded.
-        encoded = (found.share * best - 2400.0) / (best - 2400.0)
-        assert found.certified is not None and 0.8 < found.certified <= encoded
+        # The room in the city is free, and given; it counts as 3000 within bounds.
+        assert found.within == pytest.approx((found.share * best - 2400.0) / (best - 2400.0))
+        assert found.certified is not None and 0.8 < found.certified <= found.within
     with pytest.raises(hotel.TooLong, match="given up after 10 rounds"):
         hotel.run(hotels, cell, 1, 10)
 
@@ -186,7 +187,7 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         str(EXPERIMENTS / "hotel.py"),
         str(crowded(tmp_path)),
         *["--policies", "newton,mwu-fixed alpha=0.001", "--periods", "week"],
-        *["--epsilon", "4", "--seeds", "2", "--results", str(tmp_path)],
+        *["--epsilon", "4", "--seeds", "2", "--results", str(tmp_path), "--most-nights", "28,3"],
     ]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [
@@ -194,17 +195,26 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         for row in first.stdout.splitlines()
         if row.startswith("| week")
     ]
-    assert [row["policy"] for row in lines] == ["newton"] * 2 + ["mwu-fixed alpha=0.001"]
+    fixed = "mwu-fixed alpha=0.001"
+    assert [row["policy"] for row in lines] == ["newton", "newton", fixed, "newton", "newton"]
+    assert [row["nights at most"] for row in lines] == ["28"] * 3 + ["3"] * 2
     assert {row["resources"] for row in lines} == {"232"}
     assert {row["supply"] for row in lines} == {"1,309 to 1,582"}
-    for row in lines[:2]:
-        assert row["feasible"] == "yes" and row["rounds"] == "88" and row["runs"] == "2"
-        assert 0.0 < float(row["least"].rstrip("%")) <= float(row["welfare share"].rstrip("%"))
+    assert lines.pop(2)["welfare share"].startswith("refused: mwu-fixed would take")
+    for row in lines:
+        assert row["feasible"] == row["true"] == "yes"
+        assert row["rounds"] == "88" and row["runs"] == "2"
+        least, share, within = (
+            float(row[name].rstrip("%")) for name in ("least", "welfare share", "within bounds")
+        )
+        assert 0.0 < least <= share
+        # With three nights of seven everybody fits, and all that is little of what there was.
+        assert share < 0.7 * within if row["nights at most"] == "3" else share > 0.9 * within
         assert row["margin"].endswith("%") and row["floor"].endswith("%")
-    assert lines[2]["welfare share"].startswith("refused: mwu-fixed would take")
-    assert "1 clamped to a value of 3,000" in first.stdout
+    assert "0 bookings cut to 28 nights, then 1 clamped to a value of 3,000" in first.stdout
+    assert "374 bookings cut to 3 nights, then 1 clamped" in first.stdout
     stored = json.loads((tmp_path / "hotel.json").read_text())
-    assert [sorted(runs) for runs in stored.values()] == [["1", "2"]] * 2
+    assert [sorted(runs) for runs in stored.values()] == [["1", "2"]] * 4
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == first.stdout
     assert "seed" in first.stderr and "seed" not in again.stderr
@@ -228,3 +238,18 @@ def test_every_policy_is_in_the_table() -> None:
     assert hotel.chosen("mwu-adaptive alpha=0.03") == policies.MwuAdaptive(alpha=0.03)
     entropy = hotel.chosen("mirror-descent potential=euclidean rounds=7")
     assert entropy == policies.MirrorDescent(potential="euclidean", rounds=7)
+
+
+def test_a_certificate_that_is_not_true_says_no(tmp_path: Path) -> None:
+    hotels = hotel.Hotels(crowded(tmp_path), loss.Store(tmp_path / "optima.json"))
+    cell = hotel.Cell("week", 28, "newton", 4.0, True, 1)
+    run = hotel.Run(0.9, 0.8, 0.79, fits=True, rounds=88, seconds=1.0, clamped=1)
+
+    def said(*runs: hotel.Run) -> tuple[str, str, str]:
+        row = dict(zip(hotel.HEAD, hotel.row(hotels, cell, list(runs), ""), strict=True))
+        return row["certified share"], row["true"], row["feasible"]
+
+    assert said(run) == ("79.00%", "yes", "yes")
+    assert said(run, replace(run, certified=0.81)) == ("80.00%", "NO", "yes")
+    assert said(run, replace(run, fits=False)) == ("79.00%", "yes", "NO")
+    assert said(replace(run, certified=None)) == ("none", "yes", "yes")
