@@ -87,6 +87,9 @@ Rounds = Annotated[
 Potential = Annotated[
     PotentialKind | None, typer.Option(help="Kind of steps; entropy (mirror-descent).")
 ]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Agents asked in a round, on average; 1 (mwu-online).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -110,6 +113,7 @@ def solve_command(
     noise: Noise = None,
     rounds: Rounds = None,
     potential: Potential = None,
+    batch: BatchSize = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
@@ -125,7 +129,14 @@ def solve_command(
     """Allocate a market's resources among the agents of a table."""
     public = Market.from_toml(market)
     algorithm = _policy(
-        public, policy, warm_start, alpha=alpha, noise=noise, rounds=rounds, potential=potential
+        public,
+        policy,
+        warm_start,
+        alpha=alpha,
+        noise=noise,
+        rounds=rounds,
+        potential=potential,
+        batch=batch,
     )
     with _progress(quiet) as show:
         result = solve(
@@ -155,12 +166,13 @@ def plan_command(
     noise: Noise = None,
     rounds: Rounds = None,
     potential: Potential = None,
+    batch: BatchSize = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
     public = Market.from_toml(market)
     algorithm = _policy(
-        public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential
+        public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential, batch=batch
     )
     planned = plan(public, epsilon=epsilon, delta=delta, policy=algorithm)
     print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)

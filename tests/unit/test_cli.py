@@ -183,6 +183,7 @@ def test_flags_reach_the_run(jdpack, tmp_path):
         (["mwu-fixed", "--alpha", "0.5"], {"alpha": 0.5, "rounds": None}),
         (["dual-gd", "--rounds", "3"], {"alpha": 0.1, "rounds": 3}),
         (["mirror-descent", "--rounds", "3"], {"potential": "entropy", "rounds": 3}),
+        (["mwu-online", "--batch", "40"], {"batch": 40, "local": False}),
         (
             ["mirror-descent", "--potential", "euclidean", "--rounds", "3"],
             {"potential": "euclidean", "rounds": 3},
@@ -224,6 +225,7 @@ def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
     [
         (["--alpha", "0.2"], "--alpha is for --policy mwu-adaptive or mwu-fixed or dual-gd"),
         (["--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
+        (["--batch", "9"], "--batch is for --policy mwu-online"),
         (["--rounds", "9"], "--rounds is for --policy mwu-fixed or dual-gd or mirror-descent"),
         (["--policy", "mwu-fixed", "--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
         (["--policy", "mwu-adaptive", "--rounds", "9"], "--rounds is for --policy mwu-fixed"),
