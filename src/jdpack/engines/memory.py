@@ -29,6 +29,7 @@ class MemoryEngine:
 
     def __init__(self, agents: Agents, threads: int | None = None) -> None:
         self.agents = agents
+        self._screens = agents.rows >= _SCREENED
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         blocks = sum(len(part.fill) for part in agents.parts)
         self.threads = min(threads or most, most, blocks)  # waking more costs more than it gives
@@ -54,7 +55,7 @@ class MemoryEngine:
 
     def _demand(self, prices: NDArray[np.float64], codes: tuple[int, ...]) -> tuple[int, ...]:
         """The demand, over the undecided agents alone where prices stay in a box."""
-        if self.agents.rows >= _SCREENED:
+        if self._screens:
             self._move_box(prices)
         if self._box is None or not self._box.holds(prices):
             return best_response.demand(self.agents.parts, codes)
