@@ -48,6 +48,7 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/small_markets.py
+	$(BIN)/python experiments/table1.py
 ifdef JDPACK_HOTEL_BOOKINGS
 	$(BIN)/python experiments/hotel.py
 else

@@ -12,13 +12,17 @@ there is, whatever b. Supply is measured in units of the most that one agent may
 a fixed size, a small supply would also make the optimum small, and alpha n trivial to reach.) So b
 is at most n / 4. Every bundle touches all m resources.
 
+Sweeps change one number of a base case. Only mwu-online is proved to need more supply for more
+agents; so, but for it and the sweep over n itself, there are 6 b agents at a supply of b. (The
+rounds of mwu-fixed and dual-gd grow as (n / b)^2.) mwu-online has a base case of its own, with more
+agents and a larger epsilon: at the other one no supply is enough for it.
+
 The algorithms run through the same door and loop as any run of jdpack. Their parameter alpha is set
 so that without noise they lose less than half of alpha n: alpha / 2 for multiplicative weights,
-alpha for dual-gd. Sweeps change one number of a base case. mwu-online has a base case of its own,
-with more agents and a larger epsilon: at the other one no supply is enough for it.
+alpha for dual-gd.
 
 Time. At a constant supply, over the number of agents: the seconds of whole runs; for the two
-algorithms whose rounds grow as n^2, the seconds of one round (from a run of 20) times the rounds.
+algorithms whose rounds grow as n^2, the seconds of one round (of 40) times the rounds.
 
 Every run is seeded and protects nobody. Losses go to one file for each sweep as they come, and a
 run that is there already is not repeated.
@@ -30,6 +34,7 @@ import argparse
 import itertools
 import json
 import math
+import multiprocessing
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,9 +64,11 @@ from jdpack.policies import Policy
 from loss import Store, say
 
 DELTA = 1e-6
+CROWD = 6.0
 ASKED = 4.0  # one agent asks for up to this, over n, of each supply
 SEEDS, NEEDED = 10, 9
 GRID = 12  # steps of supply to a factor of 2
+MOST = 12 * GRID  # a supply of 4096
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ class Case:
     """What the least supply is asked for."""
 
     m: int = 4
-    n: int = 800
+    n: int | None = None
+    """Agents; None for CROWD to a unit of supply."""
     epsilon: float = 1.0
     alpha: float = 0.2
 
@@ -114,21 +122,20 @@ ALGORITHMS = [
     Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n", 1.0),
 ]  # fmt: skip
 
-SWEEPS: dict[Case, dict[str, tuple[Case, list[float]]]] = {
+SWEEPS: dict[Case, dict[str, list[float]]] = {
     SMALL: {
-        "m": (replace(SMALL, n=1200), [2, 4, 6, 10, 16]),
-        "n": (SMALL, [400, 560, 800, 1120, 1600]),
-        "epsilon": (replace(SMALL, n=1000), [0.6, 0.8, 1.0, 1.3, 1.7]),
-        "alpha": (replace(SMALL, n=1000), [0.12, 0.15, 0.18, 0.21, 0.25]),
+        "m": [2, 4, 6, 10, 16],
+        "n": [320, 480, 720, 1_080, 1_600],
+        "epsilon": [0.4, 0.7, 1.2, 2.0, 3.5],
+        "alpha": [0.1, 0.13, 0.16, 0.2, 0.25],
     },
     LARGE: {
-        "m": (LARGE, [1, 2, 4, 8, 16]),
-        "n": (LARGE, [5_000, 7_000, 10_000, 14_000, 20_000]),
-        "epsilon": (LARGE, [4.0, 5.5, 8.0, 11.0, 16.0]),
-        "alpha": (LARGE, [0.15, 0.18, 0.21, 0.25, 0.3]),
+        "m": [1, 2, 4, 8, 16],
+        "n": [5_000, 7_000, 10_000, 14_000, 20_000],
+        "epsilon": [4.0, 5.5, 8.0, 11.0, 16.0],
+        "alpha": [0.15, 0.18, 0.21, 0.25, 0.3],
     },
 }
-"""What each sweep starts from (with room for its largest supply), and its points."""
 
 
 # --- one run ------------------------------------------------------------------------------
@@ -149,9 +156,10 @@ def market_of(m: int, n: int, supply: float) -> Market:
 
 def loss(policy: Policy, case: Case, supply: float, seed: int) -> float:
     """What one run loses against the optimum, as a share of n V."""
-    values, shares, best = agents(case.m, case.n)
+    n = case.n or round(CROWD * supply)
+    values, shares, best = agents(case.m, n)
     result = solve(
-        market_of(case.m, case.n, supply),
+        market_of(case.m, n, supply),
         values=values,
         demands=np.minimum(shares * supply, 1.0),
         epsilon=case.epsilon,
@@ -160,7 +168,7 @@ def loss(policy: Policy, case: Case, supply: float, seed: int) -> float:
         seed=seed,
         threads=1,
     )
-    return (best - float(values @ result.allocation)) / case.n
+    return (best - float(values @ result.allocation)) / n
 
 
 # --- least supply -------------------------------------------------------------------------
@@ -193,16 +201,16 @@ def least_level(reaches: Callable[[int], bool], guess: int, most: int) -> int | 
 
 
 def sweep(
-    name: str, parameter: str, base: Case, points: list[float], folder: Path, seeds: int
+    name: str, parameter: str, points: list[float], folder: Path, seeds: int
 ) -> list[tuple[float, float]]:
     """The least supply at every point; points without one are left out."""
     warnings.simplefilter("ignore", SupplyWarning)
     algorithm = next(a for a in ALGORITHMS if a.name == name)
     store = Store(folder / f"{name} {parameter}.json")
     found: list[tuple[float, float]] = []
-    guess = 6 * GRID if algorithm.base == SMALL else 10 * GRID
+    guess = 6 * GRID if algorithm.base.n is None else 10 * GRID
     for point in points:
-        case = replace(base, **{parameter: point})
+        case = replace(algorithm.base, **{parameter: point})
         policy = algorithm.policy(case.alpha)
 
         def reaches(level: int, case: Case = case, policy: Policy = policy) -> bool:
@@ -219,7 +227,7 @@ def sweep(
                     return False
             raise AssertionError
 
-        most = math.floor(GRID * math.log2(case.n / ASKED))
+        most = math.floor(GRID * math.log2(case.n / ASKED)) if case.n else MOST
         level = least_level(reaches, guess, most)
         if level is None:
             say(f"{name}: no supply up to {supply_at(most):.0f} reaches alpha for {case}")
@@ -241,7 +249,7 @@ def _loss_or_all(policy: Policy, case: Case, supply: float, seed: int) -> float:
 # --- time ---------------------------------------------------------------------------------
 
 TIME_SUPPLY, TIME_ALPHA, TIME_EPSILON, TIME_M = 500.0, 0.2, 1.0, 4
-ROUNDS_TIMED = 20
+ROUNDS_TIMED = 40
 TIMES = {"mwu-online": [2_000, 4_000, 8_000, 16_000, 32_000]}
 TIMES_OF_OTHERS = [20_000, 60_000, 180_000, 540_000, 1_620_000]
 
@@ -265,19 +273,25 @@ def timed(algorithm: Algorithm, n: int) -> Timed:
     rounds = rounds_of(policy, market) if algorithm.time_exponent == 3.0 else None
     if rounds is not None:
         policy = replace(policy, rounds=ROUNDS_TIMED)
-    least = math.inf
+    least = a_round = math.inf
     for _ in range(2):
-        begin = time.perf_counter()
-        result = solve(
-            market, values=values, demands=shares * TIME_SUPPLY,
-            epsilon=TIME_EPSILON, delta=DELTA, policy=policy, seed=1,
-        )  # fmt: skip
+        begin, ends = time.perf_counter(), []
+        solve(
+            market,
+            values=values,
+            demands=shares * TIME_SUPPLY,
+            epsilon=TIME_EPSILON,
+            delta=DELTA,
+            policy=policy,
+            seed=1,
+            progress=lambda _, ends=ends: ends.append(time.perf_counter()),
+        )
         least = min(least, time.perf_counter() - begin)
+        a_round = min(a_round, (ends[-1] - ends[0]) / (len(ends) - 1))
     if rounds is not None:
-        return Timed(n, least / ROUNDS_TIMED * rounds, rounds, float(rounds) * n)
-    rounds = sum(release.step.query == "demand" for release in result.billboard.releases)
+        return Timed(n, a_round * rounds, rounds, float(rounds) * n)
     once = isinstance(policy, MwuOnline)
-    return Timed(n, least, rounds, float(n) if once else float(rounds) * n)
+    return Timed(n, least, len(ends), float(n) if once else float(len(ends)) * n)
 
 
 def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
@@ -398,11 +412,20 @@ def draw(panels: list[tuple[str, str, Lines]]) -> str:
     return plots.svg(5.2 * len(panels), 4.6, fill)
 
 
+def measured(tasks: list[tuple[Any, ...]], workers: int) -> list[list[tuple[float, float]]]:
+    """The sweeps of all tasks."""
+    if workers == 1:
+        return [sweep(*task) for task in tasks]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(sweep, *zip(*tasks, strict=True)))
+
+
 def main() -> None:
     """Measure what is missing, print the table, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three points and two seeds each")
     parser.add_argument("--algorithms", help="names, with commas; all if not given")
+    parser.add_argument("--sweeps", default=",".join(ROOT), help="what to change, with commas")
     parser.add_argument("--workers", type=int, default=2, help="processes side by side")
     parser.add_argument("--results", type=Path, default=Path("results/table1"))
     given = parser.parse_args()
@@ -412,16 +435,14 @@ def main() -> None:
         parser.error(f"there are {', '.join(a.name for a in ALGORITHMS)}")
     plots.check()
     seeds, every = (2, 2) if given.quick else (SEEDS, 1)
-    tasks = {
-        (a.name, p): (a.name, p, start, points[::every], given.results, seeds)
-        for p in ROOT
+    tasks = [
+        (a.name, p, SWEEPS[a.base][p][::every], given.results, seeds)
+        for p in given.sweeps.split(",")
         for a in chosen
-        for start, points in [SWEEPS[a.base][p]]
-    }
-    with ProcessPoolExecutor(given.workers) as pool:
-        waiting = {key: pool.submit(sweep, *task) for key, task in tasks.items()}
-        found = {key: future.result() for key, future in waiting.items()}
-    supplies = {a.name: {p: found[a.name, p] for p in ROOT} for a in chosen}
+    ]
+    supplies: dict[str, Lines] = {a.name: {p: [] for p in ROOT} for a in chosen}
+    for task, found in zip(tasks, measured(tasks, given.workers), strict=True):
+        supplies[task[0]][task[1]] = found
     times = {a.name: timings(a, given.results, quick=given.quick) for a in chosen}
     print("\n".join(table(chosen, supplies, times)))
     labels = {"m": "resources m", "n": "agents n", "epsilon": "epsilon", "alpha": "alpha"}
