@@ -219,6 +219,9 @@ def _round_noise(
         return min(outlook.scales) / supply, max(outlook.scales) / supply
     if outlook.variance == 0.0:
         return 0.0, 0.0
+    if outlook.batches is not None:  # with the agents' own noise: that of a batch of average size
+        spread = math.sqrt(outlook.variance / outlook.batches) / supply
+        return spread, spread
     # The first round, if nobody demands anything: a full step, and so the least noise.
     state = policy.start(market, budget)
     while (step := policy.step(state)) is not None and step.query != "demand":

@@ -458,6 +458,17 @@ def test_the_margin_is_that_of_the_noise_of_all_agents(divisible):
         a_run(a_market(supply=[9.0, 9.0], divisible=divisible))
 
 
+def test_the_planned_noise_of_a_round_is_that_of_all_whom_it_asks():
+    market = a_market(agents=4000)
+    for batch in (1, 16):
+        policy = MwuOnline(batch=batch, local=True)
+        found = plan(market, epsilon=4.0, delta=1e-6, policy=policy)
+        step = policy.step(policy.start(market, found.budget))
+        assert step is not None and isinstance(step.noise, Gaussian)
+        round_noise = math.sqrt(batch) * step.noise.scale / market.supply_code
+        assert found.round_noise == (pytest.approx(round_noise),) * 2
+
+
 def test_the_order_is_fixed_by_what_the_header_commits_to():
     """The turns follow from the header alone, and differ from run to run."""
     seeds = [Seed(bytes([i]) * 16) for i in range(2)]
