@@ -370,7 +370,7 @@ def _progress(
     quiet: bool,
     bar: Callable[[bool], AbstractContextManager[Callable[[Any], None]]] | None = None,
 ) -> Iterator[Callable[[Any], None]]:
-    """Shows the run on stderr, by the share of the budget that is spent, and heeds Ctrl-C.
+    """Shows on stderr how far the run is, and heeds Ctrl-C.
 
     Python only prints the exception of Ctrl-C if it strikes in a destructor, so a flag keeps it
     until the next round.
@@ -409,7 +409,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
     columns = (
         TextColumn("round {task.fields[rounds]}"),
         BarColumn(),
-        TextColumn("{task.percentage:.0f}% of the budget"),
+        TextColumn("{task.percentage:.0f}%"),
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)

@@ -42,7 +42,7 @@ class Progress:
 
     rounds: int
     done: float
-    """The share of the budget that is spent; of the rounds, where there is none."""
+    """The share of the budget that is spent; of the rounds, where there is none or with batches."""
 
 
 @dataclass(frozen=True)
