@@ -36,6 +36,7 @@ from jdpack.headroom import margin_of
 from jdpack.margin import noise_radius, tail
 from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.policies.mwu_online import MwuOnline
+from jdpack.report import public_page
 
 NEVER = 1e-9
 N = 40
@@ -357,6 +358,20 @@ def test_its_billboard_reads_back_and_every_price_can_be_recomputed(tmp_path):
     assert policy.step(state) is None
     with pytest.raises(FileExistsError):
         a_run(path=path)
+
+
+def test_its_page_promises_no_repair_and_no_value():
+    run = a_run()
+    page = public_page(played(run, some_agents(run.board.header)[0]))
+    assert "-local differential privacy" in page and "joint" not in page
+    assert "answered truthfully" in page and "Nothing is certified" in page
+    assert "No supply is exceeded" not in page and "are dropped" not in page
+    with_a_curator = solve(
+        a_market(), values=np.ones(N), demands=np.ones((N, 2)), policy=MwuOnline(batch=10),
+        epsilon=1.0, delta=1e-6,
+    )  # fmt: skip
+    page = public_page(with_a_curator.billboard)
+    assert "-joint differential privacy" in page and "No supply is exceeded" in page
 
 
 def test_a_run_without_noise_says_so_and_reads_back():
