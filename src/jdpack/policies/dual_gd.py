@@ -1,9 +1,9 @@
 """Public: dual-gd, projected gradient descent on the dual prices.
 
 Hsu, Huang, Roth & Wu, Jointly Private Convex Programming (SODA 2016, arXiv:1411.0998), Algorithm
-PrivDude: the first algorithm for the problem. It needs a supply of order m / (alpha epsilon) up to
-logarithms, where multiplicative weights need sqrt(m): a gradient of m noisy numbers is measured in
-the Euclidean norm, and so is the set of prices.
+PrivDude: the first algorithm for the problem. It needs m supplies of order m^2 / (alpha epsilon) in
+all, so m / (alpha epsilon) each, up to logarithms, where multiplicative weights need sqrt(m): a
+gradient of m noisy numbers is measured in the Euclidean norm, and so is the set of prices.
 
 In relative loads L_j, with P_j the price of a whole supply: prices start at 0, and a round is
 
