@@ -55,6 +55,8 @@ def allocate(
     """
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
+    if board.weight == 0:
+        raise BillboardError("no round of this billboard counts: it gives nothing to anybody")
     check_id(agent)
     market = board.header.market
     options = encoded(market, value, demand)

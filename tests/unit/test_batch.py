@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from helpers import Records, check_error, coin_of, whole_market
-from jdpack import Billboard, BillboardError, Budget, Certificate, Market
+from jdpack import Billboard, BillboardError, Budget, Certificate, Market, allocate
 from jdpack.batch import BATCHES_MAX, Batch, turn, turns
 from jdpack.billboard import SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.coins import COIN_BITS
@@ -153,6 +153,14 @@ def a_board(weight: int = 5) -> Billboard:
     board.post(Certificate((SHARE, SHARE), (1.0, 0.5), 1e-8, 0.0, None, None, 0.01))
     board.post(SEED)
     return board
+
+
+def test_a_billboard_without_rounds_gives_nothing_to_anybody():
+    board = Billboard(a_header())
+    board.post(Certificate((SHARE, SHARE), (1.0, 0.5), 1e-8, 0.0, None, None, 0.01))
+    board.post(SEED)
+    with pytest.raises(BillboardError, match="no round"):
+        allocate(Billboard.from_text(text_of(board)), value=1.0, demand=[0.0, 0.0], agent=1)
 
 
 def text_of(board: Billboard) -> str:
