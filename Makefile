@@ -32,6 +32,7 @@ $(VENV)/ready: pyproject.toml requirements.lock
 bench: $(VENV)/ready
 	$(BIN)/python bench/speed.py
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/optimum.py
 
 # Speed, side by side with solvers of linear programs, which have an environment of their own.
 peers: $(VENV)/ready $(PEERS)/ready

@@ -147,7 +147,13 @@ class Billboard:
         self._file: IO[bytes] | None = None
         if path is not None:
             # os.open with O_EXCL never follows a link and never overwrites.
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot make the billboard {str(path)!r}: {error.strerror}",
+                    "a billboard is never overwritten; choose a path that is not there yet",
+                ) from None
             self._file = os.fdopen(handle, "wb", buffering=0)
             sync_folder(path.parent)
         self._write(_header_to_dict(header))

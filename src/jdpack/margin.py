@@ -109,7 +109,9 @@ def noise_radius(outlook: Outlook, tail: float, *, truncated: bool = False) -> f
         return radius
     scales = outlook.scales
     far = math.sqrt(2.0 * (tail + portable.log(2e9 * len(scales)))) + 0.5 / min(scales)
-    excess = math.fsum(far / (2.0 * s) + 1.0 / (8.0 * s * s) for s in scales) + 2e-9
+    alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # one for all, if equal
+    terms = (far / (2.0 * s) + 1.0 / (8.0 * s * s) for s in scales[::alike])
+    excess = alike * math.fsum(terms) + 2e-9
     z = normal_quantile(tail + excess)
     weight = outlook.weight * (outlook.batches or 1)  # of all rounds
     return min(radius, z * math.sqrt(outlook.variance) + weight / 2.0)

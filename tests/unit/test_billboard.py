@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jdpack import Billboard, BillboardError, Budget, Certificate, Market, MwuAdaptive
+from jdpack import Billboard, BillboardError, Budget, Certificate, Market, MwuAdaptive, OutputError
 from jdpack.billboard import SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.market import Query
 from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
@@ -137,7 +137,7 @@ def test_it_never_overwrites_or_follows_a_link(tmp_path):
     taken.write_text("mine")
     link.symlink_to(target)
     for path in (taken, link):
-        with pytest.raises(FileExistsError):
+        with pytest.raises(OutputError, match="File exists"):
             Billboard(HEADER, path)
     assert taken.read_text() == "mine"
     assert not target.exists()

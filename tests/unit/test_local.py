@@ -24,6 +24,7 @@ from jdpack import (
     LocalRun,
     Market,
     MarketError,
+    OutputError,
     SupplyWarning,
     allocate,
     plan,
@@ -356,7 +357,7 @@ def test_its_billboard_reads_back_and_every_price_can_be_recomputed(tmp_path):
         assert policy.step(state) == release.step
         state = policy.observe(state, release)
     assert policy.step(state) is None
-    with pytest.raises(FileExistsError):
+    with pytest.raises(OutputError, match="File exists"):
         a_run(path=path)
 
 
