@@ -51,6 +51,7 @@ from jdpack import (
     DualGd,
     JdpackError,
     Market,
+    MirrorDescent,
     MwuAdaptive,
     MwuFixed,
     MwuOnline,
@@ -60,7 +61,7 @@ from jdpack import (
     solve,
 )
 from jdpack.optimum import optimum
-from jdpack.policies import Policy
+from jdpack.policies import Policy, fixed
 from loss import Store, say
 
 DELTA = 1e-6
@@ -69,6 +70,7 @@ ASKED = 4.0  # one agent asks for up to this, over n, of each supply
 SEEDS, NEEDED = 10, 9
 GRID = 12  # steps of supply to a factor of 2
 MOST = 12 * GRID  # a supply of 4096
+ROUNDS = 1_000  # of mirror-descent, which knows no alpha
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,11 @@ class Algorithm:
     time: str
     time_exponent: float
     base: Case = Case()
-    sweeps: tuple[str, ...] = ("m", "n", "epsilon", "alpha")
+
+    def cell(self, parameter: str, law: Fit | None) -> str:
+        """A measured exponent of the least supply, and in brackets what is proved."""
+        proved = self.exponents.get(parameter)
+        return f"{law or 'none'}" if proved is None else f"{law or 'none'} ({proved:g})"
 
 
 SMALL = Case()
@@ -119,13 +125,21 @@ ALGORITHMS = [
         "mwu-adaptive", lambda alpha: MwuAdaptive(alpha=alpha / 2),
         "sqrt(m) / (alpha epsilon)", ROOT, "n", 1.0,
     ),
+    Algorithm(
+        "mirror-descent, entropy", lambda alpha: MirrorDescent("entropy", ROUNDS),
+        "sqrt(m) / (alpha epsilon)", ROOT, "T n", 1.0,
+    ),
+    Algorithm(
+        "mirror-descent, euclidean", lambda alpha: MirrorDescent("euclidean", ROUNDS),
+        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "T n", 1.0,
+    ),
     Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n", 1.0),
 ]  # fmt: skip
 
 SWEEPS: dict[Case, dict[str, list[float]]] = {
     SMALL: {
         "m": [2, 4, 6, 10, 16],
-        "n": [320, 480, 720, 1_080, 1_600],
+        "n": [480, 600, 720, 1_080, 1_600],
         "epsilon": [0.4, 0.7, 1.2, 2.0, 3.5],
         "alpha": [0.1, 0.13, 0.16, 0.2, 0.25],
     },
@@ -307,8 +321,7 @@ def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
 
 def rounds_of(policy: MwuFixed | DualGd, market: Market) -> int:
     """The rounds that alpha asks for, also where they are too many to run."""
-    width = market.agents * max(market.cap_codes) / market.supply_code - 1.0
-    m = len(market.resources)
+    m, width = len(market.resources), fixed.width(market)
     if isinstance(policy, DualGd):
         return math.ceil((m * width / (2.0 * policy.alpha)) ** 2)
     return math.ceil(math.log(m + 1) * (width / policy.alpha) ** 2)
@@ -332,7 +345,8 @@ class Fit:
     points: int
 
     def __str__(self) -> str:
-        return f"{self.slope:.2f} ± {self.error:.2f}"
+        few = "" if self.points >= 5 else f", {self.points} points"
+        return f"{self.slope:.2f} ± {self.error:.2f}{few}"
 
 
 def fit(points: list[tuple[float, float]]) -> Fit | None:
@@ -358,7 +372,7 @@ def table(
     )
     yield "|---" * 9 + "|"
     for algorithm in chosen:
-        cells = [f"{fit(supplies[algorithm.name][p]) or 'none'}" for p in ROOT]
+        cells = [algorithm.cell(p, fit(supplies[algorithm.name][p])) for p in ROOT]
         seconds = fit([(t.n, t.seconds) for t in times[algorithm.name]])
         asked = fit([(t.n, t.asked) for t in times[algorithm.name]])
         yield (
@@ -385,6 +399,8 @@ COLOURS = {
     "mwu-fixed": ("#0072B2", "o"),
     "mwu-online": ("#D55E00", "^"),
     "mwu-adaptive": ("#009E73", "D"),
+    "mirror-descent, entropy": ("#56B4E9", "<"),
+    "mirror-descent, euclidean": ("#CC79A7", ">"),
     "newton": ("#666666", "v"),
 }
 
@@ -424,12 +440,12 @@ def main() -> None:
     """Measure what is missing, print the table, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three points and two seeds each")
-    parser.add_argument("--algorithms", help="names, with commas; all if not given")
+    parser.add_argument("--algorithms", help="names, with semicolons; all if not given")
     parser.add_argument("--sweeps", default=",".join(ROOT), help="what to change, with commas")
     parser.add_argument("--workers", type=int, default=2, help="processes side by side")
     parser.add_argument("--results", type=Path, default=Path("results/table1"))
     given = parser.parse_args()
-    names = given.algorithms.split(",") if given.algorithms else [a.name for a in ALGORITHMS]
+    names = given.algorithms.split(";") if given.algorithms else [a.name for a in ALGORITHMS]
     chosen = [a for a in ALGORITHMS if a.name in names]
     if len(chosen) != len(names):
         parser.error(f"there are {', '.join(a.name for a in ALGORITHMS)}")

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jdpack
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 
@@ -47,6 +49,15 @@ def test_a_power_law_is_found_with_its_error():
     assert rough.slope == pytest.approx(slope)
     assert rough.error == pytest.approx(3.182446 * stderr, rel=1e-5)  # t of 3 degrees of freedom
     assert table1.fit([(1.0, 1.0), (2.0, 2.0)]) is None
+    assert "3 points" in str(table1.fit([(1.0, 1.0), (2.0, 2.4), (4.0, 3.6)]))
+
+
+@pytest.mark.parametrize("policy", [jdpack.MwuFixed(alpha=0.2), jdpack.DualGd(alpha=0.3)])
+def test_rounds_are_those_of_the_policies(policy):
+    market = table1.market_of(3, 500, 60.0)
+    budget = jdpack.Budget.split(1.0, 1e-6, truncated=False)
+    rounds = policy.outlook(market, budget).rounds_at_most
+    assert abs(table1.rounds_of(policy, market) - rounds) <= 1
 
 
 def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monkeypatch):
@@ -98,7 +109,7 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [*command, str(tmp_path)])
     table1.main()
     out = capsys.readouterr().out
-    rows = {line.split("|")[1].strip(): line.split("|") for line in out.splitlines()[2:7]}
+    rows = {line.split("|")[1].strip(): line.split("|") for line in out.splitlines()[2:9]}
     assert set(rows) == {a.name for a in table1.ALGORITHMS}
     for name, cells in rows.items():
         # -1 is proved; two seeds and supplies of a few units show no more than a fall.
