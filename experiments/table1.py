@@ -406,26 +406,30 @@ COLOURS = {
 
 
 def draw(panels: list[tuple[str, str, Lines]]) -> str:
-    """Log-log plots side by side, each with the fitted power laws."""
+    """Log-log plots, two in a row, each with the fitted power laws."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     def fill(figure: Any) -> None:
-        rows = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axes, (across, up, lines) in zip(rows, panels, strict=True):
+        places = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).ravel()
+        for axes, (across, up, lines) in zip(places, panels, strict=True):
             axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
             axes.grid(visible=True, which="both", alpha=0.25)
             for name, points in lines.items():
-                colour, shape = COLOURS[name]
                 law = fit(points)
                 if law is None:
                     continue
+                colour, shape = COLOURS[name]
                 x = np.array([point[0] for point in points])
-                label = f"{name}: {law}"
+                label = f"{name}: slope {law}"
                 axes.plot(x, [y for _, y in points], shape, color=colour, label=label)
                 axes.plot(x, law.constant * x**law.slope, color=colour, linewidth=1.0)
             if axes.lines:
-                axes.legend(fontsize=8.0)
+                axes.legend(fontsize=8.0, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
-    return plots.svg(5.2 * len(panels), 4.6, fill)
+    return plots.svg(15.0, 4.4 * -(-len(panels) // 2), fill)
 
 
 def measured(tasks: list[tuple[Any, ...]], workers: int) -> list[list[tuple[float, float]]]:

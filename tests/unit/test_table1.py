@@ -103,6 +103,7 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(table1, "ALGORITHMS", algorithms)
     monkeypatch.setattr(table1, "SWEEPS", sweeps)
     monkeypatch.setattr(table1, "TIME_SUPPLY", 100.0)
+    monkeypatch.setattr(table1, "ROUNDS", 200)
     monkeypatch.setattr(table1, "TIMES", {})
     monkeypatch.setattr(table1, "TIMES_OF_OTHERS", [500, 1_000, 2_000])
     command = ["table1.py", "--quick", "--sweeps", "epsilon", "--workers", "1", "--results"]
