@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import os
 import time
@@ -54,15 +53,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 from pyarrow import csv
 
 from families import Instance
-from jdpack import JdpackError, SupplyWarning, plan, policies, solve
+from jdpack import JdpackError, SupplyWarning, plan, solve
 from jdpack.headroom import percent
+from jdpack.policies.spec import parse
 from jdpack.solve import Progress
 from loss import DELTA, Store, best_value, numbers, say, yes
 
@@ -83,12 +82,12 @@ POLICIES = [
     "newton",
     "mwu-adaptive",
     "mwu-fixed",
-    "mwu-fixed rounds=1000",
+    "mwu-fixed:rounds=1000",
     "dual-gd",
-    "dual-gd rounds=1000",
-    "mirror-descent potential=entropy rounds=1000",
-    "mirror-descent potential=euclidean rounds=1000",
-    "mwu-online batch=100",
+    "dual-gd:rounds=1000",
+    "mirror-descent:potential=entropy,rounds=1000",
+    "mirror-descent:potential=euclidean,rounds=1000",
+    "mwu-online:batch=100",
 ]
 """Those with rounds or batch given would take far more by themselves, or refuse."""
 
@@ -233,19 +232,6 @@ class Hotels:
         return best_value(clamped, f"hotel {period} within {most_nights} nights", self.optima)
 
 
-def chosen(text: str) -> policies.Policy[Any]:
-    """The policy of a text such as `mwu-adaptive alpha=0.03`."""
-    name, *settings = text.split()
-    given: dict[str, Any] = {"name": name}
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        try:
-            given[key] = json.loads(value)
-        except json.JSONDecodeError:  # a word
-            given[key] = value
-    return policies.from_dict(given)
-
-
 def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
     """Solve once, and measure what the bookings got on their true numbers."""
     instance = hotels.market(cell.period, cell.most_nights)
@@ -262,7 +248,7 @@ def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
         **instance.solve_input(),
         epsilon=cell.epsilon,
         delta=DELTA,
-        policy=chosen(cell.policy),
+        policy=parse(cell.policy),
         clamp=True,
         seed=seed,
         progress=watch,
@@ -355,7 +341,7 @@ def foreseen(instance: Instance, cell: Cell) -> tuple[str, str]:
             instance.market(divisible=cell.divisible),
             epsilon=cell.epsilon,
             delta=DELTA,
-            policy=chosen(cell.policy),
+            policy=parse(cell.policy),
         )
     except JdpackError:
         return "", ""
@@ -389,7 +375,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("path", nargs="?", default=os.environ.get(VARIABLE), help="the bookings")
     parser.add_argument(
-        "--policies", default=",".join(POLICIES), help="such as newton,mwu-adaptive alpha=0.03"
+        "--policies", nargs="*", default=POLICIES, help="such as newton mwu-adaptive:alpha=0.03"
     )
     parser.add_argument("--periods", default=",".join(PERIODS), help="with commas")
     parser.add_argument("--epsilon", type=numbers, help="budgets; 1,4,inf if not given")
@@ -410,7 +396,7 @@ def main() -> None:
         Cell(period, most, policy, epsilon, divisible, given.seeds if every or not slow else 1)
         for period in names
         for most in bounds
-        for policy in given.policies.split(",")
+        for policy in given.policies
         for every in [given.all or policy == "newton"]
         for slow in [period == "night"]
         for epsilon in given.epsilon or EPSILONS

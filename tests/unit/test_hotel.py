@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from jdpack import policies
+from jdpack.policies.spec import policies_of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
@@ -186,7 +187,7 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         sys.executable,
         str(EXPERIMENTS / "hotel.py"),
         str(crowded(tmp_path)),
-        *["--policies", "newton,mwu-fixed alpha=0.001", "--periods", "week"],
+        *["--policies", "newton", "mwu-fixed:alpha=0.001", "--periods", "week"],
         *["--epsilon", "4", "--seeds", "2", "--results", str(tmp_path), "--most-nights", "28,3"],
     ]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -195,7 +196,7 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         for row in first.stdout.splitlines()
         if row.startswith("| week")
     ]
-    fixed = "mwu-fixed alpha=0.001"
+    fixed = "mwu-fixed:alpha=0.001"
     assert [row["policy"] for row in lines] == ["newton", "newton", fixed, "newton", "newton"]
     assert [row["nights at most"] for row in lines] == ["28"] * 3 + ["3"] * 2
     assert {row["resources"] for row in lines} == {"232"}
@@ -232,12 +233,7 @@ def test_without_the_file_one_sentence_says_where_it_is() -> None:
 
 
 def test_every_policy_is_in_the_table() -> None:
-    assert {text.split()[0] for text in hotel.POLICIES} == set(policies.KINDS)
-    for text in hotel.POLICIES:
-        hotel.chosen(text)
-    assert hotel.chosen("mwu-adaptive alpha=0.03") == policies.MwuAdaptive(alpha=0.03)
-    entropy = hotel.chosen("mirror-descent potential=euclidean rounds=7")
-    assert entropy == policies.MirrorDescent(potential="euclidean", rounds=7)
+    assert {policy.name for policy in policies_of(hotel.POLICIES)} == set(policies.KINDS)
 
 
 def test_a_certificate_that_is_not_true_says_no(tmp_path: Path) -> None:
