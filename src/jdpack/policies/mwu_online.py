@@ -33,8 +33,9 @@ from jdpack.batch import BATCHES_MAX, Batch
 from jdpack.billboard import Release, Step
 from jdpack.errors import MarketError
 from jdpack.margin import Outlook
-from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.market import PRICE_CODE_MAX, Market, Neighbours
 from jdpack.noise import Gaussian, NoNoise, gaussian
+from jdpack.policies import fixed
 from jdpack.portable import FloatArray
 
 _FLOOR = 1e-300  # of relative prices: the reals have no underflow
@@ -99,8 +100,7 @@ class MwuOnline:
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
         noise.cost(market.shifts("demand"))  # refuses what cannot be drawn
-        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
-        spread = rounds * scale / market.supply_code
+        spread = rounds * fixed.deviation(market, noise)
         if self.local:
             spread *= math.sqrt(max(1.0, market.agents / rounds))
         width = market.agents * max(market.cap_codes) / market.supply_code
@@ -110,9 +110,7 @@ class MwuOnline:
     def step(self, state: State) -> Step | None:
         if state.rounds >= state.rounds_at_most:
             return None
-        market = state.market
-        value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
-        price_sum = 2.0 * market.agents * value_cap / market.supply_code
+        price_sum = 2.0 * fixed.worth(state.market)
         prices = tuple(
             min(PRICE_CODE_MAX, round(w * price_sum)) for w in state.weights[:-1].tolist()
         )
