@@ -96,7 +96,6 @@ class Algorithm:
     exponents: dict[str, float]
     """Of the least supply in m, n, epsilon and alpha, as proved."""
     time: str
-    time_exponent: float
     base: Case = Case()
 
     def cell(self, parameter: str, law: Fit | None) -> str:
@@ -111,29 +110,29 @@ ROOT = {"m": 0.5, "n": 0.0, "epsilon": -1.0, "alpha": -1.0}
 ALGORITHMS = [
     Algorithm(
         "dual-gd", lambda alpha: DualGd(alpha=alpha),
-        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "n^3", 3.0,
+        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "n^3",
     ),
     Algorithm(
         "mwu-fixed", lambda alpha: MwuFixed(alpha=alpha / 2),
-        "sqrt(m) / (alpha epsilon)", ROOT, "n^3", 3.0,
+        "sqrt(m) / (alpha epsilon)", ROOT, "n^3",
     ),
     Algorithm(
         "mwu-online", lambda alpha: MwuOnline(),
-        "sqrt(m n) / (alpha epsilon)", {**ROOT, "n": 0.5}, "n", 1.0, base=LARGE,
+        "sqrt(m n) / (alpha epsilon)", {**ROOT, "n": 0.5}, "n", base=LARGE,
     ),
     Algorithm(
         "mwu-adaptive", lambda alpha: MwuAdaptive(alpha=alpha / 2),
-        "sqrt(m) / (alpha epsilon)", ROOT, "n", 1.0,
+        "sqrt(m) / (alpha epsilon)", ROOT, "n",
     ),
     Algorithm(
         "mirror-descent, entropy", lambda alpha: MirrorDescent("entropy", ROUNDS),
-        "sqrt(m) / (alpha epsilon)", ROOT, "T n", 1.0,
+        "sqrt(m) / (alpha epsilon)", ROOT, "T n",
     ),
     Algorithm(
         "mirror-descent, euclidean", lambda alpha: MirrorDescent("euclidean", ROUNDS),
-        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "T n", 1.0,
+        "m / (alpha epsilon)", {**ROOT, "m": 1.0}, "T n",
     ),
-    Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n", 1.0),
+    Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n"),
 ]  # fmt: skip
 
 SWEEPS: dict[Case, dict[str, list[float]]] = {
@@ -284,9 +283,9 @@ def timed(algorithm: Algorithm, n: int) -> Timed:
     rng = np.random.default_rng([2, n])
     values, shares = rng.random(n), rng.random((n, TIME_M)) * ASKED / n
     market, policy = market_of(TIME_M, n, TIME_SUPPLY), algorithm.policy(TIME_ALPHA)
-    rounds = rounds_of(policy, market) if algorithm.time_exponent == 3.0 else None
-    if rounds is not None:
-        policy = replace(policy, rounds=ROUNDS_TIMED)
+    rounds = None
+    if isinstance(policy, fixed.ByAlpha):  # too many to run
+        rounds, policy = math.ceil(policy.asked(market)), replace(policy, rounds=ROUNDS_TIMED)
     least = a_round = math.inf
     for _ in range(2):
         begin, ends = time.perf_counter(), []
@@ -317,14 +316,6 @@ def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
             store.put(str(n), asdict(timed(algorithm, n)))
             say(f"{algorithm.name}: {n:,} agents: {store.data[str(n)]['seconds']:.3g} s")
     return [Timed(**store.data[str(n)]) for n in sizes if str(n) in store.data]
-
-
-def rounds_of(policy: MwuFixed | DualGd, market: Market) -> int:
-    """The rounds that alpha asks for, also where they are too many to run."""
-    m, width = len(market.resources), fixed.width(market)
-    if isinstance(policy, DualGd):
-        return math.ceil((m * width / (2.0 * policy.alpha)) ** 2)
-    return math.ceil(math.log(m + 1) * (width / policy.alpha) ** 2)
 
 
 # --- fits ---------------------------------------------------------------------------------

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jdpack
-
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 
@@ -50,14 +48,6 @@ def test_a_power_law_is_found_with_its_error():
     assert rough.error == pytest.approx(3.182446 * stderr, rel=1e-5)  # t of 3 degrees of freedom
     assert table1.fit([(1.0, 1.0), (2.0, 2.0)]) is None
     assert "3 points" in str(table1.fit([(1.0, 1.0), (2.0, 2.4), (4.0, 3.6)]))
-
-
-@pytest.mark.parametrize("policy", [jdpack.MwuFixed(alpha=0.2), jdpack.DualGd(alpha=0.3)])
-def test_rounds_are_those_of_the_policies(policy):
-    market = table1.market_of(3, 500, 60.0)
-    budget = jdpack.Budget.split(1.0, 1e-6, truncated=False)
-    rounds = policy.outlook(market, budget).rounds_at_most
-    assert abs(table1.rounds_of(policy, market) - rounds) <= 1
 
 
 def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monkeypatch):

@@ -31,51 +31,26 @@ PrivDude's noise is fixed by advanced composition; ours is Gaussian, by the filt
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from jdpack.accounting import Budget
-from jdpack.billboard import Release, Step
-from jdpack.margin import Outlook
+from jdpack.billboard import Release
 from jdpack.market import Market
 from jdpack.policies import fixed
-from jdpack.policies.fixed import State
-from jdpack.policies.mwu_adaptive import check_alpha
+from jdpack.policies.fixed import ByAlpha, State
 
 
 @dataclass(frozen=True)
-class DualGd:
-    """Gradient descent on the dual prices, for an additive loss of order alpha n V.
-
-    Args:
-        alpha: the loss to aim for, as a share of n times the value cap; it fixes the rounds.
-        rounds: their number, in place of the one that alpha asks for.
-    """
-
-    alpha: float = 0.1
-    rounds: int | None = None
+class DualGd(ByAlpha):
+    """Gradient descent on the dual prices, for an additive loss of order alpha n V."""
 
     name: ClassVar[str] = "dual-gd"
 
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
-        if self.rounds is not None:
-            fixed.check_rounds(self.rounds)
-
-    @property
-    def truncated(self) -> bool:
-        return False
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
-
-    def outlook(self, market: Market, budget: Budget) -> Outlook:
-        return fixed.outlook(market, budget, self._rounds(market, budget))
-
     def start(self, market: Market, budget: Budget) -> State:
-        rounds = self._rounds(market, budget)
+        rounds = self.rounds_in(market, budget)
         noise = fixed.noise_of(market, budget, rounds)
         width, sigma = fixed.width(market), fixed.deviation(market, noise)
         return State(
@@ -86,15 +61,10 @@ class DualGd:
             left=rounds,
         )
 
-    def step(self, state: State) -> Step | None:
-        return fixed.step(state)
-
     def observe(self, state: State, release: Release) -> State:
         moved = state.prices + state.size * fixed.excess(state, release)
         return state.moved(np.clip(moved, 0.0, 2.0 * fixed.worth(state.market)))
 
-    def _rounds(self, market: Market, budget: Budget) -> int:
-        if self.rounds is not None:
-            return self.rounds
+    def asked(self, market: Market) -> float:
         root = len(market.resources) * fixed.width(market) / (2.0 * self.alpha)
-        return fixed.rounds_for(self.name, self.alpha, root * root, market, budget)
+        return root * root

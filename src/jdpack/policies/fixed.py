@@ -9,7 +9,8 @@ they took. As weights and scales are fixed, the certificate may use the normal d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from jdpack.errors import MarketError
 from jdpack.margin import Outlook
 from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
 from jdpack.noise import Gaussian, NoNoise, gaussian
-from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_adaptive import MwuAdaptive, check_alpha
 from jdpack.portable import FloatArray
 
 ROUNDS_MAX = 1_000_000
@@ -115,3 +116,43 @@ def excess(state: State, release: Release) -> FloatArray:
     """L_j - 1 of every resource, with noise: the dual's gradient, with its sign turned."""
     loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
     return loads - 1.0
+
+
+@dataclass(frozen=True)
+class ByAlpha:
+    """A policy whose number of rounds follows from alpha, unless it is given.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap.
+        rounds: the number of rounds, in place of the one that alpha asks for.
+    """
+
+    alpha: float = 0.1
+    rounds: int | None = None
+
+    name: ClassVar[str]
+    truncated: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.rounds is not None:
+            check_rounds(self.rounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        return outlook(market, budget, self.rounds_in(market, budget))
+
+    def step(self, state: State) -> Step | None:
+        return step(state)
+
+    def asked(self, market: Market) -> float:
+        """The rounds that alpha asks for, before rounding up."""
+        raise NotImplementedError
+
+    def rounds_in(self, market: Market, budget: Budget) -> int:
+        """The number of rounds; refuses if there are too many."""
+        if self.rounds is not None:
+            return self.rounds
+        return rounds_for(self.name, self.alpha, self.asked(market), market, budget)

@@ -28,54 +28,29 @@ which have no underflow.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from jdpack import portable
 from jdpack.accounting import Budget
-from jdpack.billboard import Release, Step
-from jdpack.margin import Outlook
+from jdpack.billboard import Release
 from jdpack.market import Market
 from jdpack.policies import fixed
-from jdpack.policies.fixed import State
-from jdpack.policies.mwu_adaptive import check_alpha
+from jdpack.policies.fixed import ByAlpha, State
 
 _FLOOR = 1e-300
 
 
 @dataclass(frozen=True)
-class MwuFixed:
-    """Multiplicative weights with a fixed step, for an additive loss of order alpha n V.
-
-    Args:
-        alpha: the loss to aim for, as a share of n times the value cap; it fixes the rounds.
-        rounds: their number, in place of the one that alpha asks for.
-    """
-
-    alpha: float = 0.1
-    rounds: int | None = None
+class MwuFixed(ByAlpha):
+    """Multiplicative weights with a fixed step, for an additive loss of order alpha n V."""
 
     name: ClassVar[str] = "mwu-fixed"
 
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha)
-        if self.rounds is not None:
-            fixed.check_rounds(self.rounds)
-
-    @property
-    def truncated(self) -> bool:
-        return False
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
-
-    def outlook(self, market: Market, budget: Budget) -> Outlook:
-        return fixed.outlook(market, budget, self._rounds(market, budget))
-
     def start(self, market: Market, budget: Budget) -> State:
-        m, rounds = len(market.resources), self._rounds(market, budget)
+        m, rounds = len(market.resources), self.rounds_in(market, budget)
         return State(
             market=market,
             noise=fixed.noise_of(market, budget, rounds),
@@ -83,9 +58,6 @@ class MwuFixed:
             prices=np.full(m + 1, 2.0 * fixed.worth(market) / (m + 1)),
             left=rounds,
         )
-
-    def step(self, state: State) -> Step | None:
-        return fixed.step(state)
 
     def observe(self, state: State, release: Release) -> State:
         prices = state.prices.copy()
@@ -95,9 +67,6 @@ class MwuFixed:
         prices *= total / math.fsum(prices.tolist())
         return state.moved(np.maximum(prices, _FLOOR))
 
-    def _rounds(self, market: Market, budget: Budget) -> int:
-        if self.rounds is not None:
-            return self.rounds
+    def asked(self, market: Market) -> float:
         share = fixed.width(market) / self.alpha
-        rounds = portable.log(len(market.resources) + 1.0) * share * share
-        return fixed.rounds_for(self.name, self.alpha, rounds, market, budget)
+        return portable.log(len(market.resources) + 1.0) * share * share
