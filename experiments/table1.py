@@ -48,6 +48,7 @@ import numpy as np
 import scipy.stats
 
 from jdpack import (
+    Budget,
     DualGd,
     JdpackError,
     Market,
@@ -371,6 +372,13 @@ def table(
             f"| {algorithm.time} | {seconds} | {asked} |"
         )
     yield ""
+    for base in dict.fromkeys(a.base for a in chosen):
+        laws = [
+            f"{p} {law.slope:.2f}" for p in ("m", "epsilon") if (law := certificate_law(base, p))
+        ]
+        names = ", ".join(a.name for a in chosen if a.base == base)
+        yield f"the noise of a certificate alone ({names}): {', '.join(laws)}"
+    yield ""
     yield "| algorithm | sweep | least supplies |"
     yield "|---|---|---|"
     for algorithm in chosen:
@@ -383,6 +391,20 @@ def table(
     for name, rows in times.items():
         cells = ", ".join(f"{t.n:,}: {t.seconds:.3g} ({t.rounds:,})" for t in rows)
         yield f"| {name} | {cells} |"
+
+
+def certificate_law(base: Case, parameter: str) -> Fit | None:
+    """How z sqrt(m) / sqrt(2 rho), the noise that a certificate allows for, goes with a parameter.
+
+    z = sqrt(2 ln(m / beta)) as in `headroom.floor`: logarithms that Table 1 leaves out.
+    """
+    points = []
+    for point in SWEEPS[base].get(parameter, []):
+        case = replace(base, **{parameter: point})
+        budget = Budget.split(case.epsilon, DELTA, truncated=False)
+        z = math.sqrt(2.0 * math.log(case.m / budget.beta))
+        points.append((point, z * math.sqrt(case.m) / math.sqrt(2.0 * budget.rho)))
+    return fit(points)
 
 
 COLOURS = {
