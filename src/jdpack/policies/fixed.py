@@ -9,6 +9,7 @@ they took. As weights and scales are fixed, the certificate may use the normal d
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -119,7 +120,7 @@ def excess(state: State, release: Release) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class ByAlpha:
+class ByAlpha(ABC):
     """A policy whose number of rounds follows from alpha, unless it is given.
 
     Args:
@@ -147,9 +148,9 @@ class ByAlpha:
     def step(self, state: State) -> Step | None:
         return step(state)
 
+    @abstractmethod
     def asked(self, market: Market) -> float:
         """The rounds that alpha asks for, before rounding up."""
-        raise NotImplementedError
 
     def rounds_in(self, market: Market, budget: Budget) -> int:
         """The number of rounds; refuses if there are too many."""
