@@ -229,6 +229,8 @@ class Billboard:
             raise BillboardError("the seed is not the one that the header committed to")
         if isinstance(record, Release) and record.step.weight:
             self._check_round(record.step)
+        elif isinstance(record, Release) and record.step.batch is not None:
+            raise BillboardError("a batch is asked in rounds that count")
         bounded = self.header.budget.rho < math.inf
         if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
             raise BillboardError("an answer without noise is beyond any budget")
@@ -399,7 +401,7 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
             if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")
-            batch = _batch(data["batch"], weight) if "batch" in data else None
+            batch = _batch(data["batch"]) if "batch" in data else None
             step = Step(query, tuple(prices), noises.from_dict(noise), weight, batch)
             return Release(step, tuple(answer))
         case {
@@ -430,11 +432,9 @@ def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | 
     raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
 
 
-def _batch(data: object, weight: int) -> Batch:
+def _batch(data: object) -> Batch:
     if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
         raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
-    if weight == 0:
-        raise BillboardError("a batch is asked in rounds that count")
     return Batch(*data)
 
 

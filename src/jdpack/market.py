@@ -296,7 +296,9 @@ class Market:
         * demand, D_j = sum of the codes taken: D moves by x - y. Both are non-negative, so
           |x_j - y_j| <= max(x_j, y_j) <= C_j, and at most min(2k, m) coordinates differ: the
           min(2k, m) largest caps bound the moves. With ADD_REMOVE one of the two is the zero
-          option: the k largest.
+          option: the k largest. Of a batch (`jdpack.batch`) the same: an agent's turn depends on
+          its id and a public key alone, so the differing agent moves the answer of its own batch
+          by x - y, and that of no other batch at all.
         * scale, max(S, max_j |S - D_j|): a maximum of functions that each move by at most
           max_j C_j moves by no more than that.
         * granted, the codes of what the agents' coins grant from the rounds so far: rounds and

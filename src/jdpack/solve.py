@@ -201,9 +201,9 @@ def run(
         state = policy.observe(state, answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
-            spent = float(filter.spent.rho / budget.rho)
-            done = rounds / outlook.rounds_at_most if by_rounds else spent
-            progress(Progress(rounds, done))
+            whole = rounds, outlook.rounds_at_most
+            part, of = whole if by_rounds else (filter.spent.rho, budget.rho)
+            progress(Progress(rounds, float(part / of)))
     while (step := closing.step(board)) is not None:
         board.post(release(step, engine, filter, randomness, board, coin_seed))
     board.post(certify(board))

@@ -275,6 +275,7 @@ def test_post_refuses_rounds_out_of_order_and_forgets_them():
         a_step(1, 6),
         a_step(1, count=4),
         replace(a_step(1), batch=None),
+        replace(a_step(1), weight=0),
     ]:
         with pytest.raises(BillboardError):
             board.post(Release(step, (0, 0)))
