@@ -18,7 +18,7 @@ import pytest
 
 from jdpack import cli, tables
 from jdpack.accounting import Budget
-from jdpack.agents import Agents
+from jdpack.agents import BLOCK, Agents, Part
 from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
 from jdpack.encoding import encode
 from jdpack.errors import JdpackError
@@ -318,18 +318,30 @@ def random_records(
     return Records(market, list(ids) if ids is not None else list(range(n)), agents)
 
 
+def over_parts(query, parts: list[Part], prices) -> tuple[int, ...]:
+    """A query of `best_response` summed over parts, in plain integers."""
+    if not parts:
+        return (0,) * len(prices)
+    codes = np.array(prices, dtype=np.float64)
+    each = [query(part, codes).ravel().tolist() for part in parts]
+    return tuple(sum(numbers) for numbers in zip(*each, strict=True))
+
+
 def decode(agents: Agents) -> list[list[Option]]:
     """The options of every agent, read back from the storage, dense or sparse."""
     found: list[list[Option]] = []
     for part in agents.parts:
         for block, fill in enumerate(part.fill.tolist()):
             codes = np.zeros((fill, len(agents.market.resources)), np.int64)
-            if part.counts is None:
+            if part.resources is None:
                 codes[:] = part.codes[block, :, :fill].T
             else:
-                pairs = slice(int(part.offsets[block]), int(part.offsets[block + 1]))
-                row = np.repeat(np.arange(fill), part.counts[block, :fill])
-                codes[row, part.resources[pairs]] = part.codes[pairs]
+                for slot in range(int(part.offsets[block]), int(part.offsets[block + 1]), BLOCK):
+                    pairs = slice(slot, slot + fill)  # rows without a pair there have code 0
+                    np.add.at(codes, (np.arange(fill), part.resources[pairs]), part.codes[pairs])
+                rest = slice(int(part.rest_offsets[block]), int(part.rest_offsets[block + 1]))
+                where = part.rest_rows[rest], part.rest_resources[rest]
+                np.add.at(codes, where, part.rest_codes[rest])
             starts = part.starts[block] if part.starts.size else np.ones(fill)
             values = part.values[block, :fill].tolist()
             for start, value, demand in zip(

@@ -1,17 +1,20 @@
-"""Private: what the agents take at given prices, exactly.
+"""Private: what the agents of a part take at given prices, exactly.
 
 An agent takes the option with the largest surplus, value minus cost, if it is not negative; the
 first one on a tie. Costs are compared in doubles, which is exact (see `jdpack.market`); sums are
 64-bit integers. So the result depends on no order, thread count or partitioning.
 
 Every kernel goes over a part block by block: costs of the block's rows, then their choices, then
-the sums, while the block is in the cache.
+the sums, while the block is in the cache. It runs on one thread and lets go of the interpreter:
+engines give parts to threads.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.agents import BLOCK, Part
@@ -19,81 +22,63 @@ from jdpack.billboard import SHARE
 from jdpack.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE
 
 
-def demand(parts: list[Part], prices: tuple[int, ...]) -> tuple[int, ...]:
+def demand(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The demand query: the codes taken of each resource at the given price codes."""
-    costs, total = np.array(prices, dtype=np.float64), np.zeros(len(prices), np.int64)
-    for part in parts:
-        demands = np.zeros((_chunks(part), len(prices)), np.int64)
-        if part.counts is None:
-            _demand_dense(part.codes, part.values, part.starts, part.fill, costs, demands)
-        else:
-            _demand_sparse(
-                part.codes, part.resources, part.counts, part.offsets,
-                part.values, part.starts, part.fill, costs, demands,
-            )  # fmt: skip
-        total += demands.sum(axis=0)
-    return tuple(total.tolist())
+    out = np.zeros(len(prices), np.int64)
+    if part.pairs is None:
+        _demand_dense(part.codes, part.values, part.starts, part.fill, prices, out)
+    else:
+        _demand_sparse(part.pairs, part.values, part.starts, part.fill, prices, out)
+    return out
 
 
-def curvature(parts: list[Part], prices: tuple[int, ...]) -> tuple[int, ...]:
-    """The curvature query (`Market.shifts`), row by row."""
-    return _close_calls(parts, prices, np.zeros((len(prices), len(prices)), np.int64), whole=True)
+def curvature(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The curvature query (`Market.shifts`), [row, column]."""
+    return _close_calls(part, prices, np.zeros((len(prices), len(prices)), np.int64), whole=True)
 
 
-def gauge(parts: list[Part], prices: tuple[int, ...]) -> tuple[int, ...]:
+def gauge(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The gauge query (`Market.shifts`): the curvature's diagonal, its level and its spread."""
-    return _close_calls(parts, prices, np.zeros((1, len(prices) + 2), np.int64), whole=False)
+    out = np.zeros((1, len(prices) + 2), np.int64)
+    return _close_calls(part, prices, out, whole=False).ravel()
 
 
 def _close_calls(
-    parts: list[Part], prices: tuple[int, ...], total: NDArray[np.int64], *, whole: bool
-) -> tuple[int, ...]:
+    part: Part, prices: NDArray[np.float64], out: NDArray[np.int64], *, whole: bool
+) -> NDArray[np.int64]:
     """Sums over the agents whose two best choices are close."""
-    costs, price_sum = np.array(prices, dtype=np.float64), float(sum(prices))
-    for part in parts:
-        pieces = np.zeros((_chunks(part), *total.shape), np.int64)
-        where = part.codes, part.values, part.starts, part.fill, costs, price_sum, whole, pieces
-        if part.counts is None:
-            _close_dense(*where)
-        else:
-            _close_sparse(part.resources, part.counts, part.offsets, *where)
-        total += pieces.sum(axis=0)
-    return tuple(total.ravel().tolist())
+    where = part.values, part.starts, part.fill, prices, math.fsum(prices), whole, out
+    if part.pairs is None:
+        _close_dense(part.codes, *where)
+    else:
+        _close_sparse(part.pairs, *where)
+    return out
 
 
 def shares(
-    part: Part,
-    prices: NDArray[np.float64],
-    weights: NDArray[np.int64],
-    out: NDArray[np.uint32],
-) -> None:
-    """Set `out` to the share of each row in units of 1/SHARE, rounded down, before scaling.
+    part: Part, prices: NDArray[np.float64], weights: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """The share of each row in units of 1/SHARE, rounded down, before scaling.
 
     A row's share is the weight of the rounds in which it was taken, over the weight of all
     rounds. `prices` is [round, resource].
     """
-    first = np.cumsum(part.fill) - part.fill
-    total = int(weights.sum())
-    if part.counts is None:
-        _shares_dense(
-            part.codes, part.values, part.starts, part.fill, first,
-            prices, weights, total, out, _chunks(part),
-        )  # fmt: skip
+    out, total = np.empty(part.rows, np.uint32), int(weights.sum())
+    where = part.values, part.starts, part.fill, prices, weights, total, out
+    if part.pairs is None:
+        _shares_dense(part.codes, *where)
     else:
-        _shares_sparse(
-            part.codes, part.resources, part.counts, part.offsets,
-            part.values, part.starts, part.fill, first,
-            prices, weights, total, out, _chunks(part),
-        )  # fmt: skip
+        _shares_sparse(part.pairs, *where)
+    return out
 
 
 def factors(part: Part, of_resources: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The scale factor of each row: the least of the resources that its option touches."""
     out = np.full(part.rows, SHARE, np.uint32)
-    if part.counts is None:
+    if part.pairs is None:
         _factors_dense(part.codes, part.fill, of_resources, out)
     else:
-        _factors_sparse(part.resources, part.codes, part.counts, part.fill, of_resources, out)
+        _factors_sparse(part.pairs, part.fill, of_resources, out)
     return out
 
 
@@ -115,19 +100,12 @@ def flip(
     if the coin is in the first factor / SHARE of its width. So what is given is always among what
     is granted, and each grant is given with odds of exactly factor / SHARE, independently.
     """
-    _flip(_row_starts(part), shares, coins, factors)
+    _flip(part.heads(), shares, coins, factors)
 
 
 def luck(part: Part, shares: NDArray[np.uint32], given: NDArray[np.uint32], bound: int) -> int:
     """The query luck: value given beyond the averaged shares, cut to +-bound for each agent."""
-    return int(_luck(part.values, part.fill, _row_starts(part), shares, given, bound))
-
-
-def _row_starts(part: Part) -> NDArray[np.uint8]:
-    """Where agents begin among the rows of a part; empty if every row is an agent."""
-    if not part.starts.size:
-        return np.empty(0, np.uint8)
-    return np.concatenate([part.starts[b, :n] for b, n in enumerate(part.fill)])
+    return int(_luck(part.values, part.fill, part.heads(), shares, given, bound))
 
 
 def welfare(part: Part, shares: NDArray[np.uint32]) -> int:
@@ -139,138 +117,143 @@ def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
     """The exact load of given shares on each resource, in units of code / SHARE."""
     # A block's sum is below 2^51; high and low halves keep the total exact in 64 bits.
     high, low = np.zeros(m, np.int64), np.zeros(m, np.int64)
-    if part.counts is None:
+    if part.pairs is None:
         _loads_dense(part.codes, part.fill, shares, high, low)
     else:
-        _loads_sparse(part.codes, part.resources, part.counts, part.fill, shares, high, low)
+        _loads_sparse(part.pairs, part.fill, shares, high, low)
     return [int(h) * SHARE + int(rest) for h, rest in zip(high, low, strict=True)]
 
 
-def _chunks(part: Part) -> int:
-    """Work is cut into this many pieces; the result does not depend on it."""
-    return max(1, min(len(part.fill), 4 * get_num_threads()))
-
-
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def _demand_dense(codes, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
-    chunks, blocks, m = demands.shape[0], fill.size, prices.size
-    for chunk in prange(chunks):
-        cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            n = fill[b]
-            _cost_dense(codes[b], prices, n, cost)
-            _choose(cost, values, starts, b, n, taken)
-            for j in range(m):
-                row, total = codes[b, j], np.uint32(0)  # below 2^11 * 2^16
-                for i in range(n):
-                    total += np.uint32(row[i] & taken[i])
-                demands[chunk, j] += total
-
-
-@njit(cache=True, parallel=True)
-def _demand_sparse(  # type: ignore[no-untyped-def]
-    codes, resources, counts, offsets, values, starts, fill, prices, demands
-):
-    chunks, blocks = demands.shape[0], fill.size
-    for chunk in prange(chunks):
-        cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
-        demand = np.zeros(prices.size, np.int64)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            n = fill[b]
-            _cost_sparse(codes, resources, counts[b], offsets[b], prices, n, cost)
-            _choose(cost, values, starts, b, n, taken)
-            at = offsets[b]
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    for b in range(fill.size):
+        n = fill[b]
+        cost_dense(codes[b], prices, n, cost)
+        _choose(cost, values, starts, b, n, taken)
+        for j in range(prices.size):
+            row, total = codes[b, j], np.uint32(0)  # below 2^11 * 2^16
             for i in range(n):
-                stop = at + counts[b, i]
-                if taken[i]:
-                    for pair in range(at, stop):
-                        demand[resources[pair]] += codes[pair]
-                at = stop
-        demands[chunk] += demand
+                total += np.uint32(row[i] & taken[i])
+            demands[j] += total
 
 
-@njit(cache=True, parallel=True)
-def _shares_dense(  # type: ignore[no-untyped-def]
-    codes, values, starts, fill, first, prices, weights, total, out, chunks
-):
-    blocks = fill.size
-    for chunk in prange(chunks):
-        cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
-        won = np.empty(BLOCK, np.int64)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            n = fill[b]
-            won[:n] = 0
-            for t in range(weights.size):
-                _cost_dense(codes[b], prices[t], n, cost)
-                _choose(cost, values, starts, b, n, taken)
-                _count(taken, weights[t], n, won)
-            _divide(won, n, total, out, first[b])
+@njit(cache=True, nogil=True)
+def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    rows = np.empty(BLOCK, np.int64)
+    for b in range(fill.size):
+        cost_sparse(pairs, b, prices, fill[b], cost)
+        _choose(cost, values, starts, b, fill[b], taken)
+        count = 0
+        for i in range(fill[b]):
+            rows[count] = i
+            count += taken[i] & 1
+        for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+            for at in range(count):
+                pair = slot + rows[at]
+                demands[pairs.resources[pair]] += pairs.codes[pair]
+        for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+            if taken[pairs.rest_rows[pair]]:
+                demands[pairs.rest_resources[pair]] += pairs.rest_codes[pair]
 
 
-@njit(cache=True, parallel=True)
-def _shares_sparse(  # type: ignore[no-untyped-def]
-    codes, resources, counts, offsets, values, starts, fill, first,
-    prices, weights, total, out, chunks,
-):  # fmt: skip
-    blocks = fill.size
-    for chunk in prange(chunks):
-        cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
-        won = np.empty(BLOCK, np.int64)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            n = fill[b]
-            won[:n] = 0
-            for t in range(weights.size):
-                _cost_sparse(codes, resources, counts[b], offsets[b], prices[t], n, cost)
-                _choose(cost, values, starts, b, n, taken)
-                _count(taken, weights[t], n, won)
-            _divide(won, n, total, out, first[b])
+@njit(cache=True, nogil=True)
+def _shares_dense(codes, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    won, first = np.empty(BLOCK, np.int64), 0
+    for b in range(fill.size):
+        won[:] = 0
+        for t in range(weights.size):
+            cost_dense(codes[b], prices[t], fill[b], cost)
+            _choose(cost, values, starts, b, fill[b], taken)
+            _count(taken, weights[t], fill[b], won)
+        _divide(won, fill[b], total, out, first)
+        first += fill[b]
 
 
-@njit(cache=True, parallel=True)
-def _close_dense(codes, values, starts, fill, prices, price_sum, whole, pieces):  # type: ignore[no-untyped-def]
-    chunks, blocks, m = pieces.shape[0], fill.size, prices.size
-    for chunk in prange(chunks):
-        cost, d = np.empty(BLOCK, np.float64), np.zeros(m, np.int64)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            _cost_dense(codes[b], prices, fill[b], cost)
-            i = 0
-            while i < fill[b]:
-                first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
-                if costs > 0.0:
-                    for j in range(m):
-                        d[j] = np.int64(codes[b, j, first]) if first >= 0 else 0
-                        d[j] -= np.int64(codes[b, j, second]) if second >= 0 else 0
-                    _add_close(d, prices, price_sum, costs, whole, pieces[chunk])
+@njit(cache=True, nogil=True)
+def _shares_sparse(pairs, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    won, first = np.empty(BLOCK, np.int64), 0
+    for b in range(fill.size):
+        won[:] = 0
+        for t in range(weights.size):
+            cost_sparse(pairs, b, prices[t], fill[b], cost)
+            _choose(cost, values, starts, b, fill[b], taken)
+            _count(taken, weights[t], fill[b], won)
+        _divide(won, fill[b], total, out, first)
+        first += fill[b]
 
 
-@njit(cache=True, parallel=True)
-def _close_sparse(  # type: ignore[no-untyped-def]
-    resources, counts, offsets, codes, values, starts, fill, prices, price_sum, whole, pieces
-):
-    chunks, blocks, m = pieces.shape[0], fill.size, prices.size
-    for chunk in prange(chunks):
-        cost, d = np.empty(BLOCK, np.float64), np.zeros(m, np.int64)
-        begin = np.empty(BLOCK + 1, np.int64)
-        for b in range(blocks * chunk // chunks, blocks * (chunk + 1) // chunks):
-            _cost_sparse(codes, resources, counts[b], offsets[b], prices, fill[b], cost)
-            begin[0] = offsets[b]
-            for i in range(fill[b]):
-                begin[i + 1] = begin[i] + counts[b, i]
-            i = 0
-            while i < fill[b]:
-                first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
-                if costs > 0.0:
-                    d[:] = 0
-                    if first >= 0:
-                        for pair in range(begin[first], begin[first + 1]):
-                            d[resources[pair]] += codes[pair]
-                    if second >= 0:
-                        for pair in range(begin[second], begin[second + 1]):
-                            d[resources[pair]] -= codes[pair]
-                    _add_close(d, prices, price_sum, costs, whole, pieces[chunk])
+@njit(cache=True, nogil=True)
+def _close_dense(codes, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
+    m = prices.size
+    cost, d, touched = np.empty(BLOCK, np.float64), np.zeros(m, np.int64), np.arange(m)
+    for b in range(fill.size):
+        cost_dense(codes[b], prices, fill[b], cost)
+        i = 0
+        while i < fill[b]:
+            first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
+            if costs > 0.0:
+                for j in range(m):
+                    d[j] = np.int64(codes[b, j, first]) if first >= 0 else 0
+                    d[j] -= np.int64(codes[b, j, second]) if second >= 0 else 0
+                _add_close(d, touched, prices, price_sum, costs, whole, out)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _close_sparse(pairs, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
+    m = prices.size
+    cost, d, seen = np.empty(BLOCK, np.float64), np.zeros(m, np.int64), np.zeros(m, np.uint8)
+    touched, begins = np.empty(m, np.int64), np.empty(BLOCK + 1, np.int64)
+    for b in range(fill.size):
+        cost_sparse(pairs, b, prices, fill[b], cost)
+        rest_begins(pairs, b, begins)
+        i = 0
+        while i < fill[b]:
+            first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
+            if costs > 0.0:
+                count = _add_row(pairs, b, begins, first, 1, d, seen, touched, 0)
+                count = _add_row(pairs, b, begins, second, -1, d, seen, touched, count)
+                _add_close(d, touched[:count], prices, price_sum, costs, whole, out)
+                for k in touched[:count]:
+                    d[k], seen[k] = 0, 0
+
+
+@njit(cache=True, nogil=True)
+def rest_begins(pairs, b, begins):  # type: ignore[no-untyped-def]
+    """Set where the rest of each row of block b begins; it ends where the next one's begins."""
+    at, stop = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]
+    for i in range(BLOCK + 1):
+        begins[i] = at
+        while at < stop and pairs.rest_rows[at] == i:
+            at += 1
+
+
+@njit(cache=True, nogil=True)
+def _add_row(pairs, b, begins, i, sign, d, seen, touched, count):  # type: ignore[no-untyped-def]
+    """Add the codes of row i of block b to d; -1 is none. Keeps the list of resources touched."""
+    if i < 0:
+        return count
+    for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+        count = _touch(pairs.resources[pair], sign * pairs.codes[pair], d, seen, touched, count)
+    for pair in range(begins[i], begins[i + 1]):
+        code = sign * pairs.rest_codes[pair]
+        count = _touch(pairs.rest_resources[pair], code, d, seen, touched, count)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
+    d[k] += code
+    if seen[k] == 0:
+        seen[k], touched[count] = 1, k
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     """The best and second-best choice of the agent whose rows begin at i; -1 is nothing.
 
@@ -297,11 +280,11 @@ def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     return first, second, costs, row
 
 
-@njit(cache=True)
-def _add_close(d, prices, price_sum, costs, whole, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _add_close(d, touched, prices, price_sum, costs, whole, out):  # type: ignore[no-untyped-def]
     """Add an agent whose two best choices differ by the codes d and cost `costs` together."""
     m, trace, net = d.size, np.int64(0), 0.0
-    for k in range(m):
+    for k in touched:
         if d[k] != 0:
             cost = d[k] * prices[k]
             share = np.int64(float(CURVATURE_UNIT) * cost / costs)
@@ -310,7 +293,7 @@ def _add_close(d, prices, price_sum, costs, whole, out):  # type: ignore[no-unty
                 trace += d[k] * share
                 net += cost
             elif share != 0:
-                for j in range(m):
+                for j in touched:
                     out[j, k] += d[j] * share
     if not whole:
         level = np.int64(float(CURVATURE_UNIT) * (net / costs) * (net / price_sum))
@@ -318,8 +301,9 @@ def _add_close(d, prices, price_sum, costs, whole, out):  # type: ignore[no-unty
         out[0, m + 1] += max(trace - level, 0)
 
 
-@njit(cache=True)
-def _cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
+    """Set the costs of the first n rows of a block."""
     cost[:n] = 0.0
     for j in range(prices.size):
         row, price = codes[j], prices[j]
@@ -328,17 +312,19 @@ def _cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
                 cost[i] += row[i] * price
 
 
-@njit(cache=True)
-def _cost_sparse(codes, resources, counts, at, prices, n, cost):  # type: ignore[no-untyped-def]
-    for i in range(n):
-        total = 0.0
-        for pair in range(at, at + counts[i]):
-            total += codes[pair] * prices[resources[pair]]
-        at += counts[i]
-        cost[i] = total
+@njit(cache=True, nogil=True)
+def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
+    """Set the costs of the first n rows of block b."""
+    cost[:n] = 0.0
+    for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+        codes, resources = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
+        for i in range(n):
+            cost[i] += codes[i] * prices[resources[i]]
+    for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+        cost[pairs.rest_rows[pair]] += pairs.rest_codes[pair] * prices[pairs.rest_resources[pair]]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
     """Set `taken` to all ones for the options that their agents take, else to 0."""
     if starts.size == 0:
@@ -358,19 +344,19 @@ def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
             best, at = surplus, i
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _count(taken, weight, n, won):  # type: ignore[no-untyped-def]
     for i in range(n):
         won[i] += weight if taken[i] else 0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _divide(won, n, total, out, first):  # type: ignore[no-untyped-def]
     for i in range(n):
         out[first + i] = won[i] * SHARE // total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _factors_dense(codes, fill, factors, out):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -382,25 +368,28 @@ def _factors_dense(codes, fill, factors, out):  # type: ignore[no-untyped-def]
         first += fill[b]
 
 
-@njit(cache=True)
-def _factors_sparse(resources, codes, counts, fill, factors, out):  # type: ignore[no-untyped-def]
-    first, at = 0, 0
+@njit(cache=True, nogil=True)
+def _factors_sparse(pairs, fill, factors, out):  # type: ignore[no-untyped-def]
+    first = 0
     for b in range(fill.size):
-        for i in range(fill[b]):
-            for pair in range(at, at + counts[b, i]):
-                if codes[pair] and factors[resources[pair]] < out[first + i]:
-                    out[first + i] = factors[resources[pair]]
-            at += counts[b, i]
+        own = out[first : first + fill[b]]
+        for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+            for i in range(fill[b]):
+                if pairs.codes[slot + i]:
+                    own[i] = min(own[i], factors[pairs.resources[slot + i]])
+        for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+            i = pairs.rest_rows[pair]
+            own[i] = min(own[i], factors[pairs.rest_resources[pair]])
         first += fill[b]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _scale(shares, factors):  # type: ignore[no-untyped-def]
     for i in range(shares.size):
         shares[i] = np.int64(shares[i]) * np.int64(factors[i]) // SHARE
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _flip(starts, shares, coins, factors):  # type: ignore[no-untyped-def]
     reached = np.uint64(0)
     for i in range(shares.size):
@@ -412,7 +401,7 @@ def _flip(starts, shares, coins, factors):  # type: ignore[no-untyped-def]
         shares[i] = SHARE if begin <= coins[i] < begin + width else 0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _luck(values, fill, starts, shares, given, bound):  # type: ignore[no-untyped-def]
     row, total, own = 0, np.int64(0), np.int64(0)
     for b in range(fill.size):
@@ -426,7 +415,7 @@ def _luck(values, fill, starts, shares, given, bound):  # type: ignore[no-untype
     return total + min(max(own, -bound), bound)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _welfare(values, fill, shares):  # type: ignore[no-untyped-def]
     first, total = 0, np.int64(0)
     for b in range(fill.size):
@@ -436,7 +425,7 @@ def _welfare(values, fill, shares):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _loads_dense(codes, fill, shares, high, low):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -449,14 +438,22 @@ def _loads_dense(codes, fill, shares, high, low):  # type: ignore[no-untyped-def
         first += fill[b]
 
 
-@njit(cache=True)
-def _loads_sparse(codes, resources, counts, fill, shares, high, low):  # type: ignore[no-untyped-def]
-    first, at = 0, 0
+@njit(cache=True, nogil=True)
+def _loads_sparse(pairs, fill, shares, high, low):  # type: ignore[no-untyped-def]
+    first = 0
     for b in range(fill.size):
-        for i in range(fill[b]):
-            for pair in range(at, at + counts[b, i]):
-                total = np.int64(codes[pair]) * np.int64(shares[first + i])
-                high[resources[pair]] += total // SHARE
-                low[resources[pair]] += total % SHARE
-            at += counts[b, i]
+        own = shares[first : first + fill[b]]
+        for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+            for i in range(fill[b]):
+                _load(pairs.resources[slot + i], pairs.codes[slot + i], own[i], high, low)
+        for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+            i = pairs.rest_rows[pair]
+            _load(pairs.rest_resources[pair], pairs.rest_codes[pair], own[i], high, low)
         first += fill[b]
+
+
+@njit(cache=True, nogil=True)
+def _load(j, code, share, high, low):  # type: ignore[no-untyped-def]
+    total = np.int64(code) * np.int64(share)
+    high[j] += total // SHARE
+    low[j] += total % SHARE

@@ -9,7 +9,7 @@ numbered 17 is the text "17".
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 COIN_BITS = 53
@@ -62,17 +62,26 @@ def coins_of_numbers(seed: bytes, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def coins_of_texts(
-    seed: bytes, data: NDArray[np.uint8], offsets: NDArray[np.int64]
+    seed: bytes,
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    which: NDArray[np.int64] | None = None,
 ) -> NDArray[np.uint64]:
-    """The coins of agents whose ids are the texts data[offsets[i]:offsets[i + 1]]."""
-    return _of_texts(np.frombuffer(seed, dtype=np.uint64), data, offsets)  # type: ignore[no-any-return]
+    """The coins of agents whose ids are the texts data[offsets[i]:offsets[i + 1]].
+
+    Of all, or of those whose numbers i are in `which`.
+    """
+    begins, ends = offsets[:-1], offsets[1:]
+    if which is not None:
+        begins, ends = begins[which], ends[which]
+    key = np.frombuffer(seed, dtype=np.uint64)
+    return _of_texts(key, data, begins, ends)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def _of_numbers(key, ids):  # type: ignore[no-untyped-def]
-    out = np.empty(ids.size, np.uint64)
-    for i in prange(ids.size):
-        text = np.empty(20, np.uint8)
+    out, text = np.empty(ids.size, np.uint64), np.empty(20, np.uint8)
+    for i in range(ids.size):
         rest, start = np.uint64(ids[i]), 20
         if ids[i] < 0:
             rest = ~rest + np.uint64(1)
@@ -89,15 +98,15 @@ def _of_numbers(key, ids):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, parallel=True)
-def _of_texts(key, data, offsets):  # type: ignore[no-untyped-def]
-    out = np.empty(offsets.size - 1, np.uint64)
-    for i in prange(out.size):
-        out[i] = _coin(key, data, offsets[i], offsets[i + 1])
+@njit(cache=True, nogil=True)
+def _of_texts(key, data, begins, ends):  # type: ignore[no-untyped-def]
+    out = np.empty(begins.size, np.uint64)
+    for i in range(out.size):
+        out[i] = _coin(key, data, begins[i], ends[i])
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     v0, v1 = np.uint64(_INIT[0]) ^ key[0], np.uint64(_INIT[1]) ^ key[1]
     v2, v3 = np.uint64(_INIT[2]) ^ key[0], np.uint64(_INIT[3]) ^ key[1]
@@ -120,7 +129,7 @@ def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     return (v0 ^ v1 ^ v2 ^ v3) >> np.uint64(64 - COIN_BITS)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sipround(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0

@@ -16,14 +16,12 @@ import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.agents import BLOCK, Agents, Part, is_sparse
+from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out
 from jdpack.errors import AgentsError
 from jdpack.ids import check_same_type, check_unique, plain_ids
 from jdpack.market import Market, Neighbours
 
 _PART_BYTES = 16 * 2**20
-_PART_BLOCKS = 512  # what engines compute beside a part takes some 50 bytes a row
-_IDS_JOINED = 8
 
 # What the kernels below found wrong with a number.
 _FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, _BEYOND = range(5)
@@ -65,12 +63,10 @@ class _Encoder:
     market: Market
     clamp: bool
     parts: list[Part] = field(default_factory=list)
-    ids: list[pa.Array] = field(default_factory=list)
     clamped: int = 0
     rows: int = 0
     agents: int = 0
-    joined: int = 0
-    """How many of `ids` are joined already."""
+    first_id: pa.Array | None = None
     last_id: Any = None
     last_options: int = 0
 
@@ -78,22 +74,27 @@ class _Encoder:
     part: Part | None = None
     blocks: int = 0
     """Blocks of it that hold rows."""
-    pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16]]] = field(default_factory=list)
+    ids: list[pa.Array] = field(default_factory=list)
+    pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]] = field(
+        default_factory=list
+    )
+    """Sparse: the number of pairs of each row, their resources and codes."""
 
     def __post_init__(self) -> None:
         m = len(self.market.resources)
         row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_size
         expected = -(-self.market.agents * self.market.options // BLOCK)
-        most = min(_PART_BYTES // (row_bytes * BLOCK), _PART_BLOCKS)
+        most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
         self.capacity = max(1, min(most, 2 * expected))
 
     def add(self, batch: Batch) -> None:
         if batch.rows == 0:
             return
-        starts = self._group(batch)
+        ids = plain_ids(batch.ids, self.rows) if batch.ids is not None else None
+        starts = self._group(ids, batch.rows)
         row = 0
         while row < batch.rows:
-            part = self.part if self.part is not None else self._open_part()
+            part = self.part if self.part is not None else self._open_part(self.rows + row)
             slots = np.empty(batch.rows - row, np.int64)
             placed, self.blocks = _place(
                 starts[row:], self.market.options, self.blocks, part.fill, slots
@@ -102,11 +103,10 @@ class _Encoder:
                 self._close_part()
                 continue
             self._encode(batch, row, slots[:placed], starts[row : row + placed], part)
+            if ids is not None:
+                self.ids.append(ids.slice(row, placed))
             row += placed
         self.rows += batch.rows
-        if len(self.ids) >= self.joined + _IDS_JOINED:  # many small arrays keep twice their room
-            self.ids[self.joined :] = [pa.concat_arrays(self.ids[self.joined :])]
-            self.joined = len(self.ids)
 
     def finish(self) -> Agents:
         if self.part is not None:
@@ -120,16 +120,16 @@ class _Encoder:
                 f"{'' if exact else 'at most '}{declared}",
                 "the number of agents is public: set it before looking at the data",
             )
-        ids = pa.chunked_array(self.ids) if self.ids else None
-        if ids is not None:
-            check_unique(ids, several=self.market.options > 1)
-        return Agents(self.market, self.parts, ids, self.agents, self.clamped)
+        agents = Agents(self.market, self.parts, self.agents, self.clamped)
+        if agents.ids is not None:
+            check_unique(agents.ids, several=self.market.options > 1)
+        return agents
 
     # --- ids ------------------------------------------------------------------------------
 
-    def _group(self, batch: Batch) -> NDArray[np.uint8]:
+    def _group(self, ids: pa.Array | None, rows: int) -> NDArray[np.uint8]:
         """1 at the first row of each agent; counts agents and checks the options of each."""
-        if batch.ids is None:
+        if ids is None:
             if self.market.options > 1:
                 raise AgentsError(
                     "agents with several options need ids",
@@ -141,22 +141,21 @@ class _Encoder:
                     "agents that may be added or removed need ids of their own",
                     "give ids, so that nobody's coin depends on who else is there",
                 )
-            self.agents += batch.rows
-            return np.ones(batch.rows, np.uint8)
-        self.ids.append(plain_ids(batch.ids, self.rows))
-        check_same_type(self.ids[0], self.ids[-1])
+            self.agents += rows
+            return np.ones(rows, np.uint8)
+        self.first_id = self.first_id if self.first_id is not None else ids.slice(0, 1)
+        check_same_type(self.first_id, ids)
         if self.market.options == 1:
-            self.agents += batch.rows
-            return np.ones(batch.rows, np.uint8)
-        ids = self.ids[-1]
-        starts = np.ones(batch.rows, np.uint8)
-        if batch.rows > 1:
-            starts[1:] = pc.not_equal(ids.slice(1), ids.slice(0, batch.rows - 1)).to_numpy(
+            self.agents += rows
+            return np.ones(rows, np.uint8)
+        starts = np.ones(rows, np.uint8)
+        if rows > 1:
+            starts[1:] = pc.not_equal(ids.slice(1), ids.slice(0, rows - 1)).to_numpy(
                 zero_copy_only=False
             )
         starts[0] = ids[0].as_py() != self.last_id or self.agents == 0
         heads = np.flatnonzero(starts)
-        edges = np.concatenate([[-self.last_options], heads[starts[0] :], [batch.rows]])
+        edges = np.concatenate([[-self.last_options], heads[starts[0] :], [rows]])
         if starts[0]:
             edges[0] = 0
         options = np.diff(edges)
@@ -172,7 +171,7 @@ class _Encoder:
 
     # --- codes ----------------------------------------------------------------------------
 
-    def _open_part(self) -> Part:
+    def _open_part(self, first: int) -> Part:
         nb, m = self.capacity, len(self.market.resources)
         sparse = is_sparse(self.market)
         self.blocks = 0
@@ -181,7 +180,7 @@ class _Encoder:
             fill=np.zeros(nb, np.int64),
             starts=np.empty((nb, BLOCK) if self.market.options > 1 else (0, 0), np.uint8),
             codes=np.empty((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
-            counts=np.empty((nb, BLOCK), np.uint16) if sparse else None,
+            first=first,
         )
         return self.part
 
@@ -190,16 +189,15 @@ class _Encoder:
         assert part is not None
         part.values, part.fill = part.values[:nb], part.fill[:nb]
         part.starts = part.starts[:nb]
-        if part.counts is None:
-            part.codes = part.codes[:nb]
+        if is_sparse(self.market):
+            counts, resources, codes = (np.concatenate(a) for a in zip(*self.pairs, strict=True))
+            lay_out(part, counts, resources, codes)
         else:
-            part.counts = part.counts[:nb]
-            totals = [int(part.counts[b, :n].sum()) for b, n in enumerate(part.fill)]
-            part.offsets = np.concatenate([[0], np.cumsum(totals, dtype=np.int64)])
-            part.resources = np.concatenate([r for r, _ in self.pairs])
-            part.codes = np.concatenate([c for _, c in self.pairs])
+            part.codes = part.codes[:nb]
+        if self.ids:
+            part.ids = pa.concat_arrays(self.ids)
         self.parts.append(part)
-        self.part, self.pairs = None, []
+        self.part, self.pairs, self.ids = None, [], []
 
     def _encode(
         self,
@@ -284,11 +282,11 @@ class _Encoder:
             what = f"demand for {market.resources[j].name!r}"
             self._judge(0, amounts[bad : bad + 1], row + at, batch, what, float(caps[j]))
         self.clamped += clamped
-        if part.counts is None:
-            _scatter(indptr, resources, codes, slots, part.codes)
+        if is_sparse(market):
+            counts = np.diff(indptr).astype(np.uint16)
+            self.pairs.append((counts, resources.astype(np.uint16), codes))
         else:
-            _store(np.diff(indptr).astype(np.uint16), slots, part.counts)
-            self.pairs.append((resources.astype(np.uint16), codes))
+            _scatter(indptr, resources, codes, slots, part.codes)
 
     # --- what is wrong --------------------------------------------------------------------
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from jdpack import best_response
-from jdpack.agents import BLOCK, Part
+from jdpack.agents import BLOCK, Part, lay_out, rest_of
+from jdpack.best_response import cost_dense, cost_sparse
 from jdpack.billboard import SHARE
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.threads import Threads
 
 OUT, IN, OPEN = 0, 1, 2
 """What a row is in a box: not taken, taken, or not decided."""
@@ -38,19 +40,16 @@ class Box:
     """The codes that the decided agents take of each resource."""
 
     @classmethod
-    def screen(cls, parts: list[Part], low: Prices, high: Prices, most: int) -> Box | None:
+    def screen(
+        cls, parts: list[Part], low: Prices, high: Prices, most: int, threads: Threads
+    ) -> Box | None:
         """The box, or None if more than `most` rows are open in it."""
-        taken, open_parts = [0] * len(low), []
-        all_states = [decided(part, low, high) for part in parts]
-        if sum(int(np.count_nonzero(states == OPEN)) for states in all_states) > most:
+        states = threads.map(lambda part: decided(part, low, high), parts)
+        if sum(int(np.count_nonzero(state == OPEN)) for state in states) > most:
             return None
-        for part, states in zip(parts, all_states, strict=True):
-            shares = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
-            more = best_response.loads(part, len(low), shares)
-            taken = [a + b // SHARE for a, b in zip(taken, more, strict=True)]
-            if np.any(states == OPEN):
-                open_parts.append(rows_of(part, np.flatnonzero(states == OPEN)))
-        return cls(low, high, open_parts, tuple(taken))
+        found = threads.map(lambda pair: _split(*pair, len(low)), zip(parts, states, strict=True))
+        taken = tuple(np.sum([demand for demand, _ in found], axis=0).tolist())
+        return cls(low, high, [rows for _, rows in found if rows is not None], taken)
 
     def holds(self, prices: Prices) -> bool:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
@@ -58,54 +57,98 @@ class Box:
 
 def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
     """OUT, IN or OPEN for each row; the rows of an agent are OPEN together."""
-    states = np.empty((len(part.fill), BLOCK), np.uint8)
-    if part.counts is None:
-        _decided_dense(part.codes, part.values, part.starts, part.fill, low, high, states)
+    out = np.empty(part.rows, np.uint8)
+    if part.pairs is None:
+        _decided_dense(part.codes, part.values, part.starts, part.fill, low, high, out)
     else:
-        _decided_sparse(
-            part.codes, part.resources, part.counts, part.offsets,
-            part.values, part.starts, part.fill, low, high, states,
-        )  # fmt: skip
-    return np.concatenate([states[b, :n] for b, n in enumerate(part.fill)])
+        _decided_sparse(part.pairs, part.values, part.starts, part.fill, low, high, out)
+    return out
+
+
+def _split(part: Part, states: NDArray[np.uint8], m: int) -> tuple[NDArray[np.int64], Part | None]:
+    """What the decided rows of a part take, and the open ones, if any."""
+    shares = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
+    taken = np.array([load // SHARE for load in best_response.loads(part, m, shares)])
+    rows = np.flatnonzero(states == OPEN)
+    return taken, rows_of(part, rows) if len(rows) else None
 
 
 def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
-    """Some rows of a part, whole agents, as a part of their own."""
-    first = np.cumsum(part.fill) - part.fill
-    block = np.searchsorted(first, rows, side="right") - 1
-    place = rows - first[block]
+    """Some rows of a part, whole agents in ascending order, as a part without ids of its own."""
     several = part.starts.size > 0
-    starts = part.starts[block, place] if several else np.empty(0, np.uint8)
+    source = np.empty(len(rows), np.int64)
+    _locate(part.fill, rows, source)
+    starts = part.starts.reshape(-1)[source] if several else part.starts.reshape(-1)
     slots = _slots(starts, len(rows))
     blocks = int(slots[-1] // BLOCK) + 1
-    to, at = slots // BLOCK, slots % BLOCK
+    fill = np.bincount(slots // BLOCK, minlength=blocks).astype(np.int64)
     values = np.zeros((blocks, BLOCK), np.uint32)
-    values[to, at] = part.values[block, place]
-    fill = np.bincount(to, minlength=blocks).astype(np.int64)
+    values.reshape(-1)[slots] = part.values.reshape(-1)[source]
     heads = np.zeros((blocks, BLOCK), np.uint8) if several else np.empty((0, 0), np.uint8)
     if several:
-        heads[to, at] = starts
-    if part.counts is None:
+        heads.reshape(-1)[slots] = starts
+    if part.pairs is None:
         codes = np.zeros((blocks, part.codes.shape[1], BLOCK), np.uint16)
-        for j in range(codes.shape[1]):
-            codes[to, j, at] = part.codes[block, j, place]
+        _gather_dense(part.codes, source, slots, codes)
         return Part(values, fill, heads, codes)
-    assert part.resources is not None and part.offsets is not None
-    counts = np.zeros((blocks, BLOCK), np.uint16)
-    counts[to, at] = part.counts[block, place]
-    within = np.cumsum(part.counts, axis=1, dtype=np.int64) - part.counts
-    begin = part.offsets[block] + within[block, place]
-    lengths = part.counts[block, place].astype(np.int64)
-    ends = np.cumsum(lengths)
-    pairs = np.repeat(begin - (ends - lengths), lengths) + np.arange(int(ends[-1]))
-    sizes = np.bincount(to, weights=lengths, minlength=blocks).astype(np.int64)
-    return Part(
-        values, fill, heads, part.codes[pairs], part.resources[pairs], counts,
-        np.cumsum(sizes) - sizes,
-    )  # fmt: skip
+    counts = np.zeros(len(rows), np.uint16)
+    _count_pairs(part.pairs, source, counts)
+    total = int(counts.sum(dtype=np.int64))
+    resources, paired = np.empty(total, np.uint16), np.empty(total, np.uint16)
+    _gather_sparse(part.pairs, source, resources, paired)
+    some = Part(values, fill, heads, paired)
+    lay_out(some, counts, resources, paired)
+    return some
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _locate(fill, rows, source):  # type: ignore[no-untyped-def]
+    """Where rows stand: block * BLOCK + place."""
+    b, first = 0, 0
+    for r in range(rows.size):
+        while rows[r] >= first + fill[b]:
+            first += fill[b]
+            b += 1
+        source[r] = b * BLOCK + rows[r] - first
+
+
+@njit(cache=True, nogil=True)
+def _gather_dense(codes, source, slots, out):  # type: ignore[no-untyped-def]
+    for r in range(source.size):
+        b, i, to, at = source[r] // BLOCK, source[r] % BLOCK, slots[r] // BLOCK, slots[r] % BLOCK
+        for j in range(codes.shape[1]):
+            out[to, j, at] = codes[b, j, i]
+
+
+@njit(cache=True, nogil=True)
+def _count_pairs(pairs, source, counts):  # type: ignore[no-untyped-def]
+    for r in range(source.size):
+        b, i = source[r] // BLOCK, source[r] % BLOCK
+        for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+            counts[r] += pairs.codes[pair] > 0
+        at = rest_of(pairs, b, i)
+        while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+            counts[r] += 1
+            at += 1
+
+
+@njit(cache=True, nogil=True)
+def _gather_sparse(pairs, source, resources, codes):  # type: ignore[no-untyped-def]
+    to = 0
+    for r in range(source.size):
+        b, i = source[r] // BLOCK, source[r] % BLOCK
+        for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+            if pairs.codes[pair]:
+                resources[to], codes[to] = pairs.resources[pair], pairs.codes[pair]
+                to += 1
+        at = rest_of(pairs, b, i)
+        while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+            resources[to], codes[to] = pairs.rest_resources[at], pairs.rest_codes[at]
+            to += 1
+            at += 1
+
+
+@njit(cache=True, nogil=True)
 def _slots(starts, rows):  # type: ignore[no-untyped-def]
     """Where each row goes, so that no agent is split between two blocks."""
     slots, at, row = np.empty(rows, np.int64), 0, 0
@@ -122,27 +165,27 @@ def _slots(starts, rows):  # type: ignore[no-untyped-def]
     return slots
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def _decided_dense(codes, values, starts, fill, low, high, states):  # type: ignore[no-untyped-def]
-    for b in prange(fill.size):
-        least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
-        best_response._cost_dense(codes[b], low, fill[b], least)
-        best_response._cost_dense(codes[b], high, fill[b], most)
-        _decide(values, starts, b, fill[b], least, most, states[b])
+    least, most, first = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64), 0
+    for b in range(fill.size):
+        cost_dense(codes[b], low, fill[b], least)
+        cost_dense(codes[b], high, fill[b], most)
+        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]])
+        first += fill[b]
 
 
-@njit(cache=True, parallel=True)
-def _decided_sparse(  # type: ignore[no-untyped-def]
-    codes, resources, counts, offsets, values, starts, fill, low, high, states
-):
-    for b in prange(fill.size):
-        least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
-        best_response._cost_sparse(codes, resources, counts[b], offsets[b], low, fill[b], least)
-        best_response._cost_sparse(codes, resources, counts[b], offsets[b], high, fill[b], most)
-        _decide(values, starts, b, fill[b], least, most, states[b])
+@njit(cache=True, nogil=True)
+def _decided_sparse(pairs, values, starts, fill, low, high, states):  # type: ignore[no-untyped-def]
+    least, most, first = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64), 0
+    for b in range(fill.size):
+        cost_sparse(pairs, b, low, fill[b], least)
+        cost_sparse(pairs, b, high, fill[b], most)
+        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]])
+        first += fill[b]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _decide(values, starts, b, n, least, most, state):  # type: ignore[no-untyped-def]
     """Set the state of each row from its least and its largest cost."""
     row = 0

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from helpers import LONG, Records, decode, random_market, random_records
 from jdpack import encoding, tables
-from jdpack.agents import BLOCK, is_sparse
+from jdpack.agents import BLOCK, Part, is_sparse, lay_out
 from jdpack.encoding import encode
 from jdpack.market import Market
 
@@ -331,14 +331,49 @@ def cut(batch, start, stop):
 @storages
 @several
 def test_codes_take_two_bytes_a_demand_and_four_a_value(sparse, options):
-    records, _ = big(sparse, options)
+    records, codes = big(sparse, options)
     encoded = records.encode()
-    rows, pairs = encoded.rows, sum(p.codes.size for p in encoded.parts)
-    blocks = sum(len(p.fill) for p in encoded.parts)
+    rows, blocks = encoded.rows, sum(len(p.fill) for p in encoded.parts)
     assert rows / BLOCK <= blocks <= rows / (BLOCK - options + 1) + 1
-    per_row = 4 + (options > 1) + (2 if sparse else 2 * len(records.market.resources))
-    offsets = 8 * (blocks + len(encoded.parts)) if sparse else 0
-    assert encoded.nbytes == blocks * BLOCK * per_row + (4 * pairs + offsets if sparse else 0)
+    per_row = 4 + (options > 1) + (0 if sparse else 2 * len(records.market.resources))
+    if not sparse:
+        assert encoded.nbytes == blocks * BLOCK * per_row
+        return
+    pairs = sum(code > 0 for agent in codes for _, demand in agent for code in demand)
+    empty = blocks * BLOCK - rows  # the end of each block
+    offsets = 16 * (blocks + len(encoded.parts))
+    most = (2 * pairs + empty * records.market.bundle_size) * 4 + offsets
+    assert 4 * pairs <= encoded.nbytes - blocks * BLOCK * per_row <= most
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5, 0.9, 0.999]))
+def test_bundles_of_uneven_sizes_take_at_most_twice_their_room(seed, few):
+    """One row of a block may have thousands of pairs where others have one or none."""
+    rng = np.random.default_rng(seed)
+    fill = np.array([BLOCK, 5, BLOCK - 3])
+    rows = int(fill.sum())
+    counts = np.where(rng.random(rows) < few, rng.integers(0, 2, rows), rng.integers(0, 50, rows))
+    counts[rng.integers(rows)] = 3000
+    pairs = int(counts.sum())
+    resources, codes = rng.integers(0, 4000, pairs), rng.integers(1, 65536, pairs)
+    part = Part(np.empty((3, BLOCK), np.uint32), fill, np.empty((0, 0), np.uint8), np.empty(0))
+    lay_out(part, *(a.astype(np.uint16) for a in (counts, resources, codes)))
+    width = np.diff(part.offsets) // BLOCK
+    assert (width[[0, 2]] * fill[[0, 2]]).sum() <= 2 * pairs and width.max() <= 3000
+    found = []
+    for b, n in enumerate(fill.tolist()):
+        rows_of_block = [[] for _ in range(n)]
+        for slot in range(part.offsets[b], part.offsets[b + 1], BLOCK):
+            for i in range(n):
+                if part.codes[slot + i]:
+                    rows_of_block[i].append((part.resources[slot + i], part.codes[slot + i]))
+        for pair in range(part.rest_offsets[b], part.rest_offsets[b + 1]):
+            own = part.rest_resources[pair], part.rest_codes[pair]
+            rows_of_block[part.rest_rows[pair]].append(own)
+        found += rows_of_block
+    assert [len(own) for own in found] == counts.tolist()
+    flat = [pair for own in found for pair in own]
+    assert flat == list(zip(resources.tolist(), codes.tolist(), strict=True))
 
 
 def with_columns(market: Market, columns) -> Market:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import over_parts
 from jdpack import Market, best_response, screening
 from jdpack.agents import BLOCK
 from jdpack.encoding import encode
@@ -13,6 +14,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.market import PRICE_CODE_MAX
 from jdpack.screening import IN, OPEN, OUT, Box
 from jdpack.tables import array_batches
+from jdpack.threads import Threads
 
 LAYOUTS = ["dense", "sparse"]
 
@@ -26,7 +28,7 @@ def agents_of(layout: str, options: int, seed: int, n: int = 3 * BLOCK):
     demands = rng.integers(0, 4, (rows, m)) / 3.0
     if layout == "sparse":
         for row in demands:
-            row[rng.permutation(m)[k:]] = 0.0
+            row[rng.permutation(m)[rng.choice([1, k]) :]] = 0.0
     values = np.clip(demands.sum(axis=1) / m * rng.uniform(0.5, 1.5, rows), 0.0, 1.0)
     market = Market(
         supply=[float(n)] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=k,
@@ -50,12 +52,12 @@ def test_a_box_gives_the_demand_of_everybody(layout, options, seed, spread):
     agents, rng = agents_of(layout, options, seed % 5), np.random.default_rng(seed)
     posted = [prices_near(agents, rng, spread) for _ in range(4)]
     low, high = np.min(posted, axis=0).astype(float), np.max(posted, axis=0).astype(float)
-    box = Box.screen(agents.parts, low, high, agents.rows)
+    box = Box.screen(agents.parts, low, high, agents.rows, Threads(2))
     assert box is not None and sum(part.rows for part in box.open) < agents.rows
     for prices in [*posted, tuple(int(p) for p in low), tuple(int(p) for p in high)]:
-        rest = best_response.demand(box.open, prices)
+        rest = over_parts(best_response.demand, box.open, prices)
         both = tuple(a + b for a, b in zip(box.demand, rest, strict=True))
-        assert both == best_response.demand(agents.parts, prices)
+        assert both == over_parts(best_response.demand, agents.parts, prices)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -69,8 +71,7 @@ def test_states_are_what_agents_do_at_every_price_of_the_box(layout, options):
     assert {OUT, IN, OPEN} == set(np.unique(states))
     for _ in range(20):
         prices = np.floor(rng.uniform(low, high))
-        taken = np.empty(part.rows, np.uint32)
-        best_response.shares(part, prices[None, :], np.ones(1, np.int64), out=taken)
+        taken = best_response.shares(part, prices[None, :], np.ones(1, np.int64))
         assert np.all(taken[states == IN] > 0) and np.all(taken[states == OUT] == 0)
     if options > 1:  # agents stay whole
         heads = np.flatnonzero(agents.starts())
@@ -90,9 +91,8 @@ def test_rows_of_a_part_are_those_rows(layout, options):
     assert fewer.rows == len(rows) and np.all(fewer.fill <= BLOCK)
     for _ in range(5):
         prices = np.array([prices_near(agents, rng, 0.1)], dtype=float)
-        all_shares, shares = np.empty(part.rows, np.uint32), np.empty(fewer.rows, np.uint32)
-        best_response.shares(part, prices, np.ones(1, np.int64), out=all_shares)
-        best_response.shares(fewer, prices, np.ones(1, np.int64), out=shares)
+        all_shares = best_response.shares(part, prices, np.ones(1, np.int64))
+        shares = best_response.shares(fewer, prices, np.ones(1, np.int64))
         assert np.array_equal(shares, all_shares[rows])
         m = len(agents.market.resources)
         assert best_response.loads(fewer, m, shares) == best_response.loads(
@@ -109,7 +109,7 @@ def test_an_engine_answers_a_walk_of_prices_as_if_it_asked_everybody(monkeypatch
     for t in range(60):
         spread = 0.3 if t < 5 or t == 40 else 0.004
         prices = tuple(int(p * np.exp(rng.normal(0.0, spread))) for p in prices)
-        assert engine.demand(prices) == best_response.demand(agents.parts, prices)
+        assert engine.demand(prices) == over_parts(best_response.demand, agents.parts, prices)
         inside += engine._box is not None and engine._box.holds(np.array(prices, dtype=float))
     assert inside > 20
 
@@ -118,29 +118,29 @@ def test_free_goods_and_prices_beyond_reach():
     agents = agents_of("dense", 1, 7)
     m = len(agents.market.resources)
     for low, high in [(0.0, 0.0), (0.0, float(PRICE_CODE_MAX)), (2.0**52, 2.0**52)]:
-        box = Box.screen(agents.parts, np.full(m, low), np.full(m, high), agents.rows)
+        box = Box.screen(agents.parts, np.full(m, low), np.full(m, high), agents.rows, Threads(2))
         for price in {int(low), int(high)}:
-            rest = best_response.demand(box.open, (price,) * m)
+            rest = over_parts(best_response.demand, box.open, (price,) * m)
             assert tuple(a + b for a, b in zip(box.demand, rest, strict=True)) == (
-                best_response.demand(agents.parts, (price,) * m)
+                over_parts(best_response.demand, agents.parts, (price,) * m)
             )
 
 
 def test_a_box_in_which_too_many_are_open_does_not_pay():
     agents = agents_of("dense", 1, 8)
     low, high = np.zeros(3), np.full(3, float(PRICE_CODE_MAX))
-    assert Box.screen(agents.parts, low, high, agents.rows // 2) is None
-    assert Box.screen(agents.parts, low, high, agents.rows) is not None
+    assert Box.screen(agents.parts, low, high, agents.rows // 2, Threads(2)) is None
+    assert Box.screen(agents.parts, low, high, agents.rows, Threads(2)) is not None
 
 
 def test_the_comparison_can_fail():
     """A box that is smaller than the prices it is used for gives another demand."""
     agents, rng = agents_of("dense", 1, 8), np.random.default_rng(9)
     low = np.array(prices_near(agents, rng, 0.0), dtype=float)
-    box = Box.screen(agents.parts, low, low, agents.rows)
+    box = Box.screen(agents.parts, low, low, agents.rows, Threads(2))
     prices = tuple(int(p) for p in 1.1 * low)
-    rest = best_response.demand(box.open, prices) if box.open else (0,) * len(low)
+    rest = over_parts(best_response.demand, box.open, prices) if box.open else (0,) * len(low)
     assert tuple(a + b for a, b in zip(box.demand, rest, strict=True)) != (
-        best_response.demand(agents.parts, prices)
+        over_parts(best_response.demand, agents.parts, prices)
     )
     assert not box.holds(1.1 * low)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -41,15 +40,6 @@ Agent = tuple[Option, ...]
 Claim = tuple[int, ...]
 Rounds = tuple[tuple[tuple[int, ...], int], ...]
 ME = "the differing agent"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """So few agents are faster on one thread."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 @dataclass(frozen=True)

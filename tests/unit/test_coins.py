@@ -1,5 +1,7 @@
 """Coins: SipHash-2-4 by its published vectors, and the compiled coins by the plain ones."""
 
+from itertools import product
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
 from jdpack.coins import COIN_BITS, coin, coins_of_numbers, coins_of_texts, siphash
-from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.memory import coins_of
 
 # Aumasson & Bernstein 2012, Appendix A (the 15 bytes), and the vectors of their reference code:
 # key 00 01 .. 0f, message 00 01 .. of each length.
@@ -71,19 +73,17 @@ def test_texts_in_bulk(key, ids):
 
 
 @pytest.mark.parametrize("kind", ["numbers", "texts", "none"])
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_the_engine_finds_the_coin_of_every_row(kind, pieces):
-    """Wherever a part or a chunk of ids begins."""
+def test_the_engine_finds_the_coin_of_every_row(kind):
+    """Wherever a part begins, and of tossed rows alone if they are named."""
     ids = {"numbers": [5, -3, 2**63 - 1], "texts": ["", "é", "a" * 300], "none": [0, 1, 2]}[kind]
     records = Records(whole_market(1, agents=3), ids, [[(1.0, [1.0])]] * 3)
-    agents = records.encode()
-    if kind == "none":
-        agents.ids = None
-    else:
-        each = [agents.ids.slice(i, 1).combine_chunks() for i in range(3)]
-        agents.ids = pa.chunked_array(each) if pieces == 3 else agents.ids
-    engine = MemoryEngine(agents)
+    (part,) = records.encode().parts
     for row in range(3):
         for rows in range(1, 4 - row):
-            found = engine._coins(KEY, slice(row, row + rows)).tolist()
-            assert found == [coin_of(KEY, i) for i in ids[row : row + rows]]
+            part.fill, part.first = np.array([rows]), row
+            part.ids = records.encode().parts[0].ids.slice(row, rows) if kind != "none" else None
+            expected = [coin_of(KEY, i) for i in ids[row : row + rows]]
+            assert coins_of(part, KEY).tolist() == expected
+            for tossed in product([False, True], repeat=rows):
+                found = coins_of(part, KEY, np.array(tossed)).tolist()
+                assert found == [c * t for c, t in zip(expected, tossed, strict=True)]

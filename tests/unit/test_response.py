@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from helpers import over_parts
 from jdpack import Market, best_response
 from jdpack.encoding import encode
 from jdpack.market import BAND, CURVATURE_UNIT
@@ -28,11 +29,12 @@ def prices_of(market, total=0.5):
 
 def answers(market, agents, prices):
     codes = tuple(int(p) for p in prices)
-    return best_response.gauge(agents.parts, codes), best_response.curvature(agents.parts, codes)
+    queries = best_response.gauge, best_response.curvature
+    return tuple(over_parts(query, agents.parts, codes) for query in queries)
 
 
 def loads(market, agents, prices):
-    demand = best_response.demand(agents.parts, tuple(int(p) for p in prices))
+    demand = over_parts(best_response.demand, agents.parts, prices)
     return np.array(demand) / market.supply_code
 
 

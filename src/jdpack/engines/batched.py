@@ -1,7 +1,7 @@
 """Private: the agents in the public order, asked one batch after the other.
 
 The choices are those of `jdpack.best_response`, exactly; but a batch has few agents, anywhere in
-memory, so its rows are read where they stand and without threads.
+memory, so its rows are read where they stand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.agents import BLOCK, Part
+from jdpack.agents import BLOCK, Part, rest_of
 from jdpack.batch import turns
 from jdpack.billboard import SHARE
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE
@@ -27,11 +27,6 @@ class Batched:
         first = np.cumsum(part.fill) - part.fill
         block = np.searchsorted(first, self._order, side="right") - 1
         self._slots = block * BLOCK + self._order - first[block]
-        self._begins = np.empty(0, np.int64)
-        if part.counts is not None:
-            assert part.offsets is not None
-            within = np.cumsum(part.counts, axis=1, dtype=np.int64) - part.counts
-            self._begins = (part.offsets[:-1, None] + within).ravel()[self._slots]
 
     def demand(self, prices: NDArray[np.float64], index: int) -> NDArray[np.int64]:
         """The codes that one batch takes of each resource."""
@@ -54,17 +49,14 @@ class Batched:
         """The shares of some rows; what they take is added to `demands`."""
         part, slots = self._part, self._slots[rows]
         shares = np.zeros(len(slots), np.uint32)
-        if part.counts is None:
+        if part.pairs is None:
             _dense(part.codes, part.values, part.starts, slots, prices, demands, shares)
         else:
-            _sparse(
-                part.codes, part.resources, part.counts, self._begins[rows],
-                part.values, part.starts, slots, prices, demands, shares,
-            )  # fmt: skip
+            _sparse(part.pairs, part.values, part.starts, slots, prices, demands, shares)
         return shares
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _dense(codes, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
     for i in range(slots.size):
@@ -77,24 +69,30 @@ def _dense(codes, values, starts, slots, prices, demands, shares):  # type: igno
                 demands[j] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK]
 
 
-@njit(cache=True)
-def _sparse(  # type: ignore[no-untyped-def]
-    codes, resources, counts, begins, values, starts, slots, prices, demands, shares
-):
+@njit(cache=True, nogil=True)
+def _sparse(pairs, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
-    for i in range(slots.size):
-        end = begins[i] + counts[slots[i] // BLOCK, slots[i] % BLOCK]
-        for pair in range(begins[i], end):
-            costs[i] += codes[pair] * prices[resources[pair]]
+    for r in range(slots.size):
+        b, i = slots[r] // BLOCK, slots[r] % BLOCK
+        for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+            costs[r] += pairs.codes[pair] * prices[pairs.resources[pair]]
+        at = rest_of(pairs, b, i)
+        while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+            costs[r] += pairs.rest_codes[at] * prices[pairs.rest_resources[at]]
+            at += 1
     _best(values, starts, slots, costs, shares)
-    for i in range(slots.size):
-        if shares[i]:
-            end = begins[i] + counts[slots[i] // BLOCK, slots[i] % BLOCK]
-            for pair in range(begins[i], end):
-                demands[resources[pair]] += codes[pair]
+    for r in range(slots.size):
+        if shares[r]:
+            b, i = slots[r] // BLOCK, slots[r] % BLOCK
+            for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+                demands[pairs.resources[pair]] += pairs.codes[pair]
+            at = rest_of(pairs, b, i)
+            while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+                demands[pairs.rest_resources[at]] += pairs.rest_codes[at]
+                at += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _best(values, starts, slots, costs, shares):  # type: ignore[no-untyped-def]
     """A whole share for the option that each agent takes."""
     best, at = -1.0, -1
