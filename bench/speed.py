@@ -1,7 +1,7 @@
 """How far a round and the reading of agents are from the machine's limits, in one run.
 
-* A round (best response and sums, dense) against a plain streaming sum over the same code bytes,
-  with the same threads.
+* A round (best response and sums) against a plain streaming sum over as many bytes, with the same
+  threads: agents with dense demands, with few of many resources, and with several options.
 * Encoding agents from Parquet against PyArrow reading that file.
 
 Ratios are medians of interleaved repetitions: the two sides see the same machine.
@@ -12,24 +12,25 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from numba import njit, prange
+from numba import njit
 
 from jdpack import Market, best_response, tables
 from jdpack.agents import Agents
 from jdpack.encoding import Batch, encode
+from jdpack.threads import Threads
 
 
-@njit(parallel=True)
+@njit(nogil=True)
 def streaming_sum(words):  # type: ignore[no-untyped-def]
     """The sum of 64-bit words: what reading the bytes once costs."""
     total = np.uint64(0)
-    for i in prange(words.size):
+    for i in range(words.size):
         total += words[i]
     return total
 
@@ -47,23 +48,25 @@ def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[st
     return {name: float(np.median(t)) for name, t in times.items()}
 
 
-def stream(agents: Agents) -> Callable[[], object]:
-    """A streaming sum over all bytes of the codes."""
-    arrays = [a for part in agents.parts for a in (part.codes, part.values)]
-    arrays += [a for part in agents.parts for a in (part.resources, part.counts) if a is not None]
-    words = [a.reshape(-1)[: a.size // (8 // a.itemsize) * (8 // a.itemsize)] for a in arrays]
-    return lambda: [streaming_sum(w.view(np.uint64)) for w in words]
+def stream(agents: Agents, threads: Threads) -> Callable[[], object]:
+    """A streaming sum over as many bytes, in one piece for each thread."""
+    words = np.arange(agents.nbytes // 8, dtype=np.uint64)
+    pieces = np.array_split(words, threads.count)
+    return lambda: threads.map(streaming_sum, pieces)
 
 
-def bench_round(name: str, market: Market, agents: Agents, repeats: int) -> None:
+def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads: Threads) -> None:
     """One round against the streaming sum."""
-    m = len(market.resources)
     # Prices at which about a third of the agents buy: all code paths do their work.
     half = market.value_cap_code * 2**20 // (market.bundle_size * 2**16)
+    prices = np.full(len(market.resources), float(half))
+    nothing = np.zeros(len(prices), np.int64)
     times = interleaved(
         {
-            "sum": stream(agents),
-            "round": lambda: best_response.demand(agents.parts, (half,) * m),
+            "sum": stream(agents, threads),
+            "round": lambda: threads.sum(
+                lambda part: best_response.demand(part, prices), agents.parts, nothing
+            ),
         },
         repeats,
     )
@@ -99,37 +102,65 @@ def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeat
     )
 
 
+def dense(n: int, rng: np.random.Generator) -> tuple[Market, np.ndarray, np.ndarray]:
+    """Agents that want some of each of ten resources."""
+    market = Market(supply=[n / 10] * 10, max_demand=1.0, max_value=1.0, agents=n)
+    return market, rng.random(n), rng.random((n, 10))
+
+
+def sparse(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
+    """Agents that want some of three resources of m."""
+    market = Market(supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3)
+    return market, encode(market, _three_of(n, m, rng))
+
+
+def several(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
+    """Agents with three to five options each, which want some of three resources of m."""
+    market = Market(
+        supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3, options=5
+    )
+    ids = np.repeat(np.arange(n), rng.integers(3, 6, n))
+    return market, encode(market, _three_of(len(ids), m, rng, ids))
+
+
+def _three_of(
+    rows: int, m: int, rng: np.random.Generator, ids: np.ndarray | None = None
+) -> Iterator[Batch]:
+    """Rows with three distinct resources each."""
+    for start in range(0, rows, 2**20):
+        n = min(2**20, rows - start)
+        first = rng.integers(0, m, n)
+        second = (first + rng.integers(1, m // 2, n)) % m
+        yield Batch(
+            rng.random(n),
+            ids=pa.array(ids[start : start + n]) if ids is not None else None,
+            indptr=np.arange(0, n * 3 + 1, 3),
+            resources=np.stack([first, second, (second + m // 2) % m], axis=1).ravel(),
+            amounts=rng.random(n * 3),
+        )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, help="all cores, if not given")
     args = parser.parse_args()
-    n, rng = args.agents, np.random.default_rng(0)
+    n, rng, threads = args.agents, np.random.default_rng(0), Threads(args.threads)
     print("| what | bytes | the limit | jdpack | ratio |\n|---|---|---|---|---|")
-    values, demands = rng.random(n), rng.random((n, 10))
-    market = Market(supply=[n / 10] * 10, max_demand=1.0, max_value=1.0, agents=n)
+    market, values, demands = dense(n, rng)
     agents = encode(market, tables.array_batches(market, values, demands))
-    bench_round(f"dense round {n:,} x 10", market, agents, args.repeats)
+    bench_round(f"dense round {n:,} x 10", market, agents, args.repeats, threads)
+    del agents
     bench_encode(market, values, demands, max(3, args.repeats // 3))
-    del agents, demands
-    m, k = 40, 3
-    sparse = Market(supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=k)
-    chosen = np.argsort(rng.random((n, m)), axis=1)[:, :k] if n <= 10**5 else _distinct(n, m, rng)
-    batch = Batch(
-        values,
-        indptr=np.arange(0, n * k + 1, k),
-        resources=chosen.ravel().astype(np.int64),
-        amounts=rng.random(n * k),
-    )
-    bench_round(f"3-sparse round {n:,} x {m}", sparse, encode(sparse, [batch]), args.repeats)
-
-
-def _distinct(n: int, m: int, rng: np.random.Generator) -> np.ndarray:
-    """Three distinct resources for each agent."""
-    first = rng.integers(0, m, n)
-    second = (first + rng.integers(1, m // 2, n)) % m
-    return np.stack([first, second, (second + m // 2) % m], axis=1)
+    del values, demands
+    market, agents = sparse(n, 1000, rng)
+    bench_round(f"3-sparse round {n:,} x 1000", market, agents, args.repeats, threads)
+    del agents
+    market, agents = several(n // 4, 30, rng)
+    name = f"3-5 options, 3-sparse, round {n // 4:,} x 30"
+    bench_round(name, market, agents, args.repeats, threads)
 
 
 if __name__ == "__main__":

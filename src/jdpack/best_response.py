@@ -126,21 +126,21 @@ def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
 
 @njit(cache=True, nogil=True)
 def _demand_dense(codes, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
     for b in range(fill.size):
         n = fill[b]
         cost_dense(codes[b], prices, n, cost)
         _choose(cost, values, starts, b, n, taken)
         for j in range(prices.size):
             row, total = codes[b, j], np.uint32(0)  # below 2^11 * 2^16
-            for i in range(n):
-                total += np.uint32(row[i] & taken[i])
+            for i in range(n):  # in 32 bits: twice the numbers in a vector
+                total = np.uint32(total + np.uint32(row[i] & taken[i]))
             demands[j] += total
 
 
 @njit(cache=True, nogil=True)
 def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
     rows = np.empty(BLOCK, np.int64)
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
@@ -150,9 +150,10 @@ def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignor
             rows[count] = i
             count += taken[i] & 1
         for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+            codes = pairs.codes[slot : slot + BLOCK]
+            resources = pairs.resources[slot : slot + BLOCK]
             for at in range(count):
-                pair = slot + rows[at]
-                demands[pairs.resources[pair]] += pairs.codes[pair]
+                demands[resources[rows[at]]] += codes[rows[at]]
         for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
             if taken[pairs.rest_rows[pair]]:
                 demands[pairs.rest_resources[pair]] += pairs.rest_codes[pair]
@@ -160,7 +161,7 @@ def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def _shares_dense(codes, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
     won, first = np.empty(BLOCK, np.int64), 0
     for b in range(fill.size):
         won[:] = 0
@@ -174,7 +175,7 @@ def _shares_dense(codes, values, starts, fill, prices, weights, total, out):  # 
 
 @njit(cache=True, nogil=True)
 def _shares_sparse(pairs, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.uint16)
+    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
     won, first = np.empty(BLOCK, np.int64), 0
     for b in range(fill.size):
         won[:] = 0
@@ -326,22 +327,33 @@ def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
-    """Set `taken` to all ones for the options that their agents take, else to 0."""
+    """Set `taken` to all ones for the options that their agents take, else to 0.
+
+    It has an entry more than a block has rows, for the agents that take nothing.
+    """
     if starts.size == 0:
         for i in range(n):
             affordable = cost[i] <= values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
             taken[i] = np.uint16(0xFFFF) if affordable else np.uint16(0)
         return
-    best, at = -1.0, 0
+    # Without branches, which random choices would make the processor guess wrong: a mask is all
+    # ones or 0. `at` is BLOCK, and `best` is -1, until some option of the agent is worth its cost.
+    at, best, agent = np.int64(BLOCK), np.int64(-1), np.int64(-1)
+    chosen = np.empty(BLOCK, np.int64)
     for i in range(n):
-        taken[i] = 0
-        if starts[b, i]:
-            best, at = -1.0, i
-        surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[i]
-        if surplus >= 0.0 and surplus > best:
-            taken[at] = 0
-            taken[i] = 0xFFFF
-            best, at = surplus, i
+        head = -np.int64(starts[b, i])
+        agent -= head
+        best |= head
+        at = (at & ~head) | (BLOCK & head)
+        cost_or_more = min(cost[i], 2.0**60)  # beyond reach already, and the difference fits
+        surplus = np.int64(values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost_or_more)
+        better = (best - surplus) >> 63
+        best = (best & ~better) | (surplus & better)
+        at = (at & ~better) | (i & better)
+        chosen[agent] = at
+    taken[:n] = 0
+    for k in range(agent + 1):
+        taken[chosen[k]] = 0xFFFF
 
 
 @njit(cache=True, nogil=True)
