@@ -22,7 +22,8 @@ from numba import njit
 
 from jdpack import Market, best_response, tables
 from jdpack.agents import Agents
-from jdpack.encoding import Batch, encode
+from jdpack.encoding import encode
+from jdpack.tables import Batch
 from jdpack.threads import Threads
 
 
@@ -90,7 +91,7 @@ def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeat
         times = interleaved(
             {
                 "read": lambda: pyarrow.parquet.read_table(path),
-                "encode": lambda: encode(market, tables.batches(market, path)),
+                "encode": lambda: encode(market, tables.pieces(market, path)),
             },
             repeats,
         )
@@ -111,7 +112,7 @@ def dense(n: int, rng: np.random.Generator) -> tuple[Market, np.ndarray, np.ndar
 def sparse(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
     """Agents that want some of three resources of m."""
     market = Market(supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3)
-    return market, encode(market, _three_of(n, m, rng))
+    return market, encode(market, [_three_of(n, m, rng)])
 
 
 def several(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
@@ -120,7 +121,7 @@ def several(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
         supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3, options=5
     )
     ids = np.repeat(np.arange(n), rng.integers(3, 6, n))
-    return market, encode(market, _three_of(len(ids), m, rng, ids))
+    return market, encode(market, [_three_of(len(ids), m, rng, ids)])
 
 
 def _three_of(
@@ -150,7 +151,7 @@ def main() -> None:
     n, rng, threads = args.agents, np.random.default_rng(0), Threads(args.threads)
     print("| what | bytes | the limit | jdpack | ratio |\n|---|---|---|---|---|")
     market, values, demands = dense(n, rng)
-    agents = encode(market, tables.array_batches(market, values, demands))
+    agents = encode(market, tables.array_pieces(market, values, demands))
     bench_round(f"dense round {n:,} x 10", market, agents, args.repeats, threads)
     del agents
     bench_encode(market, values, demands, max(3, args.repeats // 3))

@@ -148,7 +148,7 @@ class Witness(MemoryEngine):
 
 def engine_of(case: Case) -> Witness:
     """The agents, encoded."""
-    batches = tables.array_batches(case.market, case.values, case.demands, case.ids)
+    batches = tables.array_pieces(case.market, case.values, case.demands, case.ids)
     return Witness(encode(case.market, batches, clamp=False), threads=1)
 
 

@@ -22,7 +22,7 @@ from jdpack import Billboard, Market, MwuAdaptive, solve
 from jdpack.encoding import encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.release import statistic
-from jdpack.tables import array_batches
+from jdpack.tables import array_pieces
 
 Floats = NDArray[np.float64]
 
@@ -213,7 +213,7 @@ class Coalition:
     def _engine(self, last_demand: float) -> MemoryEngine:
         values = np.append(self.people.values, CAP)
         demands = np.vstack([self.people.demands, [last_demand, 0.0]])
-        batches = array_batches(self.market, values, demands)
+        batches = array_pieces(self.market, values, demands)
         return MemoryEngine(encode(self.market, batches), threads=1)
 
     def expected(self, board: Billboard, last_demand: float) -> list[tuple[int, ...]]:

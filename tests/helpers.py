@@ -263,7 +263,7 @@ class Records:
         ]
 
     def encode(self, *, clamp: bool = False) -> Agents:
-        return encode(self.market, tables.array_batches(self.market, **self.arrays()), clamp=clamp)
+        return encode(self.market, tables.array_pieces(self.market, **self.arrays()), clamp=clamp)
 
 
 def random_market(

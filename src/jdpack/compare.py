@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jdpack import tables
 from jdpack.accounting import Budget
 from jdpack.comparison import Best, Comparison, Row, Run
-from jdpack.encoding import Batch, encode
+from jdpack.encoding import encode
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.headroom import shortfall
 from jdpack.market import Market
@@ -28,6 +29,7 @@ from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.solve import Progress as Round
 from jdpack.solve import Result, check_arguments, check_whole, experiment, records
+from jdpack.tables import Piece
 
 REFERENCE = "newton, no privacy"
 
@@ -200,9 +202,10 @@ def _row(
 class _Truth:
     """The records in their own units, clamped as they were encoded."""
 
-    def __init__(self, market: Market, batches: Iterable[Batch], *, clamp: bool) -> None:
-        self.market, self._kept = market, list[Batch]()
-        self.agents = encode(market, self._keep(batches), clamp=clamp)
+    def __init__(self, market: Market, pieces: Iterable[Piece], *, clamp: bool) -> None:
+        read = [list(tables.read(market, piece)) for piece in pieces]
+        self.market, self._kept = market, [batch for batches in read for batch in batches]
+        self.agents = encode(market, read, clamp=clamp)
         self.supply = np.array([r.supply for r in market.resources])
         self.owners = self.agents.numbers() if market.options > 1 else None
         # What is beyond the bounds is here only if it was clamped.
@@ -211,16 +214,14 @@ class _Truth:
         self.demands = self._demands()
         self._kept.clear()
 
-    def _keep(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self._kept.append(batch)
-            yield batch
-
     def _demands(self) -> Any:
         """A matrix with a row an option: NumPy, or SciPy's where records are pairs."""
         caps = np.array([r.max_demand for r in self.market.resources])
-        if all(batch.columns is not None for batch in self._kept):
-            blocks = [np.stack(batch.columns or [], axis=1) for batch in self._kept]
+        if all(batch.indptr is None for batch in self._kept):
+            blocks = [
+                np.asarray(b.matrix) if b.columns is None else np.stack(b.columns, axis=1)
+                for b in self._kept
+            ]
             return np.minimum(np.concatenate(blocks), caps)
         from scipy.sparse import csr_matrix, vstack  # type: ignore[import-untyped]
 

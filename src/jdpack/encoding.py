@@ -1,12 +1,12 @@
 """Private: records to codes.
 
-Records are checked against the market and encoded once, in a stream, to the codes of
+Records are checked against the market and encoded once, piece by piece, to the codes of
 `jdpack.agents`; the amounts are then forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,57 +16,107 @@ import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
+from jdpack import tables
 from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out
 from jdpack.errors import AgentsError
 from jdpack.ids import check_same_type, check_unique, plain_ids
 from jdpack.market import Market, Neighbours
+from jdpack.tables import Batch, Piece
+from jdpack.threads import Threads
 
 _PART_BYTES = 16 * 2**20
+
+_TILE = 2**11  # numbers of a matrix that stay in the cache while they are encoded
 
 # What the kernels below found wrong with a number.
 _FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, _BEYOND = range(5)
 
 
-@dataclass
-class Batch:
-    """Some consecutive rows as they come in: amounts by resource, or in compressed sparse rows."""
+@dataclass(frozen=True)
+class Tally:
+    """What a piece held. Private."""
 
-    values: NDArray[np.float64]
-    ids: pa.Array | None = None
-    columns: list[NDArray[np.float64]] | None = None
-    indptr: NDArray[np.int64] | None = None
-    resources: NDArray[np.int64] | None = None
-    amounts: NDArray[np.float64] | None = None
-
-    @property
-    def rows(self) -> int:
-        return len(self.values)
+    rows: int
+    agents: int
+    clamped: int
+    """How many numbers lay beyond the public bounds."""
+    id: int | str | None
+    """Its first id; None where there are none."""
 
 
-def encode(market: Market, batches: Iterable[Batch], *, clamp: bool = False) -> Agents:
-    """Check and encode a stream of records.
+def encode(
+    market: Market,
+    pieces: Iterable[Piece],
+    *,
+    clamp: bool = False,
+    threads: Threads | None = None,
+) -> Agents:
+    """Check and encode records, some pieces at a time.
 
     Numbers beyond the public bounds are refused or, with `clamp`, brought back to the bound.
     Records that are no numbers, infinite or negative, that touch more resources than the bundle
-    size, or whose ids or count do not fit the market are always refused.
+    size, or whose ids or count do not fit the market are always refused: of several bad records,
+    the first.
     """
-    encoder = _Encoder(market, clamp)
-    for batch in batches:
-        encoder.add(batch)
-    agents = encoder.finish()
+
+    def one(piece: Piece) -> tuple[Tally, list[Part]]:
+        kept: list[Part] = []
+        return encode_piece(market, piece, clamp=clamp, keep=kept.append), kept
+
+    done = (threads or Threads()).map(one, pieces)
+    tallies, parts, row = [tally for tally, _ in done], list[Part](), 0
+    for tally, some in done:
+        for part in some:
+            part.first += row
+        row += tally.rows
+        parts += some
+    check_whole(market, tallies)
+    if tallies[0].id is not None:
+        check_unique(lambda: (part.ids for part in parts), several=market.options > 1)
     pa.default_memory_pool().release_unused()  # what reading needed is not needed again
-    return agents
+    return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
+
+
+def encode_piece(
+    market: Market, piece: Piece, *, clamp: bool, keep: Callable[[Part], None]
+) -> Tally:
+    """Encode one piece; `keep` gets its parts in order, whose rows are counted from its first."""
+    encoder = _Encoder(market, clamp, keep)
+    for batch in tables.read(market, piece):
+        encoder.add(batch)
+    if encoder.part is not None:
+        encoder._close_part()
+    return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
+
+
+def check_whole(market: Market, tallies: Iterable[Tally]) -> None:
+    """Refuse pieces, all that there are, whose ids or number of agents do not fit."""
+    count, id = 0, None
+    for tally in tallies:
+        count += tally.agents
+        if tally.id is not None:
+            id = tally.id if id is None else id
+            check_same_type(id, tally.id)
+    if count == 0:
+        raise AgentsError("there are no agents", "the table has no rows")
+    exact = market.neighbours is Neighbours.REPLACE_ONE
+    if count > market.agents or (exact and count < market.agents):
+        raise AgentsError(
+            f"there are {count} agents, and the market declares "
+            f"{'' if exact else 'at most '}{market.agents}",
+            "the number of agents is public: set it before looking at the data",
+        )
 
 
 @dataclass
 class _Encoder:
     market: Market
     clamp: bool
-    parts: list[Part] = field(default_factory=list)
+    keep: Callable[[Part], None]
     clamped: int = 0
     rows: int = 0
     agents: int = 0
-    first_id: pa.Array | None = None
+    first_id: int | str | None = None
     last_id: Any = None
     last_options: int = 0
 
@@ -79,6 +129,7 @@ class _Encoder:
         default_factory=list
     )
     """Sparse: the number of pairs of each row, their resources and codes."""
+    problems: list[tuple[int, AgentsError]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         m = len(self.market.resources)
@@ -90,40 +141,25 @@ class _Encoder:
     def add(self, batch: Batch) -> None:
         if batch.rows == 0:
             return
-        ids = plain_ids(batch.ids, self.rows) if batch.ids is not None else None
+        ids = None
+        if batch.ids is not None:
+            ids = plain_ids(batch.ids, batch.first, batch.where)
         starts = self._group(ids, batch.rows)
         row = 0
         while row < batch.rows:
             part = self.part if self.part is not None else self._open_part(self.rows + row)
-            slots = np.empty(batch.rows - row, np.int64)
-            placed, self.blocks = _place(
-                starts[row:], self.market.options, self.blocks, part.fill, slots
+            runs = np.empty((len(part.fill), 4), np.int64)
+            placed, self.blocks, count = _place(
+                starts[row:], self.market.options, self.blocks, part.fill, runs
             )
             if placed == 0:
                 self._close_part()
                 continue
-            self._encode(batch, row, slots[:placed], starts[row : row + placed], part)
+            self._encode(batch, slice(row, row + placed), runs[:count], starts, part)
             if ids is not None:
                 self.ids.append(ids.slice(row, placed))
             row += placed
         self.rows += batch.rows
-
-    def finish(self) -> Agents:
-        if self.part is not None:
-            self._close_part()
-        declared, exact = self.market.agents, self.market.neighbours is Neighbours.REPLACE_ONE
-        if self.agents == 0:
-            raise AgentsError("there are no agents", "the table has no rows")
-        if self.agents > declared or (exact and self.agents < declared):
-            raise AgentsError(
-                f"there are {self.agents} agents, and the market declares "
-                f"{'' if exact else 'at most '}{declared}",
-                "the number of agents is public: set it before looking at the data",
-            )
-        agents = Agents(self.market, self.parts, self.agents, self.clamped)
-        if agents.ids is not None:
-            check_unique(agents.ids, several=self.market.options > 1)
-        return agents
 
     # --- ids ------------------------------------------------------------------------------
 
@@ -143,8 +179,9 @@ class _Encoder:
                 )
             self.agents += rows
             return np.ones(rows, np.uint8)
-        self.first_id = self.first_id if self.first_id is not None else ids.slice(0, 1)
-        check_same_type(self.first_id, ids)
+        first: int | str = ids[0].as_py()
+        self.first_id = first if self.first_id is None else self.first_id
+        check_same_type(self.first_id, first)
         if self.market.options == 1:
             self.agents += rows
             return np.ones(rows, np.uint8)
@@ -159,8 +196,9 @@ class _Encoder:
         if starts[0]:
             edges[0] = 0
         options = np.diff(edges)
-        if options.max() > self.market.options:
-            row = int(edges[options.argmax() + 1]) - 1
+        many = np.flatnonzero(options > self.market.options)
+        if len(many):
+            row = int(edges[many[0] + 1]) - 1
             raise AgentsError(
                 f"agent {ids[row].as_py()!r} has more than {self.market.options} options",
                 "raise [agents] options, or drop some of its rows",
@@ -196,81 +234,63 @@ class _Encoder:
             part.codes = part.codes[:nb]
         if self.ids:
             part.ids = pa.concat_arrays(self.ids)
-        self.parts.append(part)
+        self.keep(part)
         self.part, self.pairs, self.ids = None, [], []
 
     def _encode(
         self,
         batch: Batch,
-        row: int,
-        slots: NDArray[np.int64],
+        of: slice,
+        runs: NDArray[np.int64],
         starts: NDArray[np.uint8],
         part: Part,
     ) -> None:
-        """Encode rows [row, row + len(slots)) of a batch into their slots of a part."""
-        market, stop = self.market, row + len(slots)
-        values = batch.values[row:stop]
+        """Encode some rows of a batch into their places in a part."""
+        market, values = self.market, batch.values[of]
         bad, clamped = _encode_values(
-            values, market.value_step, market.max_value, self.clamp, slots, part.values
+            values, market.value_step, market.max_value, self.clamp, runs, part.values
         )
-        self._judge(bad, values, row, batch, "value", market.max_value)
+        self._judge(bad, values, of.start, batch, "value", market.max_value)
         self.clamped += clamped
         if part.starts.size:
-            _store(starts, slots, part.starts)
-        sparse = is_sparse(market)
-        if batch.columns is not None and not sparse:
-            touched = np.zeros(len(slots), np.int64)
-            for j, column in enumerate(batch.columns):
-                self._encode_amounts(
-                    batch, row, j, column[row:stop], slots, part.codes[:, j], touched
-                )
-            self._check_bundles(batch, row, touched)
-            return
-        if batch.columns is not None:
-            matrix = np.stack([column[row:stop] for column in batch.columns], axis=1)
-            at, resources = np.nonzero(matrix)
-            amounts = matrix[at, resources]
-            indptr = np.searchsorted(at, np.arange(len(slots) + 1)).astype(np.int64)
+            _store(starts[of], runs, part.starts)
+        if is_sparse(market) or batch.indptr is not None:
+            self._encode_pairs(batch, of, runs, part)
+        elif batch.matrix is not None:
+            self._encode_matrix(batch, of, runs, part)
         else:
-            assert batch.indptr is not None
-            assert batch.resources is not None and batch.amounts is not None
-            self._check_repeated(batch, row, stop)
-            first, last = batch.indptr[row], batch.indptr[stop]
-            keep = batch.amounts[first:last] != 0.0
-            resources = batch.resources[first:last][keep]
-            amounts = batch.amounts[first:last][keep]
-            indptr = np.concatenate([[0], np.cumsum(keep)])[batch.indptr[row : stop + 1] - first]
-        self._encode_pairs(batch, row, indptr, resources, amounts, slots, part)
+            self._encode_columns(batch, of, runs, part)
+        if self.problems:
+            raise min(self.problems, key=lambda problem: problem[0])[1]
 
-    def _encode_amounts(
-        self,
-        batch: Batch,
-        row: int,
-        j: int,
-        amounts: NDArray[np.float64],
-        slots: NDArray[np.int64],
-        out: NDArray[np.uint16],
-        touched: NDArray[np.int64],
-    ) -> None:
-        cap = self.market.resources[j].max_demand
-        bad, clamped = _encode_amounts(
-            amounts, self.market.unit_sizes[j], cap, self.clamp, slots, out, touched
-        )
-        self._judge(bad, amounts, row, batch, f"demand for {self.market.resources[j].name!r}", cap)
-        self.clamped += clamped
-
-    def _encode_pairs(
-        self,
-        batch: Batch,
-        row: int,
-        indptr: NDArray[np.int64],
-        resources: NDArray[np.int64],
-        amounts: NDArray[np.float64],
-        slots: NDArray[np.int64],
-        part: Part,
-    ) -> None:
+    def _encode_columns(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
         market = self.market
-        self._check_bundles(batch, row, np.diff(indptr))
+        touched = self._counters(of)
+        assert batch.columns is not None
+        for j, column in enumerate(batch.columns):
+            cap, amounts = market.resources[j].max_demand, column[of]
+            bad, clamped = _encode_amounts(
+                amounts, market.unit_sizes[j], cap, self.clamp, runs, part.codes[:, j], touched
+            )
+            self._judge(bad, amounts, of.start, batch, self._demand(j), cap)
+            self.clamped += clamped
+        self._check_bundles(batch, of.start, touched)
+
+    def _encode_matrix(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+        market = self.market
+        touched = self._counters(of)
+        assert batch.matrix is not None
+        caps = np.array([r.max_demand for r in market.resources])
+        matrix, sizes = batch.matrix[of], np.array(market.unit_sizes)
+        bad, j, clamped = _encode_matrix(matrix, sizes, caps, self.clamp, runs, part.codes, touched)
+        self._judge(bad, matrix[:, j], of.start, batch, self._demand(j), float(caps[j]))
+        self.clamped += clamped
+        self._check_bundles(batch, of.start, touched)
+
+    def _encode_pairs(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+        market = self.market
+        indptr, resources, amounts = self._pairs_of(batch, of)
+        self._check_bundles(batch, of.start, np.diff(indptr))
         caps = np.array([r.max_demand for r in market.resources])
         codes = np.empty(len(amounts), np.uint16)
         bad, clamped = _encode_pairs(
@@ -279,38 +299,72 @@ class _Encoder:
         if bad >= 0:
             at = int(np.searchsorted(indptr, bad, side="right")) - 1  # the row of the bad pair
             j = int(resources[bad])
-            what = f"demand for {market.resources[j].name!r}"
-            self._judge(0, amounts[bad : bad + 1], row + at, batch, what, float(caps[j]))
+            one = amounts[bad : bad + 1]
+            self._judge(0, one, of.start + at, batch, self._demand(j), float(caps[j]))
         self.clamped += clamped
         if is_sparse(market):
             counts = np.diff(indptr).astype(np.uint16)
             self.pairs.append((counts, resources.astype(np.uint16), codes))
         else:
-            _scatter(indptr, resources, codes, slots, part.codes)
+            _scatter(indptr, resources, codes, runs, part.codes)
+
+    def _pairs_of(
+        self, batch: Batch, of: slice
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Some rows of a batch as compressed sparse rows, without zeros."""
+        if batch.indptr is None:
+            matrix = batch.matrix
+            if matrix is None:
+                assert batch.columns is not None
+                matrix = np.stack([column[of] for column in batch.columns], axis=1)
+            else:
+                matrix = matrix[of]
+            at, resources = np.nonzero(matrix)
+            indptr = np.searchsorted(at, np.arange(len(matrix) + 1)).astype(np.int64)
+            return indptr, resources, matrix[at, resources]
+        assert batch.resources is not None and batch.amounts is not None
+        indptr = batch.indptr[of.start : of.stop + 1]
+        self._check_repeated(batch, of.start, indptr)
+        first, last = indptr[0], indptr[-1]
+        kept = batch.amounts[first:last] != 0.0
+        return (
+            np.concatenate([[0], np.cumsum(kept)])[indptr - first],
+            batch.resources[first:last][kept],
+            batch.amounts[first:last][kept],
+        )
+
+    def _counters(self, of: slice) -> NDArray[np.int64]:
+        """Room to count the resources that a row touches, where there is a limit."""
+        limited = self.market.bundle_size < len(self.market.resources)
+        return np.zeros(of.stop - of.start if limited else 0, np.int64)
 
     # --- what is wrong --------------------------------------------------------------------
 
+    def _demand(self, j: int) -> str:
+        return f"demand for {self.market.resources[j].name!r}"
+
     def _who(self, row: int, batch: Batch) -> str:
         if batch.ids is None:
-            return f"agent {self.rows + row}"
+            return f"agent {batch.first + row}"
         return f"agent {batch.ids[row].as_py()!r}"
 
-    def _check_repeated(self, batch: Batch, row: int, stop: int) -> None:
-        assert batch.indptr is not None and batch.resources is not None
-        at, pair = _first_repeated(
-            batch.indptr[row : stop + 1], batch.resources, len(self.market.resources)
-        )
+    def _check_repeated(self, batch: Batch, row: int, indptr: NDArray[np.int64]) -> None:
+        at, pair = _first_repeated(indptr, batch.resources, len(self.market.resources))
         if at >= 0:
+            assert batch.resources is not None
             name = self.market.resources[batch.resources[pair]].name
-            raise AgentsError(
+            self._refuse(
+                row + at,
                 f"{self._who(row + at, batch)} names {name!r} twice",
                 "give the sum of the amounts once; options of one agent need [agents] options",
             )
 
     def _check_bundles(self, batch: Batch, row: int, touched: NDArray[np.int64]) -> None:
-        if touched.size and touched.max() > self.market.bundle_size:
-            at = int(touched.argmax())
-            raise AgentsError(
+        large = np.flatnonzero(touched > self.market.bundle_size)
+        if len(large):
+            at = int(large[0])
+            self._refuse(
+                row + at,
                 f"{self._who(row + at, batch)} demands {touched[at]} resources, and the bundle "
                 f"size is {self.market.bundle_size}",
                 "raise [agents] bundle_size, at the price of more noise",
@@ -332,7 +386,12 @@ class _Encoder:
                 _INFINITE: "is infinite",
                 _NEGATIVE: "is negative",
             }[kind]
-        raise AgentsError(f"{self._who(row + bad, batch)}: {what} {number!r} {problem}", hint)
+        who = self._who(row + bad, batch)
+        self._refuse(row + bad, f"{who}: {what} {number!r} {problem}", hint)
+
+    def _refuse(self, row: int, message: str, hint: str) -> None:
+        """Something is wrong with a row of the batch; others may be wrong before it."""
+        self.problems.append((row, AgentsError(message, hint)))
 
 
 @njit(cache=True, nogil=True)
@@ -357,57 +416,122 @@ def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     return 0.0, False, True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _code_up(amount, size):  # type: ignore[no-untyped-def]
     """Market.demand_code: the product is exact."""
-    code = np.int64(amount / size)
-    return code + 1 if code * size < amount else code
+    code = np.floor(amount / size)
+    return np.uint16(np.int32(code + 1.0 if code * size < amount else code))
 
 
 @njit(cache=True, nogil=True)
-def _place(starts, options, block, fill, slots):  # type: ignore[no-untyped-def]
-    """Give rows their slots, block after block, until the part is full.
+def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
+    """Give rows their places, block after block, until the part is full.
 
     A new agent gets a block with room for all the options that it may have, so it is never split.
-    `block` is the number of blocks in use. Returns how many rows were placed, and `block`.
+    `block` is the number of blocks in use. A run is (block, place in it, row, number of rows).
+    Returns how many rows were placed, `block`, and the number of runs.
     """
-    for row in range(starts.size):
+    row, count = 0, 0
+    while row < starts.size:
         if block == 0 or (starts[row] == 1 and fill[block - 1] + options > BLOCK):
             if block == fill.size:
-                return row, block
+                break
             block += 1
-        slots[row] = (block - 1) * BLOCK + fill[block - 1]
-        fill[block - 1] += 1
-    return starts.size, block
+        at, begin = fill[block - 1], row
+        if options == 1:
+            row += min(BLOCK - at, starts.size - row)
+        else:
+            row += 1
+            while row < starts.size and not (
+                starts[row] == 1 and at + row - begin + options > BLOCK
+            ):
+                row += 1
+        runs[count] = block - 1, at, begin, row - begin
+        fill[block - 1] += row - begin
+        count += 1
+    return row, block, count
 
 
-@njit(cache=True, nogil=True)
-def _encode_values(values, step, cap, clamp, slots, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
-    for i in range(values.size):
-        value, is_clamped, is_bad = _admit(values[i], cap, clamp)
-        clamped += is_clamped
-        if is_bad and bad < 0:
-            bad = i
-        code = np.int64(value / step)  # Market.value_code: the product below is exact
-        if code * step > value:
-            code -= 1
-        out[slots[i] // BLOCK, slots[i] % BLOCK] = code
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r]
+        source, codes, odd = values[row : row + n], out[block, at : at + n], 0
+        for i in range(n):
+            value = source[i]
+            odd += not (value >= 0.0 and value <= cap)
+            code = np.floor(value / step)  # Market.value_code: the product below is exact
+            codes[i] = np.int64(code - 1.0 if code * step > value else code)
+        if odd == 0:
+            continue
+        for i in range(n):
+            value, is_clamped, is_bad = _admit(source[i], cap, clamp)
+            clamped += is_clamped
+            if is_bad and bad < 0:
+                bad = row + i
+            code = np.floor(value / step)
+            codes[i] = np.int64(code - 1.0 if code * step > value else code)
+    return bad, clamped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def]
+    """Encode some amounts side by side; almost always all are fine."""
+    odd = 0
+    for i in range(source.size):
+        amount = source[i]
+        odd += not (amount >= 0.0 and amount <= cap)
+        codes[i] = _code_up(amount, size)
+    bad, clamped = -1, 0
+    if odd:
+        for i in range(source.size):
+            amount, is_clamped, is_bad = _admit(source[i], cap, clamp)
+            clamped += is_clamped
+            if is_bad and bad < 0:
+                bad = i
+            codes[i] = _code_up(amount, size)
     return bad, clamped
 
 
 @njit(cache=True, nogil=True)
-def _encode_amounts(amounts, size, cap, clamp, slots, out, touched):  # type: ignore[no-untyped-def]
+def _encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
-    for i in range(amounts.size):
-        amount, is_clamped, is_bad = _admit(amounts[i], cap, clamp)
-        clamped += is_clamped
-        if is_bad and bad < 0:
-            bad = i
-        code = _code_up(amount, size)
-        touched[i] += code > 0
-        out[slots[i] // BLOCK, slots[i] % BLOCK] = code
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r]
+        codes = out[block, at : at + n]
+        wrong, more = _encode_run(amounts[row : row + n], size, cap, clamp, codes)
+        clamped += more
+        if wrong >= 0 and bad < 0:
+            bad = row + wrong
+        if touched.size:
+            for i in range(n):
+                touched[row + i] += codes[i] > 0
     return bad, clamped
+
+
+@njit(cache=True, nogil=True)
+def _encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
+    """The columns of a matrix in turn, some rows at a time, so that they stay in the cache."""
+    bad, column, clamped = -1, 0, 0
+    tile = max(16, _TILE // matrix.shape[1])
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r]
+        for begin in range(0, n, tile):
+            size = min(tile, n - begin)
+            low = row + begin
+            for j in range(matrix.shape[1]):
+                codes = out[block, j, at + begin : at + begin + size]
+                wrong, more = _encode_run(
+                    matrix[low : low + size, j], sizes[j], caps[j], clamp, codes
+                )
+                clamped += more
+                if wrong >= 0 and (bad < 0 or low + wrong < bad):
+                    bad, column = low + wrong, j
+                if touched.size:
+                    for i in range(size):
+                        touched[low + i] += codes[i] > 0
+    return bad, column, clamped
 
 
 @njit(cache=True, nogil=True)
@@ -435,16 +559,17 @@ def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _store(items, slots, out):  # type: ignore[no-untyped-def]
-    for i in range(items.size):
-        out[slots[i] // BLOCK, slots[i] % BLOCK] = items[i]
+def _store(items, runs, out):  # type: ignore[no-untyped-def]
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r]
+        out[block, at : at + n] = items[row : row + n]
 
 
 @njit(cache=True, nogil=True)
-def _scatter(indptr, resources, codes, slots, out):  # type: ignore[no-untyped-def]
-    for i in range(slots.size):
-        block, row = slots[i] // BLOCK, slots[i] % BLOCK
-        for j in range(out.shape[1]):
-            out[block, j, row] = 0
-        for at in range(indptr[i], indptr[i + 1]):
-            out[block, resources[at], row] = codes[at]
+def _scatter(indptr, resources, codes, runs, out):  # type: ignore[no-untyped-def]
+    for r in range(runs.shape[0]):
+        block, place, row, n = runs[r]
+        out[block, :, place : place + n] = 0
+        for i in range(n):
+            for at in range(indptr[row + i], indptr[row + i + 1]):
+                out[block, resources[at], place + i] = codes[at]

@@ -6,24 +6,34 @@ be added or removed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.coins import coins_of_texts
+from jdpack.coins import COIN_BITS, coins_of_texts
 from jdpack.errors import AgentsError
 
+Chunks = Callable[[], Iterator[pa.Array]]
+"""The ids of all rows, some at a time; they may be asked for again."""
 
-def plain_ids(ids: pa.Array, rows: int) -> pa.Array:
-    """Ids as 64-bit integers or texts; `rows` is how many rows stand before them."""
+_KEY_ROOM = 16  # bytes that a key needs while keys are gathered and sorted
+
+
+def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
+    """Ids as 64-bit integers or texts; `first` rows stand before them in their file or table."""
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
     if ids.null_count:
-        row = rows + pc.index(ids.is_null(), True).as_py() + 1
+        row = first + pc.index(ids.is_null(), True).as_py() + 1
         raise AgentsError(
-            f"row {row} has no id", "rows are counted from 1, without headers, over all files"
+            f"row {row}{f' of {where!r}' if where else ''} has no id",
+            "rows are counted from 1, without headers",
         )
     if pa.types.is_integer(ids.type):
         try:
@@ -39,75 +49,113 @@ def plain_ids(ids: pa.Array, rows: int) -> pa.Array:
     raise AgentsError(f"ids are of type {ids.type}", "ids are whole numbers or texts")
 
 
-def check_same_type(ids: pa.Array, more: pa.Array) -> None:
-    """Refuse tables where some ids are numbers and some are texts."""
-    if ids.type != more.type:
+def check_same_type(one: Any, other: Any) -> None:
+    """Refuse tables where some ids are numbers and some are texts; these are two of them."""
+    if type(one) is not type(other):
         raise AgentsError(
-            f"ids {ids[0].as_py()!r} and {more[0].as_py()!r} are a number and a text",
+            f"ids {one!r} and {other!r} are a number and a text",
             "write all ids as numbers, or all as texts",
         )
 
 
-def check_unique(ids: pa.ChunkedArray, several: bool) -> None:
-    """Refuse an id of two agents; with `several` options, rows that stand together are one."""
+def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None:
+    """Refuse an id of two agents; with `several` options, rows that stand together are one.
+
+    Numbers in increasing order need no room. Else the keys of all ids are gone through as often
+    as it takes for `room` bytes to hold those of one pass.
+    """
+
+    def heads() -> Iterator[pa.Array]:
+        return _heads(chunks()) if several else chunks()
+
+    count, in_order = _survey(heads())
+    if in_order:
+        return
+    passes = 1 if room is None else max(1, -(-_KEY_ROOM * count // max(1, room)))
+    edges = [2**64 * i // passes for i in range(passes + 1)]
+    for low, high in pairwise(edges):
+        own = (_between(keys(chunk), low, high) for chunk in heads())
+        twice = _repeated_in(heads(), _all_repeated(own))
+        if twice is not None:
+            refuse_repeated(twice, several)
+
+
+def refuse_repeated(id: int | str, several: bool) -> None:
+    """Raise the error for an id of two agents."""
+    raise AgentsError(
+        f"id {id!r} stands for more than one agent",
+        "keep the rows of one agent together"
+        if several
+        else "ids must be unique; if an agent has several options, raise [agents] options",
+    )
+
+
+def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
+    """A number for each id, spread over all 64 bits; with `several`, one for each run of an id.
+
+    Equal ids have equal keys, and different numbers different ones; two texts may share a key, with
+    odds of 2^-53.
+    """
     if several:
-        ids = _heads(ids)
-    twice = _repeated_number(ids) if pa.types.is_integer(ids.type) else _repeated_text(ids)
-    if twice is not None:
-        raise AgentsError(
-            f"id {twice!r} stands for more than one agent",
-            "keep the rows of one agent together"
-            if several
-            else "ids must be unique; if an agent has several options, raise [agents] options",
-        )
+        chunk = next(_heads(iter([chunk])))
+    if pa.types.is_integer(chunk.type):
+        return _mixed(chunk.to_numpy().view(np.uint64))  # type: ignore[no-any-return]
+    return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
 
 
-def _heads(ids: pa.ChunkedArray) -> pa.ChunkedArray:
+def repeated(arrays: Iterable[NDArray[np.uint64]]) -> int | None:
+    """A key that stands there twice, if any."""
+    found = _all_repeated(arrays)
+    return int(found[0]) if len(found) else None
+
+
+def _all_repeated(arrays: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """The keys that stand there more than once, in order."""
+    together = np.concatenate([np.empty(0, np.uint64), *arrays])
+    together.sort()
+    return np.unique(together[1:][together[1:] == together[:-1]])
+
+
+def _repeated_in(chunks: Iterator[pa.Array], suspects: NDArray[np.uint64]) -> int | str | None:
+    """An id with one of these keys that stands there twice, if any."""
+    if not len(suspects):
+        return None
+    seen = set()
+    for chunk in chunks:
+        for at in np.flatnonzero(np.isin(keys(chunk), suspects)).tolist():
+            id: int | str = chunk[at].as_py()
+            if id in seen:
+                return id
+            seen.add(id)
+    return None
+
+
+def _survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
+    """How many ids there are, and whether they are numbers in increasing order."""
+    count, last, in_order = 0, None, True
+    for chunk in chunks:
+        if len(chunk) == 0:
+            continue
+        count += len(chunk)
+        if in_order:
+            numbers = pa.types.is_integer(chunk.type)
+            in_order = numbers and (last is None or chunk[0].as_py() > last)
+            in_order = in_order and bool(_increasing(chunk.to_numpy()))
+            last = chunk[-1].as_py()
+    return count, in_order
+
+
+def _heads(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
     """The first of each run of equal ids."""
-    kept, last = [], None
-    for chunk in ids.chunks:
+    last = None
+    for chunk in chunks:
+        if len(chunk) == 0:
+            continue
         new = np.ones(len(chunk), bool)
         new[0] = chunk[0].as_py() != last
         new[1:] = pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1))
-        kept.append(chunk.filter(pa.array(new)))
+        yield chunk.filter(pa.array(new))
         last = chunk[-1].as_py()
-    return pa.chunked_array(kept)
-
-
-def _repeated_number(ids: pa.ChunkedArray) -> int | None:
-    """A number that stands there twice, if any."""
-    last = None
-    for chunk in ids.chunks:  # ids are often in order: then no sort, and no room for one
-        if len(chunk) == 0:
-            continue
-        if (last is not None and chunk[0].as_py() <= last) or not _increasing(chunk.to_numpy()):
-            break
-        last = chunk[-1].as_py()
-    else:
-        return None
-    numbers = np.sort(ids.to_numpy())
-    same = np.flatnonzero(numbers[1:] == numbers[:-1])
-    return int(numbers[same[0]]) if len(same) else None
-
-
-def _repeated_text(ids: pa.ChunkedArray) -> str | None:
-    """A text that stands there twice, if any.
-
-    Sorted 64-bit hashes take far less room than a table of texts; equal hashes are looked at.
-    """
-    hashes, row = np.empty(len(ids), np.uint64), 0
-    for chunk in ids.chunks:
-        hashes[row : row + len(chunk)] = coins_of_texts(bytes(16), *texts(chunk))
-        row += len(chunk)
-    ordered = np.sort(hashes)
-    for same in np.unique(ordered[1:][ordered[1:] == ordered[:-1]]):
-        seen: set[str] = set()
-        for at in np.flatnonzero(hashes == same).tolist():
-            text = ids[at].as_py()
-            if text in seen:
-                return str(text)
-            seen.add(text)
-    return None
 
 
 def texts(chunk: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -117,9 +165,27 @@ def texts(chunk: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return (np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)), ends
 
 
-@njit(cache=True)
+def _between(keys: NDArray[np.uint64], low: int, high: int) -> NDArray[np.uint64]:
+    if low == 0 and high == 2**64:
+        return keys
+    return keys[(keys >= np.uint64(low)) & (keys <= np.uint64(high - 1))]
+
+
+@njit(cache=True, nogil=True)
 def _increasing(numbers):  # type: ignore[no-untyped-def]
     for i in range(1, numbers.size):  # noqa: SIM110 (compiled code has no generators)
         if numbers[i] <= numbers[i - 1]:
             return False
     return True
+
+
+@njit(cache=True, nogil=True)
+def _mixed(numbers):  # type: ignore[no-untyped-def]
+    """SplitMix64 (Steele, Lea & Flood 2014): one to one, and spread over all bits."""
+    out = np.empty(numbers.size, np.uint64)
+    for i in range(numbers.size):
+        x = numbers[i] + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = x ^ (x >> np.uint64(31))
+    return out

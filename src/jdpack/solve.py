@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from jdpack.accounting import Budget, Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
-from jdpack.encoding import Batch, encode
+from jdpack.encoding import encode
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import AgentsError, MarketError, SupplyWarning
@@ -34,6 +34,7 @@ from jdpack.plan import prepare
 from jdpack.policies import Policy
 from jdpack.release import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.report import Curator
+from jdpack.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
-    encoded = encode(market, records(market, agents, values, demands, ids), clamp=clamp)
+    pieces = records(market, agents, values, demands, ids)
+    encoded = encode(market, pieces, clamp=clamp, threads=Threads(threads))
     _check_order(policy.outlook(market, budget), encoded)
     board = Billboard(header, folder.create() if folder is not None else None)
     try:
@@ -227,11 +229,13 @@ def check_arguments(
         raise AgentsError("ids go with values and demands", "a table has its own id column")
 
 
-def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) -> Iterator[Batch]:
+def records(
+    market: Market, agents: Any, values: Any, demands: Any, ids: Any
+) -> Sequence[tables.Piece]:
     """The records, from either way to give them."""
     if agents is not None:
-        return tables.batches(market, agents)
-    return tables.array_batches(market, values, demands, ids)
+        return tables.pieces(market, agents)
+    return tables.array_pieces(market, values, demands, ids)
 
 
 def _check_curated(policy: Policy[Any]) -> None:

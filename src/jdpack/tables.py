@@ -1,46 +1,97 @@
-"""Private: tables of agents (arrays, Arrow, pandas, polars, Parquet, CSV) as batches to encode.
+"""Private: tables of agents (arrays, Arrow, pandas, polars, files) as batches to encode.
 
 Wide: a row an option, with the columns id, value and one a resource. Long, for sparse bundles: a
 row a (resource, amount) pair, with the columns id, value, resource, amount and, where agents may
 have several options, option. The rows of an agent stand together, and so do those of an option,
 whose value is repeated; an option that demands nothing is one row without resource and amount.
-Files are read in a stream, one after the other: the whole table is never in memory.
+
+Whatever it is, the input is cut into pieces of whole agents, and each piece is read by itself, in a
+stream: the whole table is never in memory.
 """
 
 from __future__ import annotations
 
-import csv
-import glob
-import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.encoding import Batch
+from jdpack import files
+from jdpack.agents import PART_ROWS
+from jdpack.columns import check_columns, clean, has_runs, is_long
 from jdpack.errors import AgentsError
+from jdpack.files import Rows
 from jdpack.ids import check_same_type, plain_ids
 from jdpack.market import Market
 
 _CELLS = 2**18  # numbers in a batch
-_CSV_BYTES = 2**22  # of a CSV file in a batch
 
 
-def batches(market: Market, source: Any) -> Iterator[Batch]:
-    """The batches of a table or of files: a path, a glob pattern, a folder, or any Arrow table."""
-    stream = _files(market, source) if isinstance(source, str | Path) else _table(market, source)
-    return _read_long(market, stream) if _is_long(market) else _read_wide(market, stream)
+@dataclass
+class Batch:
+    """Some consecutive rows as they come in.
+
+    The amounts stand in a matrix, in a column for each resource, or in compressed sparse rows.
+    """
+
+    values: NDArray[np.float64]
+    ids: pa.Array | None = None
+    columns: list[NDArray[np.float64]] | None = None
+    indptr: NDArray[np.int64] | None = None
+    resources: NDArray[np.int64] | None = None
+    amounts: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+    first: int = 0
+    """The number of its first row in its file, table or array."""
+    where: str = ""
+    """The file that it comes from, if any."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
 
 
-def array_batches(market: Market, values: Any, demands: Any, ids: Any = None) -> Iterator[Batch]:
-    """The batches of a vector of values and a matrix of demands, dense or SciPy sparse."""
+@dataclass(frozen=True)
+class TablePiece:
+    """Some whole agents of a table in memory."""
+
+    table: pa.Table
+    first: int
+
+
+@dataclass(frozen=True)
+class ArrayPiece:
+    """Some whole agents of arrays in memory."""
+
+    values: NDArray[Any]
+    demands: Any
+    ids: pa.Array | None
+    first: int
+
+
+Piece = files.Piece | TablePiece | ArrayPiece | Iterable[Batch]
+"""Some consecutive agents, that can be read by themselves."""
+
+
+def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
+    """Cut files or a table into pieces of about so many rows."""
+    if files.is_source(source):
+        return files.pieces(market, source, rows)
+    table = _table(market, source)
+    ids = table.column(market.columns.id) if has_runs(market) else None
+    edges = _cuts(ids, table.num_rows, rows)
+    return [TablePiece(table.slice(a, b - a), a) for a, b in edges]
+
+
+def array_pieces(
+    market: Market, values: Any, demands: Any, ids: Any = None, rows: int = PART_ROWS
+) -> Sequence[Piece]:
+    """Cut a vector of values and a matrix of demands, dense or SciPy sparse, into pieces."""
     values = _array(values, "values")
     if values.ndim != 1:
         raise AgentsError(f"values have the shape {values.shape}, not that of a vector")
@@ -55,23 +106,72 @@ def array_batches(market: Market, values: Any, demands: Any, ids: Any = None) ->
             f"demands have the shape {matrix.shape}, not ({n}, {m})",
             "a row for each value, a column for each resource",
         )
-    if sparse:
-        matrix = _canonical(matrix)
-    rows = _batch_rows(market)
-    for start in range(0, n, rows):
-        stop = min(n, start + rows)
+    matrix = _canonical(matrix) if sparse else matrix
+    edges = _cuts(ids if market.options > 1 else None, n, rows)
+    return [
+        ArrayPiece(values[a:b], matrix[a:b], None if ids is None else ids.slice(a, b - a), a)
+        for a, b in edges
+    ]
+
+
+def read(market: Market, piece: Piece) -> Iterator[Batch]:
+    """The batches of a piece: of all agents whose first rows stand in it, and of no others."""
+    if isinstance(piece, ArrayPiece):
+        return _read_arrays(market, piece)
+    if isinstance(piece, TablePiece):
+        stream = _table_rows(market, piece)
+    elif isinstance(piece, files.Piece):
+        stream = _file_rows(market, piece)
+    else:
+        return iter(piece)
+    return _read_long(market, stream) if is_long(market) else _read_wide(market, stream)
+
+
+def _cuts(ids: Any, n: int, rows: int) -> list[tuple[int, int]]:
+    """Where to cut n rows; where ids are given, only between two of them that differ."""
+    edges = [0]
+    while edges[-1] < n:
+        cut = min(n, edges[-1] + rows)
+        if ids is not None and cut < n:
+            cut += _same(ids, cut, ids[cut - 1].as_py())
+        edges.append(cut)
+    return list(pairwise(edges))
+
+
+def _same(ids: Any, start: int, id: Any) -> int:
+    """How many rows from `start` on have this id."""
+    row = start
+    while id is not None and row < len(ids) and ids[row].as_py() == id:
+        row += 1
+    return row - start
+
+
+def _batch_rows(market: Market) -> int:
+    return max(1024, min(16384, _CELLS // len(market.resources)))
+
+
+# --- arrays -------------------------------------------------------------------------------
+
+
+def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[Batch]:
+    demands, rows = piece.demands, _batch_rows(market)
+    for start in range(0, len(piece.values), rows):
+        stop = min(len(piece.values), start + rows)
         batch = Batch(
-            values[start:stop].astype(np.float64),
-            None if ids is None else ids.slice(start, stop - start),
+            piece.values[start:stop].astype(np.float64, copy=False),
+            None if piece.ids is None else piece.ids.slice(start, stop - start),
+            first=piece.first + start,
         )
-        if sparse:
-            first, last = matrix.indptr[start], matrix.indptr[stop]
-            batch.indptr = (matrix.indptr[start : stop + 1] - first).astype(np.int64)
-            batch.resources = matrix.indices[first:last].astype(np.int64)
-            batch.amounts = matrix.data[first:last].astype(np.float64)
+        if hasattr(demands, "indptr"):
+            first, last = demands.indptr[start], demands.indptr[stop]
+            batch.indptr = (demands.indptr[start : stop + 1] - first).astype(np.int64)
+            batch.resources = demands.indices[first:last].astype(np.int64)
+            batch.amounts = demands.data[first:last].astype(np.float64)
+        elif demands.flags.f_contiguous or demands.strides[0] == demands.itemsize:
+            block = demands[start:stop].astype(np.float64, copy=False)
+            batch.columns = [block[:, j] for j in range(block.shape[1])]
         else:
-            block = np.ascontiguousarray(matrix[start:stop].T, dtype=np.float64)
-            batch.columns = list(block)
+            batch.matrix = np.ascontiguousarray(demands[start:stop], dtype=np.float64)
         yield batch
 
 
@@ -81,7 +181,7 @@ def _array(numbers: Any, what: str) -> NDArray[Any]:
     try:
         array = np.asarray(numbers)
     except (TypeError, ValueError) as error:
-        raise AgentsError(f"{what} cannot be read as an array: {_clean(error)}") from None
+        raise AgentsError(f"{what} cannot be read as an array: {clean(error)}") from None
     _check_kind(array, what)
     return array
 
@@ -96,7 +196,7 @@ def _id_array(ids: Any, n: int) -> pa.Array:
         array = pa.array(ids)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise AgentsError(
-            f"ids cannot be read: {_clean(error)}", "ids are whole numbers or texts, one a value"
+            f"ids cannot be read: {clean(error)}", "ids are whole numbers or texts, one a value"
         ) from None
     if len(array) != n:
         raise AgentsError(f"there are {len(array)} ids for {n} values")
@@ -115,14 +215,10 @@ def _canonical(matrix: Any) -> Any:
     return matrix
 
 
-def _batch_rows(market: Market) -> int:
-    return max(1024, min(16384, _CELLS // len(market.resources)))
-
-
 # --- tables and files ---------------------------------------------------------------------
 
 
-def _table(market: Market, source: Any) -> Iterator[pa.RecordBatch]:
+def _table(market: Market, source: Any) -> pa.Table:
     try:
         if type(source).__module__.partition(".")[0] == "pandas":
             # A named index is a column; the numbers of the rows are not.
@@ -132,153 +228,51 @@ def _table(market: Market, source: Any) -> Iterator[pa.RecordBatch]:
             table = pa.table(source)
     except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
         raise AgentsError(
-            f"cannot read agents from a {type(source).__name__}: {_clean(error)}",
+            f"cannot read agents from a {type(source).__name__}: {clean(error)}",
             "give a path, or an Arrow, pandas or polars table",
         ) from None
-    _check_columns(market, table.schema, "the table")
-    return iter(table.to_batches(max_chunksize=_batch_rows(market)))
+    check_columns(market, table.schema, "the table")
+    return table
 
 
-def _files(market: Market, source: str | Path) -> Iterator[pa.RecordBatch]:
-    for path in _paths(source):
-        try:
-            schema, stream = _open(path, market)
-            _check_columns(market, schema, str(path))
-            yield from _ahead(stream)
-        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-            raise AgentsError(
-                f"cannot read {str(path)!r} as {_KINDS[path.suffix.lower()]}: "
-                f"{_problem(error, path)}"
-            ) from None
+def _table_rows(market: Market, piece: TablePiece) -> Iterator[Rows]:
+    first = piece.first
+    for batch in piece.table.to_batches(max_chunksize=_batch_rows(market)):
+        yield Rows(batch, first, "")
+        first += batch.num_rows
 
 
-def _ahead(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, the next one being read while the last is encoded."""
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        coming = reader.submit(next, stream, None)
-        while (batch := coming.result()) is not None:
-            coming = reader.submit(next, stream, None)
-            yield batch
-
-
-_KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
-
-
-def _paths(source: str | Path) -> list[Path]:
-    path = Path(source)
-    try:
-        if path.is_dir():
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in _KINDS)
-        elif path.exists():
-            found = [path]
-        else:
-            found = sorted(map(Path, glob.glob(str(source))))
-    except OSError as error:
-        raise AgentsError(f"cannot read agents at {str(source)!r}: {error.strerror}") from None
-    if not found:
+def _file_rows(market: Market, piece: files.Piece) -> Iterator[Rows]:
+    """The rows of the agents of a piece; the last one may go on in what follows."""
+    size, id = _batch_rows(market), market.columns.id
+    own = chain.from_iterable(files.stream(market, span, size) for span in piece.spans)
+    if not has_runs(market):
+        yield from own
+        return
+    last = files.last_id(market, piece)
+    begun = False
+    for rows in own:
+        skip = 0 if begun else _same(rows.batch.column(id), 0, last)
+        if skip < rows.batch.num_rows:
+            rows, begun = rows.slice(skip), True
+            yield rows
+            last = rows.batch.column(id)[-1].as_py()
+    if not begun:
+        return
+    for span in piece.after:
+        for rows in files.stream(market, span, size):
+            same = _same(rows.batch.column(id), 0, last)
+            if same:
+                yield rows.slice(0, same)
+            if same < rows.batch.num_rows:
+                return
+    if not piece.to_the_end:
         raise AgentsError(
-            f"there are no agents at {str(source)!r}",
-            f"give a file, a folder or a pattern; names end in one of: {', '.join(_KINDS)}",
+            f"agent {last!r} has far too many rows", "the rows of an agent are its options"
         )
-    return found
-
-
-def _open(path: Path, market: Market) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    kind = _KINDS.get(path.suffix.lower())
-    if kind == "Parquet":
-        file = pyarrow.parquet.ParquetFile(
-            path,
-            pre_buffer=False,
-            buffer_size=2**16,  # else it keeps the whole file in memory
-        )
-        wanted = [n for n in file.schema_arrow.names if n not in market.columns.ignore]
-        return file.schema_arrow, file.iter_batches(
-            _batch_rows(market),
-            columns=wanted,
-            use_threads=False,  # threads would each keep room of their own
-        )
-    if kind == "CSV":
-        with path.open("rb") as start:
-            if start.read(4) == b"PAR1":
-                raise AgentsError(f"{str(path)!r} is a Parquet file", "name it .parquet")
-        stream = pyarrow.csv.open_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(block_size=_CSV_BYTES),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=_csv_types(market), null_values=[""], strings_can_be_null=True
-            ),
-        )
-        return stream.schema, stream
-    raise AgentsError(
-        f"{str(path)!r} is of no known kind", f"its name must end in one of: {', '.join(_KINDS)}"
-    )
-
-
-def _csv_types(market: Market) -> dict[str, pa.DataType]:
-    """Nothing is guessed from the first rows: numbers are doubles, and an id is its text."""
-    c = market.columns
-    types = {c.id: pa.string(), c.value: pa.float64()}
-    if _is_long(market):
-        types |= {c.option: pa.string(), c.resource: pa.string(), c.amount: pa.float64()}
-    else:
-        types |= {r.column: pa.float64() for r in market.resources}
-    return types | {name: pa.binary() for name in c.ignore}
-
-
-def _problem(error: Exception, path: Path) -> str:
-    """What Arrow says, with the name of a CSV column in place of its number."""
-    text = _clean(error)
-    found = re.fullmatch(r"In CSV column #(\d+): CSV conversion error to \w+: (.*)", text)
-    if found is None:
-        return text
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        names = next(csv.reader(file))
-    return f"column {names[int(found[1])]!r} has {found[2]}"
-
-
-def _clean(error: Exception) -> str:
-    """The first line of an error, fit for a terminal."""
-    line = str(error).split("\n")[0]
-    return "".join(c if c.isprintable() else "?" for c in line[:300])
 
 
 # --- columns ------------------------------------------------------------------------------
-
-
-def _is_long(market: Market) -> bool:
-    return market.columns.layout == "long"
-
-
-def _check_columns(market: Market, schema: pa.Schema, where: str) -> None:
-    c = market.columns
-    numbers = [c.value] + ([c.amount] if _is_long(market) else [])
-    wanted = [c.id, *numbers]
-    if _is_long(market):
-        wanted += [c.resource] + ([c.option] if market.options > 1 else [])
-    else:
-        resources = [r.column for r in market.resources]
-        numbers, wanted = numbers + resources, wanted + resources
-    names = [n for n in schema.names if n not in c.ignore]
-    missing = sorted(set(wanted) - set(names), key=wanted.index)
-    if missing:
-        raise AgentsError(
-            f"{where} lacks the column {missing[0]!r}", f"it has: {', '.join(names[:20])}"
-        )
-    extra = sorted(set(names) - set(wanted), key=names.index)
-    if extra:
-        raise AgentsError(
-            f"{where} has a column {extra[0]!r} that the market does not name",
-            "drop it, or add it to [agents] ignore",
-        )
-    if len(names) > len(wanted):
-        repeated = next(n for n in names if names.count(n) > 1)
-        raise AgentsError(f"{where} has two columns named {repeated!r}")
-    for name in numbers:
-        kind = schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
-            pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
-        ):
-            raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
 
 
 def _numbers(column: pa.Array, name: str, ids: pa.Array) -> NDArray[np.float64]:
@@ -288,7 +282,7 @@ def _numbers(column: pa.Array, name: str, ids: pa.Array) -> NDArray[np.float64]:
     try:
         return column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     except pa.ArrowInvalid as error:
-        raise AgentsError(f"column {name!r} does not fit a double: {_clean(error)}") from None
+        raise AgentsError(f"column {name!r} does not fit a double: {clean(error)}") from None
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -304,27 +298,28 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
 # --- wide ---------------------------------------------------------------------------------
 
 
-def _read_wide(market: Market, stream: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
-    for batch in stream:
-        ids = batch.column(market.columns.id)
-        values = _numbers(batch.column(market.columns.value), market.columns.value, ids)
+def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
+    c = market.columns
+    for rows in stream:
+        batch = rows.batch
+        ids = batch.column(c.id)
+        values = _numbers(batch.column(c.value), c.value, ids)
         columns = [_numbers(batch.column(r.column), r.column, ids) for r in market.resources]
-        yield Batch(values, ids, columns)
+        yield Batch(values, ids, columns=columns, first=rows.first, where=rows.where)
 
 
 # --- long ---------------------------------------------------------------------------------
 
 
-def _read_long(market: Market, stream: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
+def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
     """Gather the pairs of each option; the last agent of a batch may go on in the next one."""
-    held, rows = None, 0
-    for batch in stream:
-        if batch.num_rows == 0:
+    held = None
+    for rows in stream:
+        if rows.batch.num_rows == 0:
             continue
-        pairs = _pairs(market, batch, rows)
-        rows += batch.num_rows
+        pairs = _pairs(market, rows)
         if held is not None:
-            check_same_type(held.column("id"), pairs.column("id"))
+            check_same_type(held.column("id")[0].as_py(), pairs.column("id")[0].as_py())
             pairs = pa.Table.from_batches([held, pairs]).combine_chunks().to_batches()[0]
         last = int(_heads(pairs, ["id"])[-1])
         if last > 0:
@@ -334,10 +329,10 @@ def _read_long(market: Market, stream: Iterator[pa.RecordBatch]) -> Iterator[Bat
         yield _options(market, held)
 
 
-def _pairs(market: Market, batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """A batch in plain types: id, value, resource (its number, or -1), amount and option."""
-    c = market.columns
-    ids = plain_ids(batch.column(c.id), rows)
+def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
+    """Rows in plain types: id, value, resource (its number, or -1), amount and option."""
+    c, batch = market.columns, rows.batch
+    ids = plain_ids(batch.column(c.id), rows.first, rows.where)
     names, amounts = _texts(batch, c.resource), batch.column(c.amount)
     half = pc.not_equal(names.is_valid(), amounts.is_valid())
     row = pc.index(half, True).as_py()

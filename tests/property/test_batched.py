@@ -26,7 +26,7 @@ from helpers import (
     welfare_of,
     whole_market,
 )
-from jdpack import Budget, allocate, encoding
+from jdpack import Budget, allocate, encoding, tables
 from jdpack.agents import is_sparse
 from jdpack.batch import Batch
 from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
@@ -267,16 +267,11 @@ def test_numbered_agents_have_the_turns_of_their_numbers():
     records = many(False, 1)
     plain = encoding.encode(
         records.market,
-        [
-            encoding.Batch(
-                values=np.array([options[0][0] for options in records.agents], np.float64),
-                ids=None,
-                columns=[
-                    np.array([options[0][1][j] for options in records.agents], np.float64)
-                    for j in range(3)
-                ],
-            )
-        ],
+        tables.array_pieces(
+            records.market,
+            [options[0][0] for options in records.agents],
+            [options[0][1] for options in records.agents],
+        ),
     )
     assert plain.ids is None
     order, price = bytes(range(16)), some_rounds(3, 1)[0]

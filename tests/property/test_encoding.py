@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import LONG, Records, decode, random_market, random_records
-from jdpack import encoding, tables
+from jdpack import encoding, files, tables
 from jdpack.agents import BLOCK, Part, is_sparse, lay_out
 from jdpack.encoding import encode
 from jdpack.market import Market
@@ -228,7 +228,7 @@ def small_pieces(monkeypatch):
     """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
     monkeypatch.setattr(encoding, "_PART_BYTES", 1)
     monkeypatch.setattr(tables, "_CELLS", 1)
-    monkeypatch.setattr(tables, "_CSV_BYTES", 5000)
+    monkeypatch.setattr(files, "_CSV_BYTES", 5000)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -242,7 +242,7 @@ def test_tables_and_files_give_the_codes_of_the_market(sparse, options, layout, 
     if layout is long:
         market = with_columns(market, LONG)
     encoded = encode(
-        market, tables.batches(market, source(table_of(layout, sparse, options), tmp_path))
+        market, tables.pieces(market, source(table_of(layout, sparse, options), tmp_path))
     )
     assert decode(encoded) == expected
     assert ids_of(encoded) == records.ids
@@ -272,7 +272,7 @@ def test_arrays_give_the_codes_of_the_market(sparse, options, kind):
     records, expected = big(sparse, options)
     arrays = records.arrays()
     arrays["demands"] = kind(arrays["demands"])
-    encoded = encode(records.market, tables.array_batches(records.market, **arrays))
+    encoded = encode(records.market, tables.array_pieces(records.market, **arrays))
     assert decode(encoded) == expected
     assert ids_of(encoded) == records.ids
     check_storage(encoded)
@@ -290,31 +290,33 @@ def test_whole_numbers_and_short_floats_are_encoded_as_doubles(sparse):
     )
     demands = rng.integers(0, 100, (50, 9)) * (np.arange(9) < 2)
     values = rng.integers(0, 100, 50)
-    expected = decode(encode(market, tables.array_batches(market, values * 1.0, demands * 1.0)))
+    expected = decode(encode(market, tables.array_pieces(market, values * 1.0, demands * 1.0)))
     for kind in ["i1", "i8", "u2", "u8", "f2", "f4", "g"]:
         arrays = values.astype(kind), demands.astype(kind)
-        assert decode(encode(market, tables.array_batches(market, *arrays))) == expected
+        assert decode(encode(market, tables.array_pieces(market, *arrays))) == expected
     columns = {r.column: demands[:, j] for j, r in enumerate(market.resources)}
     table = pa.table({"id": np.arange(50), "value": values} | columns)
     for kind in [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(25, 2), pa.decimal256(50, 3)]:
         fields = [pa.field("id", pa.int64()), pa.field("value", kind)]
         fields += [pa.field(r.column, kind) for r in market.resources]
         assert (
-            decode(encode(market, tables.batches(market, table.cast(pa.schema(fields)))))
-            == expected
+            decode(encode(market, tables.pieces(market, table.cast(pa.schema(fields))))) == expected
         )
 
 
 @settings(max_examples=30)
-@given(seeds, st.booleans(), st.integers(1, 4))
-def test_any_cut_into_batches_gives_the_same_storage(seed, sparse, options):
+@given(seeds, st.booleans(), st.integers(1, 4), st.booleans())
+def test_any_cut_into_batches_gives_the_same_storage(seed, sparse, options, by_column):
     rng = np.random.default_rng(seed)
     market = random_market(rng, agents=30, sparse=sparse, options=options)
     records = random_records(rng, market)
-    whole = next(tables.array_batches(market, **records.arrays()))
+    arrays = records.arrays()
+    arrays["demands"] = np.asfortranarray(arrays["demands"]) if by_column else arrays["demands"]
+    (piece,) = tables.array_pieces(market, **arrays)
+    (whole,) = tables.read(market, piece)
     cuts = np.unique(np.concatenate([[0, whole.rows], rng.integers(0, whole.rows, 6)]))
     pieces = [cut(whole, a, b) for a, b in pairwise(cuts)]
-    encoded = encode(market, pieces)
+    encoded = encode(market, [pieces])
     assert decode(encoded) == records.codes()
     assert encoded.count == 30
 
@@ -324,7 +326,8 @@ def cut(batch, start, stop):
         batch,
         values=batch.values[start:stop],
         ids=batch.ids.slice(start, stop - start),
-        columns=[column[start:stop] for column in batch.columns],
+        columns=batch.columns and [column[start:stop] for column in batch.columns],
+        matrix=None if batch.matrix is None else batch.matrix[start:stop],
     )
 
 

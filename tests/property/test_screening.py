@@ -13,7 +13,7 @@ from jdpack.engines import memory
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import PRICE_CODE_MAX
 from jdpack.screening import IN, OPEN, OUT, Box
-from jdpack.tables import array_batches
+from jdpack.tables import array_pieces
 from jdpack.threads import Threads
 
 LAYOUTS = ["dense", "sparse"]
@@ -35,7 +35,7 @@ def agents_of(layout: str, options: int, seed: int, n: int = 3 * BLOCK):
         options=options,
     )  # fmt: skip
     ids = None if options == 1 else np.repeat(np.arange(n), counts)
-    return encode(market, array_batches(market, values, demands, ids))
+    return encode(market, array_pieces(market, values, demands, ids))
 
 
 def prices_near(agents, rng, spread: float) -> tuple[int, ...]:

@@ -21,12 +21,12 @@ from jdpack import Budget, Market, Neighbours, closing
 from jdpack.agents import is_sparse
 from jdpack.batch import Batch
 from jdpack.billboard import Billboard, Release, Seed, Step
-from jdpack.encoding import Batch as Rows
 from jdpack.encoding import encode
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import CLOSING, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Query
 from jdpack.noise import Gaussian
 from jdpack.release import statistic
+from jdpack.tables import Batch as Rows
 
 EACH: tuple[Query, ...] = ("demand", "scale", "value", "welfare", "granted")
 """Queries with a claim for each coordinate, which one agent can use up entirely."""
@@ -105,7 +105,7 @@ def engine_of(market: Market, agents: list[tuple[str, Agent]]) -> MemoryEngine:
         ids=pa.array([name for name, agent in agents for _ in agent]),
         columns=[np.ascontiguousarray(column) for column in columns],
     )
-    return MemoryEngine(encode(market, [batch]), threads=1)
+    return MemoryEngine(encode(market, [[batch]]), threads=1)
 
 
 def exceeds(query: Query, moves: list[int], claimed: Claim) -> bool:

@@ -16,13 +16,14 @@ from scipy import stats
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton, certificate, closing, margin
 from jdpack.billboard import SHARE, Header, Release, Seed, Step
 from jdpack.certificate import averaged_loads, certify
-from jdpack.encoding import Batch, encode
+from jdpack.encoding import encode
 from jdpack.engines import Allocation
 from jdpack.engines.memory import MemoryEngine
 from jdpack.noise import Gaussian
 from jdpack.optimum import optimum
 from jdpack.release import SeededRandomness
 from jdpack.solve import run
+from jdpack.tables import Batch
 
 BETA = 0.2
 RUNS = 150
@@ -70,7 +71,7 @@ def agents() -> tuple[MemoryEngine, float]:
     values, demands = rng.random(n), rng.random((n, RESOURCES))
     batch = Batch(values, pa.array(range(n)), [np.ascontiguousarray(d) for d in demands.T])
     best = optimum(values, demands, [60.0] * RESOURCES).value
-    return MemoryEngine(encode(market, [batch]), threads=1), best
+    return MemoryEngine(encode(market, [[batch]]), threads=1), best
 
 
 def play(seed: int, kind: str) -> Played:
@@ -172,7 +173,7 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
         supply=[supply] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1
     )
     demands = [(np.arange(n) % RESOURCES == j).astype(np.float64) for j in range(RESOURCES)]
-    engine = MemoryEngine(encode(market, [Batch(np.ones(n), columns=demands)]), threads=1)
+    engine = MemoryEngine(encode(market, [[Batch(np.ones(n), columns=demands)]]), threads=1)
     budget = Budget(epsilon=1.0, delta=0.9, rho=rho, truncation=0.0, beta=BETA)
     policy, free = Newton(), (0,) * RESOURCES
     played = []

@@ -20,6 +20,7 @@ from jdpack import (
     MarketError,
     MwuAdaptive,
     allocate,
+    files,
     solve,
     tables,
 )
@@ -169,16 +170,23 @@ def test_the_row_that_is_quoted_is_the_right_one(
     layout, kind, column, bad, says, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(tables, "_CELLS", 1)  # batches of 1,024 rows
-    monkeypatch.setattr(tables, "_CSV_BYTES", 5000)
+    monkeypatch.setattr(files, "_CSV_BYTES", 5000)
     table = many(column, bad)
     table = many_long(table) if layout == "long" else table
-    source = {"table": lambda: table, "parquet": parquet, "files": files, "csv": one_csv}[kind]
+    source = {"table": lambda: table, "parquet": parquet, "files": some_files, "csv": one_csv}[kind]
     source = source() if kind == "table" else source(table, tmp_path)
     market = a_market(names=["beds"], agents=N, columns=Columns(layout=layout))
     with pytest.raises(AgentsError) as caught:
         solve(market, source, epsilon=1.0, delta=1e-6)
     if kind == "csv":
         says = says.replace(f"{BAD}:", f"'{BAD}':")
+    if column == "id" and kind != "table":  # rows are counted in their own file
+        row, name = (
+            (BAD % 1900, f"{BAD - BAD % 1900:05}.parquet")
+            if kind == "files"
+            else (BAD, f"a.{kind}")
+        )
+        says = f"row {row + 1} of {str(tmp_path / name)!r} has no id"
     assert says in caught.value.message
 
 
@@ -187,7 +195,7 @@ def parquet(table, folder):
     return folder / "a.parquet"
 
 
-def files(table, folder):
+def some_files(table, folder):
     for start in range(0, N, 1900):
         piece = table.slice(start, 1900)
         pyarrow.parquet.write_table(piece, folder / f"{start:05}.parquet", row_group_size=700)
@@ -303,8 +311,8 @@ def test_agents_that_may_leave_need_ids_where_coins_decide(tmp_path):
     with pytest.raises(AgentsError, match="need ids of their own"):
         solve(coins, values=values, demands=demands, epsilon=1.0, delta=1e-6)
     no_coins = Market(**market, neighbours="add-remove", divisible=True)
-    assert encode(coins, tables.array_batches(coins, values, demands, np.arange(50))).count == 50
-    assert encode(no_coins, tables.array_batches(no_coins, values, demands)).count == 50
+    assert encode(coins, tables.array_pieces(coins, values, demands, np.arange(50))).count == 50
+    assert encode(no_coins, tables.array_pieces(no_coins, values, demands)).count == 50
 
 
 class Mine(MwuAdaptive):

@@ -10,14 +10,14 @@ from jdpack import Market, best_response
 from jdpack.encoding import encode
 from jdpack.market import BAND, CURVATURE_UNIT
 from jdpack.policies.response import Response, _least_squares, from_gauge, with_curvature
-from jdpack.tables import array_batches
+from jdpack.tables import array_pieces
 
 
 def dense_market(n=20_000, m=4, seed=1):
     rng = np.random.default_rng(seed)
     values, demands = rng.random(n), rng.random((n, m))
     market = Market(supply=[0.2 * n] * m, max_demand=1.0, max_value=1.0, agents=n, divisible=True)
-    return market, encode(market, array_batches(market, values, demands, None))
+    return market, encode(market, array_pieces(market, values, demands, None))
 
 
 def prices_of(market, total=0.5):

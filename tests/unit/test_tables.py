@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 
 from helpers import decode
-from jdpack import Columns, Market, tables
+from jdpack import Columns, Market, files, tables
 from jdpack.encoding import encode
 
 
@@ -30,7 +30,7 @@ def a_market(**changes) -> Market:
 
 
 def read(market, source):
-    return encode(market, tables.batches(market, source))
+    return encode(market, tables.pieces(market, source))
 
 
 def table(**changes) -> pa.Table:
@@ -98,13 +98,13 @@ def test_texts_are_ids(kind, layout):
     ids=lambda ids: type(ids).__module__,
 )
 def test_ids_beside_arrays_may_come_from_anywhere(ids):
-    batches = tables.array_batches(a_market(), [10, 20, 30], [[1, 4], [2, 5], [3, 6]], ids)
+    batches = tables.array_pieces(a_market(), [10, 20, 30], [[1, 4], [2, 5], [3, 6]], ids)
     agents = encode(a_market(), batches)
     assert agents.ids.to_pylist() == ["a", "b", "c"] and decode(agents) == CODES
 
 
 def test_without_ids_agents_are_numbered():
-    agents = encode(a_market(), tables.array_batches(a_market(), [10, 20, 30], np.ones((3, 2))))
+    agents = encode(a_market(), tables.array_pieces(a_market(), [10, 20, 30], np.ones((3, 2))))
     assert agents.ids is None and agents.count == 3
 
 
@@ -140,7 +140,7 @@ def test_repeated_entries_of_a_sparse_matrix_add_up():
     numbers, where = [4.0, 1.0, 1.0, 5.0, 1.0, 3.0, 6.0], [1, 0, 0, 1, 0, 0, 1]
     matrix = scipy.sparse.csr_matrix((numbers, where, [0, 2, 5, 7]), shape=(3, 2))
     assert not matrix.has_canonical_format
-    batches = tables.array_batches(a_market(), [10, 20, 30], matrix)
+    batches = tables.array_pieces(a_market(), [10, 20, 30], matrix)
     assert decode(encode(a_market(), batches)) == CODES
     assert matrix.nnz == 7, "the caller's matrix is left alone"
 
@@ -153,8 +153,8 @@ def test_an_amount_of_zero_is_no_demand(m):
     matrix = scipy.sparse.csr_matrix(([0.0, 4.0], [0, 1], [0, 2]), shape=(1, m))
     assert matrix.nnz == 2
     expected = [[(10, (0, 4, *[0] * (m - 2)))]]
-    assert decode(encode(market, tables.array_batches(market, [10], matrix))) == expected
-    assert decode(encode(market, tables.array_batches(market, [10], matrix.toarray()))) == expected
+    assert decode(encode(market, tables.array_pieces(market, [10], matrix))) == expected
+    assert decode(encode(market, tables.array_pieces(market, [10], matrix.toarray()))) == expected
     columns = {"id": [1, 1], "value": [10, 10], "resource": names[:2], "amount": [0, 4]}
     market = a_market(
         supply=[655350.0] * m, names=names, bundle_size=1, agents=1, columns=Columns(layout="long")
@@ -164,7 +164,7 @@ def test_an_amount_of_zero_is_no_demand(m):
 
 def test_one_resource_may_be_a_vector():
     market = a_market(supply=[655350.0], names=["beds"])
-    found = decode(encode(market, tables.array_batches(market, [10, 20, 30], [1, 2, 3])))
+    found = decode(encode(market, tables.array_pieces(market, [10, 20, 30], [1, 2, 3])))
     assert found == [[(10, (1,))], [(20, (2,))], [(30, (3,))]]
 
 
@@ -180,7 +180,7 @@ def test_the_id_of_a_csv_row_is_its_text(tmp_path):
 
 
 def test_types_do_not_depend_on_the_first_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_CSV_BYTES", 100)
+    monkeypatch.setattr(files, "_CSV_BYTES", 100)
     rows = [f"{i},{i},0,0" for i in range(200)] + ["last one,0.5,0.25,1e2"]
     agents = read(a_market(agents=201), write(tmp_path, "a.csv", HEAD + "\n".join(rows)))
     assert agents.ids[0].as_py() == "0" and agents.ids[200].as_py() == "last one"
@@ -311,16 +311,16 @@ def test_clamped_numbers_stand_at_the_bound_and_are_counted(layout, bundle_size)
     amounts[:, 0] = beds
     if layout == "wide":
         columns = {n: amounts[:, j] for j, n in enumerate(names)}
-        batches = tables.batches(market, pa.table({"id": [1, 2, 3], "value": values} | columns))
+        batches = tables.pieces(market, pa.table({"id": [1, 2, 3], "value": values} | columns))
     elif layout == "long":
-        long = a_market(
+        market = a_market(
             supply=supply, names=names, bundle_size=bundle_size, columns=Columns(layout="long")
         )
         columns = {"id": [1, 2, 3], "value": values, "resource": ["beds"] * 3, "amount": beds}
-        batches = tables.batches(long, pa.table(columns))
+        batches = tables.pieces(market, pa.table(columns))
     else:
         matrix = scipy.sparse.csr_matrix(amounts) if layout == "sparse arrays" else amounts
-        batches = tables.array_batches(market, values, matrix)
+        batches = tables.array_pieces(market, values, matrix)
     agents = encode(market, batches, clamp=True)
     found = [(value, codes[0]) for ((value, codes),) in decode(agents)]
     assert found == [(10, 65535), (2**32 - 1, 2), (30, 65535)]

@@ -1,0 +1,76 @@
+"""Private: which columns a table of agents must have, and of what types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from jdpack.errors import AgentsError
+from jdpack.market import Market
+
+
+def is_long(market: Market) -> bool:
+    """Whether a row is a (resource, amount) pair, and not a whole option."""
+    return market.columns.layout == "long"
+
+
+def has_runs(market: Market) -> bool:
+    """Whether an agent may have several rows."""
+    return market.options > 1 or is_long(market)
+
+
+def most_rows(market: Market) -> int:
+    """How many rows one agent may have, and some more."""
+    return market.options * (len(market.resources) + 1 if is_long(market) else 1) + 1
+
+
+def wanted(market: Market) -> list[str]:
+    """The names of the columns that a table must have."""
+    c = market.columns
+    if not is_long(market):
+        return [c.id, c.value, *(r.column for r in market.resources)]
+    return [c.id, c.value, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
+
+
+def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
+    """Refuse a table that lacks a column, has one too many, or one that holds no numbers."""
+    c, needed = market.columns, wanted(market)
+    names = [n for n in schema.names if n not in c.ignore]
+    missing = sorted(set(needed) - set(names), key=needed.index)
+    if missing:
+        raise AgentsError(
+            f"{where} lacks the column {missing[0]!r}", f"it has: {', '.join(names[:20])}"
+        )
+    extra = sorted(set(names) - set(needed), key=names.index)
+    if extra:
+        raise AgentsError(
+            f"{where} has a column {extra[0]!r} that the market does not name",
+            "drop it, or add it to [agents] ignore",
+        )
+    if len(names) > len(needed):
+        repeated = next(n for n in names if names.count(n) > 1)
+        raise AgentsError(f"{where} has two columns named {repeated!r}")
+    for name in needed:
+        if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
+            continue
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
+            pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
+        ):
+            raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
+
+
+def csv_types(market: Market) -> dict[str, pa.DataType]:
+    """Nothing is guessed from the first rows: numbers are doubles, and an id is its text."""
+    c = market.columns
+    types = {c.id: pa.string(), c.value: pa.float64()}
+    if is_long(market):
+        types |= {c.option: pa.string(), c.resource: pa.string(), c.amount: pa.float64()}
+    else:
+        types |= {r.column: pa.float64() for r in market.resources}
+    return types | {name: pa.binary() for name in c.ignore}
+
+
+def clean(error: Exception) -> str:
+    """The first line of an error, fit for a terminal."""
+    line = str(error).split("\n")[0]
+    return "".join(c if c.isprintable() else "?" for c in line[:300])
