@@ -36,8 +36,8 @@ from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton, 
 from jdpack.billboard import SHARE, Header, Seed
 from jdpack.certificate import VALUE_BETA
 from jdpack.encoding import encode
-from jdpack.engines import Allocation
 from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.shard import NOBODY
 from jdpack.optimum import optimum
 from jdpack.release import SeededRandomness
 from jdpack.solve import run
@@ -130,29 +130,13 @@ def split(epsilon: float) -> Budget:
     return Budget.split(epsilon, DELTA, truncated=False)
 
 
-class Witness(MemoryEngine):
-    """An engine that keeps what would be given if nothing were repaired."""
-
-    before: Allocation
-
-    def allocate(self, board: Billboard) -> Allocation:
-        allocation = super().allocate(board)
-        if not allocation.dropped:
-            self.before = allocation
-        return allocation
-
-    def _repair(self, allocation: Allocation, seed: Seed) -> Allocation:
-        self.before = allocation
-        return super()._repair(allocation, seed)
-
-
-def engine_of(case: Case) -> Witness:
+def engine_of(case: Case) -> MemoryEngine:
     """The agents, encoded."""
-    batches = tables.array_pieces(case.market, case.values, case.demands, case.ids)
-    return Witness(encode(case.market, batches, clamp=False), threads=1)
+    batches = tables.array_batches(case.market, case.values, case.demands, case.ids)
+    return MemoryEngine(encode(case.market, batches, clamp=False), threads=1)
 
 
-def play(case: Case) -> tuple[Witness, Billboard]:
+def play(case: Case) -> tuple[MemoryEngine, Billboard]:
     """A whole run, with seeded noise and coins."""
     engine = engine_of(case)
     coins = Seed(case.number.to_bytes(16, "little"))
@@ -168,27 +152,28 @@ def best(case: Case) -> float:
                    case.ids if case.market.options > 1 else None).value  # fmt: skip
 
 
-def judge(case: Case, engine: Witness, board: Billboard, optimal: float) -> Verdict:
+def judge(case: Case, engine: MemoryEngine, board: Billboard, optimal: float) -> Verdict:
     """Check a run's allocation and certificate on the agents' true numbers."""
     certificate: Certificate = board.certificate  # type: ignore[assignment]
-    allocation = engine.allocate(board)
+    allocation, before = engine.allocate(board), engine.drop(board, NOBODY)
     whole = case.market.supply_code * SHARE
-    bounds = zip(engine.before.loads, certificate.load_at_most, strict=True)
+    bounds = zip(before.loads, certificate.load_at_most, strict=True)
     # A repair is the business of beta alone: statements about value are about what it began with.
-    given = math.fsum((case.values * engine.before.shares).tolist()) / SHARE
+    began, ended = engine.shares(board, before), engine.shares(board, allocation)
+    given = math.fsum((case.values * began).tolist()) / SHARE
     most, ratio = certificate.optimum_at_most, certificate.ratio_at_least
     return Verdict(
         number=case.number,
         policy=case.policy.name,
         divisible=case.market.divisible,
         beta=certificate.beta,
-        exceeded=not fits(case, allocation.shares),
+        exceeded=not fits(case, ended),
         repaired=allocation.dropped > 0,
         load=any(Fraction(load, whole) > Fraction(bound) for load, bound in bounds),
         welfare=certificate.welfare_at_least > given * HAIR,
         optimum=most is not None and most * HAIR < optimal,
         ratio=ratio is not None and ratio * optimal > given * HAIR,
-        share=math.fsum((case.values * allocation.shares).tolist()) / SHARE / optimal,
+        share=math.fsum((case.values * ended).tolist()) / SHARE / optimal,
     )
 
 

@@ -13,10 +13,12 @@ from jdpack.allocate import Outcome, allocate
 from jdpack.billboard import Billboard, Certificate
 from jdpack.compare import compare
 from jdpack.comparison import Comparison
+from jdpack.engines.choice import Mapped, Memory, Ray
 from jdpack.errors import (
     AgentsError,
     BillboardError,
     BudgetError,
+    EngineError,
     JdpackError,
     MarketError,
     OutputError,
@@ -31,7 +33,7 @@ from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.solve import Result, solve
+from jdpack.solve import Result, resume, solve
 
 __version__ = "0.1.0"
 
@@ -45,11 +47,14 @@ __all__ = [
     "Columns",
     "Comparison",
     "DualGd",
+    "EngineError",
     "JdpackError",
     "LocalAgent",
     "LocalRun",
+    "Mapped",
     "Market",
     "MarketError",
+    "Memory",
     "MirrorDescent",
     "MwuAdaptive",
     "MwuFixed",
@@ -59,11 +64,13 @@ __all__ = [
     "Outcome",
     "OutputError",
     "Plan",
+    "Ray",
     "Resource",
     "Result",
     "SupplyWarning",
     "allocate",
     "compare",
     "plan",
+    "resume",
     "solve",
 ]

@@ -9,6 +9,7 @@ and pages are pure functions of it. `docs/billboard-format.md` is the reference 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -187,10 +188,39 @@ class Billboard:
     def read(cls, path: str | Path) -> Billboard:
         """Read a billboard back, checking its schema and hash chain."""
         try:
-            text = Path(path).read_bytes().decode()  # read_text would take CR for LF
-        except (OSError, UnicodeDecodeError) as error:
+            data = Path(path).read_bytes()  # read_text would take CR for LF
+        except OSError as error:
             raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
-        return cls.from_text(text)
+        return cls.from_text(_decoded(data, path))
+
+    @classmethod
+    def reopen(cls, path: Path) -> Billboard:
+        """Read back the billboard of an interrupted run, to go on with it.
+
+        A torn last line was never whole on disk, so nobody was shown it, and it is dropped.
+        """
+        try:
+            file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+        except OSError as error:
+            raise BillboardError(f"cannot open billboard {str(path)!r}: {error.strerror}") from None
+        try:
+            data = file.read()
+            whole = data.rfind(b"\n") + 1
+            if whole == 0:
+                raise BillboardError(
+                    "the billboard has not begun, and nothing is spent",
+                    "remove the folder, and solve again",
+                )
+            board = cls.from_text(_decoded(data[:whole], path))
+            if whole < len(data):
+                file.truncate(whole)
+                os.fsync(file.fileno())
+            file.seek(whole)
+        except BaseException:
+            file.close()
+            raise
+        board._file = file
+        return board
 
     @classmethod
     def from_text(cls, text: str) -> Billboard:
@@ -262,19 +292,34 @@ class Billboard:
     def _write(self, data: dict[str, Any]) -> None:
         line = _seal(data, self._last_hash)
         if self._file is not None:
-            try:
-                self._file.write(line.encode() + b"\n")
-                os.fsync(self._file.fileno())
-            except OSError as error:
-                raise OutputError(
-                    f"cannot write the billboard: {error.strerror}",
-                    f"what its {len(self.releases)} releases cost is spent, and nothing more",
-                ) from None
+            _append(self._file, line.encode() + b"\n", len(self.releases))
         self._remember(line)
 
     def _remember(self, line: str) -> None:
         self._lines.append(line)
         self._last_hash = line[-66:-2]
+
+
+def _decoded(data: bytes, path: str | Path) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
+
+
+def _append(file: IO[bytes], line: bytes, releases: int) -> None:
+    """Write a whole line and nothing less: of a line that does not fit, no byte stays."""
+    end = os.fstat(file.fileno()).st_size
+    try:
+        if file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    except OSError as error:
+        os.ftruncate(file.fileno(), end)
+        raise OutputError(
+            f"cannot write the billboard: {error.strerror}",
+            f"what its {releases} releases cost is spent, and nothing more",
+        ) from None
 
 
 def sync_folder(folder: Path) -> None:

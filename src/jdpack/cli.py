@@ -23,13 +23,15 @@ from jdpack.billboard import Billboard
 from jdpack.compare import Progress as Stage
 from jdpack.compare import compare
 from jdpack.comparison import check_output
-from jdpack.errors import AgentsError, JdpackError, MarketError, SupplyWarning
+from jdpack.engines.choice import KINDS as ENGINES
+from jdpack.engines.choice import Choice
+from jdpack.errors import AgentsError, EngineError, JdpackError, MarketError, SupplyWarning
 from jdpack.market import Market
 from jdpack.plan import plan
 from jdpack.policies import KINDS, Policy
 from jdpack.policies.newton import Newton
 from jdpack.solve import Progress as Round
-from jdpack.solve import Result, solve
+from jdpack.solve import Result, resume, solve
 
 app = typer.Typer(
     help="Allocate scarce goods with joint differential privacy.",
@@ -90,6 +92,28 @@ Potential = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option(help="Agents asked in a round, on average; 1 (mwu-online).")
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="Where codes are: memory, mapped (on disk), ray, or ray://host:port; "
+        "memory where they fit, else mapped."
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(help="Keep codes in this folder for later runs (mapped, ray). Private."),
+]
+Room = Annotated[
+    str | None, typer.Option("--memory", help="Memory beside the codes, such as 500MB (mapped).")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the agents (ray).")]
+AllocationPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--allocation", help="A folder or URI that all workers can write to, for it (ray)."
+    ),
+]
+WorkerPatience = Annotated[float | None, typer.Option(help="Seconds to wait for a worker (ray).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -123,6 +147,12 @@ def solve_command(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Cores to use; all if not given.")
     ] = None,
+    engine: Engine = None,
+    store: Store = None,
+    memory: Room = None,
+    workers: Workers = None,
+    allocation: AllocationPlace = None,
+    patience: WorkerPatience = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -138,6 +168,14 @@ def solve_command(
         potential=potential,
         batch=batch,
     )
+    where = _engine(
+        engine,
+        store=None if store is None else str(store.absolute()),
+        memory=memory,
+        workers=workers,
+        allocation=allocation,
+        patience=patience,
+    )
     with _progress(quiet) as show:
         result = solve(
             public,
@@ -148,9 +186,25 @@ def solve_command(
             clamp=clamp,
             seed=seed,
             threads=threads,
+            engine=where,
             output=output,
             progress=show,
         )
+    _print(result, output, as_json)
+
+
+@app.command("resume")
+def resume_command(
+    output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
+    with _progress(quiet) as show:
+        result = resume(output, threads=threads, progress=show)
     _print(result, output, as_json)
 
 
@@ -302,7 +356,7 @@ def main() -> None:
     except (KeyboardInterrupt, _CtrlCError):
         print(
             "interrupted: what is on the billboard is spent, and nothing more\n"
-            "hint: with no billboard in the output folder, nothing was spent at all",
+            "hint: `jdpack resume` goes on from its output folder; with none, nothing was spent",
             file=sys.stderr,
         )
         sys.exit(130)
@@ -326,6 +380,22 @@ def _policy(
         raise MarketError("--alpha and --rounds both fix the number of rounds", "give one of them")
     plain = {o: str(v) if isinstance(v, StrEnum) else v for o, v in given.items()}
     return KINDS[name](**plain)  # type: ignore[no-any-return]
+
+
+def _engine(name: str | None, **settings: Any) -> str | Choice | None:
+    """The engine of the options; settings of another one are refused, not ignored."""
+    given = {setting: value for setting, value in settings.items() if value is not None}
+    if not given:
+        return name
+    takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in ENGINES.items()}
+    kind, address = (name or "").partition("://")[0], {}
+    if name is not None and "://" in name:
+        address = {"address": name}
+    for setting in given:
+        if setting not in takes.get(kind, ()):
+            users = [other for other in ENGINES if setting in takes[other]]
+            raise EngineError(f"--{setting} is for --engine {' or '.join(users)}")
+    return ENGINES[kind](**given, **address)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:
@@ -407,7 +477,7 @@ def _progress(
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
     columns = (
-        TextColumn("round {task.fields[rounds]}"),
+        TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:.0f}%"),
         TimeElapsedColumn(),
@@ -415,10 +485,11 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("solve", total=1.0, rounds=0)
+        task = bar.add_task("reading", total=1.0)
 
         def show(round: Round) -> None:
-            bar.update(task, completed=round.done, rounds=round.rounds)
+            label = f"round {round.rounds}" if round.stage == "rounds" else round.stage
+            bar.update(task, completed=round.done, description=label)
 
         yield show
 

@@ -8,14 +8,14 @@ import statistics
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jdpack import plots
 from jdpack.errors import OutputError
 from jdpack.market import Market
-from jdpack.output import Output, whole, write_text
+from jdpack.output import Output
+from jdpack.wholefile import write_text
 
 NOTICE = (
     "CURATOR ONLY: true loads and the optimum are private numbers; runs are seeded and protect "
@@ -214,7 +214,7 @@ class Comparison:
         try:
             folder.mkdir(mode=0o700)
             for name, text in texts.items():
-                whole(folder / name, 0o600, partial(write_text, text=text))
+                write_text(folder / name, 0o600, text)
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(folder)!r}: {error.strerror or error}"

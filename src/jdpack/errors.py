@@ -5,6 +5,7 @@
     ├── AgentsError      the private records do not fit the market
     ├── BudgetError      the privacy budget is malformed, or would be exceeded
     ├── BillboardError   a billboard is damaged, incomplete or of another schema
+    ├── EngineError      the machines that hold the records failed
     └── OutputError      the results cannot be written where asked
 
     SupplyWarning        a warning: the supply is too small for the privacy budget
@@ -25,6 +26,9 @@ class JdpackError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[JdpackError], tuple[str, str]]:
+        return type(self), (self.message, self.hint)  # as it comes from another process
+
 
 class MarketError(JdpackError):
     """The public market is malformed or makes no sense."""
@@ -40,6 +44,10 @@ class BudgetError(JdpackError):
 
 class BillboardError(JdpackError):
     """A billboard is damaged, incomplete or of another schema."""
+
+
+class EngineError(JdpackError):
+    """The machines that hold the records failed. What is posted is kept, and the run can resume."""
 
 
 class OutputError(JdpackError):

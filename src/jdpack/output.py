@@ -2,6 +2,7 @@
 
     out/public/billboard.jsonl      the billboard
     out/public/index.html           the same for people
+    out/private/run.json            what a resume needs (mode 0600)
     out/private/allocation.parquet  what everybody gets (mode 0600)
     out/private/report.html         the curator's page (mode 0600)
 
@@ -12,23 +13,19 @@ temporary name and moved into place whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
-
 from jdpack import report
-from jdpack.billboard import SHARE, sync_folder
+from jdpack.billboard import sync_folder
 from jdpack.errors import OutputError
+from jdpack.runfile import RunFile
+from jdpack.wholefile import write_text
 
 if TYPE_CHECKING:
     from jdpack.solve import Result
-
-_ROWS = 2**17
 
 
 @dataclass(frozen=True)
@@ -51,74 +48,54 @@ class Output:
             raise OutputError(f"cannot make a folder in {str(parent)!r}")
         return cls(folder)
 
-    def create(self) -> Path:
-        """Make the folder, and return the path for the billboard."""
+    @classmethod
+    def reopen(cls, folder: str | Path) -> Output:
+        """The folder of a run that was interrupted."""
+        output = cls(Path(folder))
+        if not output.run_file.is_file():
+            raise OutputError(
+                f"there is no run to resume in {str(folder)!r}",
+                "give the output folder of a run that solve began",
+            )
+        return output
+
+    @property
+    def billboard(self) -> Path:
+        return self.folder / "public" / "billboard.jsonl"
+
+    @property
+    def run_file(self) -> Path:
+        return self.folder / "private" / "run.json"
+
+    def create(self, run: RunFile) -> None:
+        """Make the folder with everything that a resume needs but the billboard."""
         try:
             self.folder.mkdir()
             (self.folder / "public").mkdir(mode=0o755)
             (self.folder / "private").mkdir(mode=0o700)
+            run.write(self.run_file)
+            sync_folder(self.folder)
+            sync_folder(self.folder.absolute().parent)
         except OSError as error:
+            self.remove()
             raise OutputError(f"cannot make {str(self.folder)!r}: {error.strerror}") from None
-        sync_folder(self.folder)
-        sync_folder(self.folder.absolute().parent)
-        return self.folder / "public" / "billboard.jsonl"
+
+    def remove(self) -> None:
+        """Take the folder back, as long as nothing is spent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, result: Result) -> None:
         """Write everything but the billboard, which is there already."""
         private, public = self.folder / "private", self.folder / "public"
         try:
-            whole(private / "allocation.parquet", 0o600, lambda p: _write_allocation(result, p))
+            result.engine.write(result.billboard, result.private, private)
             page = report.curator_page(result.billboard, result.curator)
-            whole(private / "report.html", 0o600, lambda p: write_text(p, page))
+            write_text(private / "report.html", 0o600, page)
             page = report.public_page(result.billboard)
-            whole(public / "index.html", 0o644, lambda p: write_text(p, page))
+            write_text(public / "index.html", 0o644, page)
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
-                "the budget is spent and the billboard complete: every agent can still compute its "
-                "own allocation from it",
+                "the budget is spent and the billboard complete: make room, then run "
+                f"`jdpack resume {self.folder}`, which spends nothing more",
             ) from None
-
-
-def whole(path: Path, mode: int, write: Callable[[Path], None]) -> None:
-    """Write a file under a temporary name, then move it into place."""
-    part = path.with_name(path.name + ".part")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-    try:
-        write(part)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.rename(path)
-        sync_folder(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text; for `whole`."""
-    path.write_text(text, encoding="utf-8")
-
-
-def _write_allocation(result: Result, path: Path) -> None:
-    """Stream the allocation to Parquet: id, option if there are several, share or granted."""
-    market, ids = result.agents.market, result.agents.ids
-    several = market.options > 1
-    kinds = [("id", pa.int64() if ids is None else ids.type)]
-    kinds += [("option", pa.int32())] if several else []
-    kinds += [("share", pa.float64()) if market.divisible else ("granted", pa.bool_())]
-    # Arrow would read a path with a colon as the address of another file system: give it the file.
-    with (
-        path.open("wb") as file,
-        pyarrow.parquet.ParquetWriter(file, pa.schema(kinds), use_dictionary=False) as writer,
-    ):
-        given, rows = result.private.shares, result.agents.rows
-        options = result.agents.option_numbers() if several else None
-        for start in range(0, rows, _ROWS):
-            stop = min(rows, start + _ROWS)
-            some = np.arange(start, stop) if ids is None else ids.slice(start, stop - start)
-            columns = [some if ids is not None else pa.array(some)]
-            if options is not None:
-                columns.append(pa.array(options[start:stop], pa.int32()))
-            shares = given[start:stop]
-            columns.append(pa.array(shares / SHARE if market.divisible else shares > 0))
-            writer.write_table(pa.table(columns, schema=pa.schema(kinds)))

@@ -46,6 +46,14 @@ def release(
     is read. Adding the step's noise to it therefore costs what `step.noise.cost` proves, which is
     charged first.
     """
+    charge(step, filter, board)
+    exact = statistic(step, engine, board, coin_seed)
+    noise = randomness.draw(step.noise, len(exact), len(board.releases))
+    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
+
+
+def charge(step: Step, filter: Filter, board: Billboard) -> None:
+    """Charge the filter for a step, or refuse it. For what is posted already too."""
     if type(step.noise) not in (Gaussian, TruncatedLaplace, NoNoise):
         raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
     if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
@@ -55,9 +63,6 @@ def release(
     if step.query in ("granted", "luck") and board.header.market.divisible:
         raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
     filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
-    exact = statistic(step, engine, board, coin_seed)
-    noise = randomness.draw(step.noise, len(exact), len(board.releases))
-    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
 
 
 def statistic(

@@ -9,32 +9,48 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack import closing, tables
+from jdpack import closing, policies, tables
 from jdpack.accounting import Budget, Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
-from jdpack.encoding import encode
+from jdpack.encoding import Batch
 from jdpack.engines import Allocation, Engine
+from jdpack.engines.choice import Choice, Source, choice_of, from_dict, to_dict
 from jdpack.engines.memory import MemoryEngine
-from jdpack.errors import AgentsError, MarketError, SupplyWarning
+from jdpack.errors import (
+    AgentsError,
+    BillboardError,
+    MarketError,
+    OutputError,
+    SupplyWarning,
+)
 from jdpack.headroom import shortfall
 from jdpack.margin import Outlook
 from jdpack.market import Market, Neighbours
 from jdpack.output import Output
 from jdpack.plan import prepare
 from jdpack.policies import Policy
-from jdpack.release import Randomness, SeededRandomness, SystemRandomness, release
+from jdpack.release import (
+    Randomness,
+    SeededRandomness,
+    SystemRandomness,
+    charge,
+    release,
+)
 from jdpack.report import Curator
-from jdpack.threads import Threads
+from jdpack.runfile import RunFile, locked
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,10 @@ class Progress:
 
     rounds: int
     done: float
-    """The share of the budget that is spent; of the rounds, where there is none or with batches."""
+    """The share of the records that is read; then of the budget that is spent, or of the rounds,
+    where there is no budget or with batches."""
+    stage: str = "rounds"
+    """Or "reading", or "allocation"."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +71,10 @@ class Result:
 
     billboard: Billboard
     spent: Cost
-    agents: Agents = field(repr=False)
-    """Private: the encoded records."""
+    engine: Engine = field(repr=False)
+    """Private: where the encoded records are."""
     private: Allocation = field(repr=False)
-    """Private: exact shares, and loads in codes."""
+    """Private: what is given, in sums of codes."""
     warning: SupplyWarning | None = None
     """Set if supply is too small for the budget; from public numbers."""
 
@@ -64,12 +83,17 @@ class Result:
         assert self.billboard.certificate is not None
         return self.billboard.certificate
 
+    @cached_property
+    def shares(self) -> NDArray[np.uint32]:
+        """Private: the exact share of each row of the input, in units of 1/SHARE."""
+        return self.engine.shares(self.billboard, self.private)
+
     @property
     def allocation(self) -> NDArray[Any]:
         """Private: what each row of the input gets, a fraction or, if indivisible, 0 or 1."""
         if self.billboard.header.market.divisible:
-            return self.private.shares / SHARE
-        return (self.private.shares > 0).astype(np.uint8)
+            return self.shares / SHARE
+        return (self.shares > 0).astype(np.uint8)
 
     @property
     def loads(self) -> tuple[float, ...]:
@@ -78,27 +102,21 @@ class Result:
         return tuple(load / supply for load in self.private.loads)
 
     @property
+    def welfare(self) -> float:
+        """Private: the total value of what is given, to the precision of value codes."""
+        return self.private.value * self.billboard.header.market.value_step
+
+    @property
     def curator(self) -> Curator:
         """Private: exact numbers for the curator's report."""
         return Curator(
-            agents=self.agents.count,
-            winners=self.agents.winners(self.private.shares),
+            agents=self.engine.count,
+            winners=self.private.winners,
             welfare=self.welfare,
             loads=self.loads,
-            clamped=self.agents.clamped,
+            clamped=self.engine.clamped,
             dropped=self.private.dropped,
         )
-
-    @property
-    def welfare(self) -> float:
-        """Private: the total value of what is given, to the precision of value codes."""
-        step, row, total = self.billboard.header.market.value_step, 0, 0.0
-        for part in self.agents.parts:
-            for values, n in zip(part.values, part.fill.tolist(), strict=True):
-                given = self.private.shares[row : row + n]
-                total += float(values[:n].astype(np.float64) @ given.astype(np.float64))
-                row += n
-        return total * step / SHARE
 
 
 def solve(
@@ -114,6 +132,7 @@ def solve(
     clamp: bool = False,
     seed: int | None = None,
     threads: int | None = None,
+    engine: str | Choice | None = None,
     output: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -121,7 +140,8 @@ def solve(
 
     Args:
         market: the public market, or the path of a market file.
-        agents: a table (Arrow, pandas, polars) or a path, folder or pattern of Parquet or CSV.
+        agents: a table (Arrow, pandas, polars), or Parquet or CSV: a path, folder or pattern, a
+            URI such as "s3://...", or a list of them.
         values, demands, ids: or else a vector, a matrix (NumPy or SciPy sparse), and ids if any.
         epsilon, delta: the privacy budget; the market's own if not given. With epsilon = inf there
             is no noise and **no privacy**: a fast approximate solver, and a reference.
@@ -129,8 +149,12 @@ def solve(
         clamp: bring numbers beyond the public bounds back to them instead of refusing the run.
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.
+        engine: where the codes of the agents are: "memory", "mapped" (on disk), "ray" or the
+            address of a cluster, or `Memory`, `Mapped`, `Ray` with their settings. All give the
+            same billboard. If not given, memory where they fit, else mapped.
         output: a folder to create, with everything for the public and everything private apart.
-        progress: called after every round.
+            A run that was interrupted can go on from it (`resume`).
+        progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
     (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
@@ -140,6 +164,7 @@ def solve(
     """
     market, policy, budget = prepare(market, policy, epsilon, delta)
     check_arguments(agents, values, demands, ids, clamp, threads)
+    choice = choice_of(engine, market, agents)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     _check_curated(policy)
     warning = shortfall(market, budget, policy)
@@ -147,21 +172,79 @@ def solve(
         warnings.warn(warning, stacklevel=2)
     private = seed is None and budget.epsilon != math.inf
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
-    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
     folder = Output.claim(output) if output is not None else None
-    pieces = records(market, agents, values, demands, ids)
-    encoded = encode(market, pieces, clamp=clamp, threads=Threads(threads))
-    _check_order(policy.outlook(market, budget), encoded)
-    board = Billboard(header, folder.create() if folder is not None else None)
-    try:
-        engine = MemoryEngine(encoded, threads)
-        spent = run(engine, policy, board, randomness, coin_seed, progress)
-        result = Result(board, spent, encoded, engine.allocate(board), warning)
-        if folder is not None:
-            folder.write(result)
+    source = Source(market, agents, values, demands, ids, clamp)
+    opened = _open(choice, source, threads, folder, progress)
+    _check_order(policy.outlook(market, budget), opened)
+    if folder is None:
+        return _play(opened, policy, Billboard(header), coin_seed, seed, warning, progress)
+    coins = coin_seed.seed.hex()
+    folder.create(RunFile(source.paths, clamp, to_dict(choice), seed, coins, opened.digest()))
+    with locked(folder.run_file):
+        try:
+            board = Billboard(header, folder.billboard)
+        except OutputError:
+            folder.remove()  # nothing is spent
+            raise
+        result = _play(opened, policy, board, coin_seed, seed, warning, progress)
+        folder.write(result)
         return result
-    finally:
-        board.close()
+
+
+def resume(
+    output: str | Path,
+    agents: Any = None,
+    *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Go on with a run that was interrupted, from what is on its billboard.
+
+    Args:
+        output: the folder of the run, as given to `solve`.
+        agents, values, demands, ids: the same records again; needed only if they were given in
+            memory, or if their files have moved.
+        threads, progress: as for `solve`.
+
+    Formal guarantees. What is posted is not asked for again and no noise is drawn for it a second
+    time; the filter is charged for it first, so the whole run spends no more than its budget, and
+    the guarantee is that of `solve`. Records that have changed are refused. Of a run that is
+    complete, what is missing in its folder is written, and nothing is spent.
+    """
+    folder = Output.reopen(output)
+    with locked(folder.run_file):
+        run_file = RunFile.read(folder.run_file)
+        board = Billboard.reopen(folder.billboard)
+        try:
+            header, coin_seed = board.header, run_file.coin_seed
+            if coin_seed.commitment != header.commitment:
+                raise BillboardError("the seed of the run is not the one that its header shows")
+            policy = policies.from_dict(header.policy)
+            if agents is None and values is None and demands is None:
+                agents = run_file.agents
+                if agents is None:
+                    raise AgentsError(
+                        "the records of this run were given in memory",
+                        "give them again: jdpack.resume(folder, values=..., demands=...)",
+                    )
+            check_arguments(agents, values, demands, ids, run_file.clamp, threads)
+            source = Source(header.market, agents, values, demands, ids, run_file.clamp)
+            choice = from_dict(run_file.engine)
+            opened = _open(choice, source, threads, folder, progress)
+            if opened.digest() != run_file.digest:
+                raise AgentsError(
+                    "the records have changed since the run began",
+                    "a run ends with the records it began with: give those, or begin another run",
+                )
+            warning = shortfall(header.market, header.budget, policy)
+            result = _play(opened, policy, board, coin_seed, run_file.seed, warning, progress)
+        finally:
+            board.close()
+        folder.write(result)
+        return result
 
 
 def experiment(
@@ -174,12 +257,48 @@ def experiment(
 ) -> Result:
     """A seeded run, which is **not private**, on records that are encoded already."""
     _check_curated(policy)
-    _check_order(policy.outlook(agents.market, budget), agents)
     coin_seed = _seeded_coins(seed)
     header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)
-    board, engine = Billboard(header), MemoryEngine(agents, threads)
-    spent = run(engine, policy, board, SeededRandomness(seed), coin_seed, progress)
-    return Result(board, spent, agents, engine.allocate(board))
+    engine = MemoryEngine(agents, threads)
+    _check_order(policy.outlook(agents.market, budget), engine)
+    return _play(engine, policy, Billboard(header), coin_seed, seed, None, progress)
+
+
+def _open(
+    choice: Choice,
+    source: Source,
+    threads: int | None,
+    folder: Output | None,
+    progress: Callable[[Progress], None] | None,
+) -> Engine:
+    """Read and encode the records."""
+    near = folder.folder.absolute().parent if folder is not None else Path(gettempdir())
+
+    def tell(done: float) -> None:
+        if progress is not None:
+            progress(Progress(0, done, "reading"))
+
+    return choice.open(source, threads, near, tell)
+
+
+def _play(
+    engine: Engine,
+    policy: Policy[Any],
+    board: Billboard,
+    coin_seed: Seed,
+    seed: int | None,
+    warning: SupplyWarning | None,
+    progress: Callable[[Progress], None] | None,
+) -> Result:
+    """All rounds that are left, and the allocation."""
+    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
+    try:
+        spent = run(engine, policy, board, randomness, coin_seed, progress)
+    finally:
+        board.close()
+    if progress is not None:
+        progress(Progress(sum(1 for _ in board.rounds), 1.0, "allocation"))
+    return Result(board, spent, engine, engine.allocate(board), warning)
 
 
 def run(
@@ -190,26 +309,39 @@ def run(
     coin_seed: Seed,
     progress: Callable[[Progress], None] | None = None,
 ) -> Cost:
-    """Play rounds until the policy stops, then post the certificate and the seed."""
+    """Play rounds until the policy stops, then post the certificate and the seed.
+
+    What an interrupted run has posted already is charged and followed, not asked again.
+    """
     market, budget = board.header.market, board.header.budget
-    assert not board.releases, "a run starts with an empty billboard"
     filter, exact = Filter(budget), budget.rho == math.inf
     outlook = policy.outlook(market, budget)
     by_rounds = exact or outlook.batches is not None  # the first batch spends what all do
+    posted = deque(board.releases)
     state, rounds = policy.start(market, budget), 0
     while (step := policy.step(state)) is not None:
-        answered = release(step, engine, filter, randomness, board, coin_seed)
-        board.post(answered)
+        if posted:
+            answered = posted.popleft()
+            if answered.step != step:
+                raise BillboardError("the billboard is not one that its policy would have posted")
+            charge(step, filter, board)
+        else:
+            answered = release(step, engine, filter, randomness, board, coin_seed)
+            board.post(answered)
         state = policy.observe(state, answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
             whole = rounds, outlook.rounds_at_most
             part, of = whole if by_rounds else (filter.spent.rho, budget.rho)
             progress(Progress(rounds, float(part / of)))
-    while (step := closing.step(board)) is not None:
+    for answered in posted:
+        charge(answered.step, filter, board)
+    while board.certificate is None and (step := closing.step(board)) is not None:
         board.post(release(step, engine, filter, randomness, board, coin_seed))
-    board.post(certify(board))
-    board.post(coin_seed)
+    if board.certificate is None:
+        board.post(certify(board))
+    if board.seed is None:
+        board.post(coin_seed)
     return filter.spent
 
 
@@ -229,13 +361,11 @@ def check_arguments(
         raise AgentsError("ids go with values and demands", "a table has its own id column")
 
 
-def records(
-    market: Market, agents: Any, values: Any, demands: Any, ids: Any
-) -> Sequence[tables.Piece]:
+def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) -> Iterator[Batch]:
     """The records, from either way to give them."""
     if agents is not None:
-        return tables.pieces(market, agents)
-    return tables.array_pieces(market, values, demands, ids)
+        return tables.batches(market, agents)
+    return tables.array_batches(market, values, demands, ids)
 
 
 def _check_curated(policy: Policy[Any]) -> None:
@@ -246,10 +376,10 @@ def _check_curated(policy: Policy[Any]) -> None:
         )
 
 
-def _check_order(outlook: Outlook, agents: Agents) -> None:
+def _check_order(outlook: Outlook, engine: Engine) -> None:
     """Refuse batches of numbered agents who may come and go: all others' turns would move."""
-    leaves = agents.market.neighbours is Neighbours.ADD_REMOVE
-    if outlook.batches is not None and leaves and agents.ids is None:
+    leaves = engine.market.neighbours is Neighbours.ADD_REMOVE
+    if outlook.batches is not None and leaves and engine.numbered:
         raise AgentsError(
             "batches with neighbours add-remove need ids",
             "numbered agents would change their turns when somebody leaves, and show it",

@@ -80,9 +80,10 @@ def test_the_agents_own_function(case):
 @pytest.mark.parametrize("threads", [1, None])
 def test_the_bulk_allocation(case, threads):
     engine = MemoryEngine(records_of(case).encode(), threads)
-    found = engine.allocate(board_of(case))
+    board = board_of(case)
+    found = engine.allocate(board)
     assert found.dropped == 0
-    assert found.shares.tolist() == column(case, "given")
+    assert engine.shares(board, found).tolist() == column(case, "given")
     codes = np.array(column(case, "demand_codes"), dtype=object)
     assert list(found.loads) == (codes * np.array(column(case, "given"))[:, None]).sum(0).tolist()
 

@@ -159,9 +159,10 @@ def test_all_that_follows_from_batches_is_that_of_big_integers(drawn, data, key)
         assert engine.luck(open_board, seed, tuple(each), bound) == luck
         assert engine.luck(open_board, seed, (SHARE,) * m, bound) == 0
     expected = scaled if records.market.divisible else given
-    found = MemoryEngine(records.encode()).allocate(board)
+    engine = MemoryEngine(records.encode())
+    found = engine.allocate(board)
     assert found.dropped == 0
-    assert found.shares.tolist() == flat(expected)
+    assert engine.shares(board, found).tolist() == flat(expected)
     assert list(found.loads) == load_of(agents, flat(expected))
     for i, agent in enumerate(records.ids):  # and so does the agent's own function
         own = allocate(
@@ -239,7 +240,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options, count, cut, mon
         shares = batch_shares(own, rounds, index)
         expected.append(given_of(shares, factors_of(own, each), coin_of(seed.seed, agent)))
     found = engine.allocate(board)
-    assert found.shares.tolist() == flat(expected)
+    assert engine.shares(board, found).tolist() == flat(expected)
     assert 0 < sum(s > 0 for s in flat(expected)) < len(agents)
     assert list(found.loads) == load_of(agents, flat(expected))
     for i in range(0, len(agents), 500):

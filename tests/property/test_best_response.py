@@ -204,9 +204,10 @@ def test_all_that_follows_from_shares_is_that_of_big_integers(drawn, weights, da
     for divisible, expected in [(True, scaled), (False, given)]:
         records = replace(records, market=remade(records.market, divisible=divisible))
         board = finished_board(records.market, rounds, each, seed)
-        found = MemoryEngine(records.encode()).allocate(board)
+        engine = MemoryEngine(records.encode())
+        found = engine.allocate(board)
         assert found.dropped == 0  # the supply of 1,000 agents is ample
-        assert found.shares.tolist() == flat(expected)
+        assert engine.shares(board, found).tolist() == flat(expected)
         assert list(found.loads) == load_of(agents, flat(expected))
         for i, options in enumerate(agents):  # and so does the agent's own function
             value, demand = [v for v, _ in options], [d for _, d in options]
@@ -310,8 +311,9 @@ def outcome(agents: Agents, threads: int | None = None):
     answers += [(engine.curvature(p), engine.gauge(p)) for p, _ in rounds]
     answers += [(engine.welfare(board), engine.granted(board, seed))]
     answers += [engine.luck(board, seed, (SHARE,) * m, 2**20), engine.luck(board, seed, each, 2**8)]
-    allocation = engine.allocate(finished_board(agents.market, rounds, each))
-    return answers, allocation.shares.tolist(), allocation.loads
+    board = finished_board(agents.market, rounds, each)
+    allocation = engine.allocate(board)
+    return answers, engine.shares(board, allocation).tolist(), allocation.loads
 
 
 @storages
@@ -426,10 +428,10 @@ def test_if_the_bound_fails_agents_are_dropped_by_their_coins(seed, sparse, divi
     while max(load_of(agents, flat(shares))) > market.supply_code * SHARE:
         shares[winners[dropped]] = [0] * len(agents[winners[dropped]])
         dropped += 1
-    found = MemoryEngine(records.encode()).allocate(
-        finished_board(market, rounds, SHARE, coin_seed)
-    )
-    assert found.shares.tolist() == flat(shares)
+    engine = MemoryEngine(records.encode())
+    board = finished_board(market, rounds, SHARE, coin_seed)
+    found = engine.allocate(board)
+    assert engine.shares(board, found).tolist() == flat(shares)
     assert found.dropped == dropped
     assert list(found.loads) == load_of(agents, flat(shares))
 

@@ -427,7 +427,7 @@ def test_several_options(kind, neighbours, divisible):
             threads=1,
         )
         check_result(market, result, values, demands)
-        shares = result.private.shares.astype(np.int64)
+        shares = result.shares.astype(np.int64)
         assert np.bincount(ids, weights=shares).max() <= SHARE
         if epsilon >= 10.0 and kind == "newton":
             assert result.certificate.ratio_at_least > 0.85
@@ -437,7 +437,7 @@ def check_result(market, result, values, demands):
     """Supply holds in true units, nobody is dropped, and the certificate is right."""
     assert result.spent.rho <= result.billboard.header.budget.rho
     assert result.private.dropped == 0
-    shares = [Fraction(int(s), SHARE) for s in result.private.shares]
+    shares = [Fraction(int(s), SHARE) for s in result.shares]
     given = [i for i, share in enumerate(shares) if share]
     for j, resource in enumerate(market.resources):
         wanted = [i for i in given if demands[i, j]]

@@ -19,6 +19,7 @@ from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton, certificate, 
 from jdpack.accounting import Filter
 from jdpack.billboard import SHARE, Header, Seed, Step
 from jdpack.certificate import VALUE_BETA, certify
+from jdpack.engines.memory import MemoryEngine
 from jdpack.headroom import floor as margin_of
 from jdpack.noise import Gaussian
 from jdpack.release import SeededRandomness, release
@@ -26,12 +27,12 @@ from jdpack.release import SeededRandomness, release
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
 import small_markets
-from small_markets import Case, Verdict, Witness, unlikely
+from small_markets import Case, Verdict, unlikely
 
 BETA = 0.2
 NEVER = 1e-9
 
-Played = tuple[Case, Witness, Billboard, float]
+Played = tuple[Case, MemoryEngine, Billboard, float]
 """A case, its engine and billboard, and the optimum."""
 
 
@@ -82,7 +83,7 @@ def played(kind: str) -> list[Played]:
     return [(case, *play(case), small_markets.best(case)) for case in cases]
 
 
-def free(case: Case) -> tuple[Witness, Billboard]:
+def free(case: Case) -> tuple[MemoryEngine, Billboard]:
     """A run of one round, at prices of 0: all agents take what there is not enough of."""
     engine, filter = small_markets.engine_of(case), Filter(case.budget)
     coins, noise = Seed(case.number.to_bytes(16, "little")), SeededRandomness(case.number)
@@ -201,7 +202,7 @@ def test_small_markets_of_all_kinds():
 
 def test_the_experiment_sees_a_supply_that_is_exceeded():
     case, engine, board, _ = played("dense")[0]
-    shares = engine.allocate(board).shares
+    shares = engine.shares(board, engine.allocate(board))
     assert small_markets.fits(case, shares)
     assert not small_markets.fits(case, np.full_like(shares, SHARE))
     # By a hair more than is there, which sums of floats would not tell.

@@ -434,7 +434,7 @@ def test_without_noise_the_certificate_is_true_and_tight(n, divisible, options, 
             seed=seed,
         )
         best = optimum(values, demands, [r.supply for r in market.resources], ids)
-        shares = result.private.shares / SHARE
+        shares = result.shares / SHARE
         worth = float(values @ shares)
         certificate = result.certificate
         assert result.private.dropped == 0

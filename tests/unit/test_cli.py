@@ -102,6 +102,7 @@ def test_solve_leaves_public_and_private_apart(jdpack, tmp_path):
     assert files_of(out) == [
         "private/allocation.parquet",
         "private/report.html",
+        "private/run.json",
         "public/billboard.jsonl",
         "public/index.html",
     ]
@@ -441,6 +442,7 @@ def test_demo(jdpack, tmp_path):
         "market.toml",
         "out/private/allocation.parquet",
         "out/private/report.html",
+        "out/private/run.json",
         "out/public/billboard.jsonl",
         "out/public/index.html",
     ]
@@ -500,7 +502,7 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private
-    assert files_of(out) == ["public/billboard.jsonl"]
+    assert files_of(out) == ["private/run.json", "public/billboard.jsonl"]
 
 
 def test_ctrl_c_that_is_swallowed_is_heeded_at_the_next_round(tmp_path, monkeypatch, capsys):
@@ -529,7 +531,7 @@ def test_ctrl_c_before_the_first_release_leaves_nothing(tmp_path, monkeypatch, c
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["jdpack.solve"], "encode", interrupted)
+    monkeypatch.setattr(sys.modules["jdpack.engines.memory"], "encode", interrupted)
     for quiet in [["--quiet"], []]:
         code, out, err = run_cli(
             monkeypatch, capsys, "solve", market, agents, "-o", tmp_path / "out", *quiet

@@ -199,7 +199,7 @@ def test_supply_that_does_not_hold_is_seen(monkeypatch):
 
     def generous(*arguments):
         result = real(*arguments)
-        result.private.shares[:] = 2**24
+        result.shares[:] = 2**24
         return result
 
     monkeypatch.setattr(MODULE, "experiment", generous)
@@ -220,7 +220,7 @@ def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
 
     def generous(*arguments):
         result = real(*arguments)
-        result.private.shares[:] = 2**24
+        result.shares[:] = 2**24
         return result
 
     fine = compare(market, **given, policies=[FAST], seeds=1, **BUDGET)

@@ -292,7 +292,7 @@ def test_few_agents_and_batches_of_any_size(batch, neighbours):
     market = a_market(agents=50, supply=[10.0, 10.0], neighbours=neighbours, divisible=True)
     for epsilon in (math.inf, 10.0):
         result, values, demands = a_run(market, epsilon=epsilon, policy=MwuOnline(batch))
-        shares = result.private.shares / SHARE
+        shares = result.shares / SHARE
         assert (shares @ demands <= 10.0).all()
         assert len(list(result.billboard.rounds)) == max(1, -(-50 // batch))
         for agent in range(50):
@@ -318,6 +318,7 @@ def test_batches_of_numbered_agents_who_may_leave_are_refused():
 def test_progress_goes_by_rounds():
     seen = []
     a_run(a_market(agents=100), epsilon=1.0, progress=seen.append)
+    seen = [p for p in seen if p.stage == "rounds"]
     assert [p.done for p in seen] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert [p.rounds for p in seen] == [1, 2, 3, 4, 5]
 
@@ -375,7 +376,7 @@ def test_loads_and_welfare_are_within_the_certificate_over_many_runs(divisible, 
             policy=MwuOnline([1, 10, 3000][seed % 3]),
             seed=seed,
         )
-        certificate, shares = result.certificate, result.private.shares / SHARE
+        certificate, shares = result.certificate, result.shares / SHARE
         loads = shares @ demands / np.array(supply)
         assert (loads <= np.array(certificate.load_at_most)).all()
         assert certificate.welfare_at_least <= shares @ values + 1e-9

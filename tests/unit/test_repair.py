@@ -118,7 +118,7 @@ def test_as_few_as_needed_are_dropped_in_the_order_of_their_coins(divisible, opt
     dropped = result.private.dropped
     assert 1 < dropped < len(order)
     after = without(order[:dropped])
-    assert result.private.shares.tolist() == after.tolist()
+    assert result.shares.tolist() == after.tolist()
     assert most_load(after) <= market.supply_code * SHARE < most_load(without(order[: dropped - 1]))
 
 
@@ -129,7 +129,7 @@ def test_supply_holds_in_true_units(divisible, options, policy):
     market = a_market(700, options, divisible)
     rows = _, values, demands = records(market, 2)
     result = run(market, rows, policy)
-    shares = result.private.shares
+    shares = result.shares
     assert fits(market, demands, shares)
     assert max(result.loads) <= 1.0
     assert max(result.loads) > 0.9  # and most of the scarce resource is still given
@@ -150,7 +150,7 @@ def test_a_repair_is_the_same_on_every_run_and_number_of_threads(divisible, opti
     assert first.private.dropped > 0
     for threads in (1, 2, None):
         again = run(market, rows, policy, threads=threads)
-        assert again.private.shares.tolist() == first.private.shares.tolist()
+        assert again.shares.tolist() == first.shares.tolist()
         assert again.private.loads == first.private.loads
         assert again.private.dropped == first.private.dropped
 
@@ -159,5 +159,5 @@ def test_a_repair_is_the_same_on_every_run_and_number_of_threads(divisible, opti
     rank = dict(zip(dict.fromkeys(ids), rng.permutation(market.agents).tolist(), strict=True))
     order = np.array(sorted(range(len(ids)), key=lambda row: rank[ids[row]]))
     moved = run(market, ([ids[row] for row in order], values[order], demands[order]), policy)
-    assert moved.private.shares.tolist() == first.private.shares[order].tolist()
+    assert moved.shares.tolist() == first.shares[order].tolist()
     assert moved.private.dropped == first.private.dropped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -15,14 +16,18 @@ from jdpack.market import Market
 
 @dataclass(frozen=True)
 class Allocation:
-    """What every agent gets. Private."""
+    """What all agents get, in sums. Private."""
 
-    shares: NDArray[np.uint32]
-    """The share of each row (option), in units of 1/SHARE."""
     loads: tuple[int, ...]
     """The exact load on each resource, in units of code / SHARE; at most the supply."""
+    winners: int
+    """Agents who get something."""
+    value: int
+    """The total value of what is given, in value codes, rounded down for every row."""
     dropped: int
     """Winners dropped because the certified bound failed, which has probability beta at most."""
+    drop_from: int
+    """Agents with this coin or a larger one were dropped."""
 
 
 class Engine(Protocol):
@@ -30,6 +35,25 @@ class Engine(Protocol):
 
     @property
     def market(self) -> Market: ...
+
+    @property
+    def count(self) -> int:
+        """How many agents there are."""
+        ...
+
+    @property
+    def clamped(self) -> int:
+        """How many numbers lay beyond the public bounds."""
+        ...
+
+    @property
+    def numbered(self) -> bool:
+        """Whether agents have no ids, and are numbered."""
+        ...
+
+    def digest(self) -> int:
+        """A number that tells whether records have changed; see `jdpack.digest`."""
+        ...
 
     # Exact answers to the queries of `Market.shifts`; they leave through `release` only.
 
@@ -53,4 +77,12 @@ class Engine(Protocol):
 
     def allocate(self, board: Billboard) -> Allocation:
         """Every agent's own function of the finished billboard, with supply held."""
+        ...
+
+    def shares(self, board: Billboard, allocation: Allocation) -> NDArray[np.uint32]:
+        """What every row of the input gets, in units of 1/SHARE."""
+        ...
+
+    def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
+        """Write what every agent gets into a private folder, whole files only."""
         ...

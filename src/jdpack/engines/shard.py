@@ -1,0 +1,308 @@
+"""Private: some of the agents, on one machine. Its answers to all queries are exact and add up.
+
+A shard holds parts of encoded rows, in memory or mapped from disk, and goes over them part by part
+on its threads. Everything that it answers is a sum over its agents, so shards on many machines
+answer as one (`jdpack.engines.combined`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from jdpack import best_response, coins
+from jdpack.agents import Part
+from jdpack.batch import Batch
+from jdpack.billboard import SHARE, Billboard, Seed, Step
+from jdpack.digest import digest
+from jdpack.engines.batched import Batched
+from jdpack.ids import texts
+from jdpack.market import Market
+from jdpack.screening import IN, OPEN, Box, Prices, decided, rows_of
+from jdpack.threads import Threads
+
+Shares = NDArray[np.uint32]
+
+_SCREENED = 2**16  # with fewer rows, a round over all costs no more than its own overhead
+_STILL = 0.02  # prices that move by no more than this share of their sum stand still
+_PAYS = 4  # screening costs about as much as this many rounds
+NOBODY = 2**coins.COIN_BITS
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What an agent needs of an unfinished billboard to know its averaged share."""
+
+    steps: tuple[Step, ...]
+    order: bytes
+
+    @classmethod
+    def of(cls, board: Billboard) -> Rounds:
+        return cls(tuple(board.rounds), board.header.order)
+
+
+@dataclass(frozen=True)
+class Final:
+    """What an agent needs of a finished billboard to know what it gets."""
+
+    rounds: Rounds
+    seed: Seed
+    factors: tuple[int, ...]
+    """An option's share is scaled by the least of the resources that it touches, over SHARE."""
+    drop_from: int = NOBODY
+    """Agents with this coin or a larger one get nothing: others' supply would be exceeded."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a shard's agents get, in sums."""
+
+    loads: tuple[int, ...]
+    """In units of code / SHARE."""
+    winners: int
+    dropped: int
+    value: int
+    """In value codes, rounded down for every row."""
+
+
+class Shard:
+    """Some of the agents.
+
+    `scratch` gives room for a share of every row; `room` is the most bytes that copies of the codes
+    may take.
+    """
+
+    def __init__(
+        self,
+        market: Market,
+        parts: list[Part],
+        threads: Threads,
+        scratch: Callable[[int], Shares] = lambda rows: np.empty(rows, np.uint32),
+        room: int | None = None,
+    ) -> None:
+        self.market, self.parts, self.threads = market, parts, threads
+        self.rows = sum(part.rows for part in parts)
+        self._scratch = scratch
+        self._screens = self.rows >= _SCREENED
+        nbytes = sum(part.nbytes for part in parts)
+        self._most = self.rows // 2
+        if room is not None:
+            self._most = min(self._most, room * self.rows // max(nbytes, 1))
+        self._box: Box | None = None
+        self._seen: Prices | None = None
+        self._held = 0
+        """Rounds since the agents were last screened."""
+        self._reach = _STILL
+        self._base: tuple[Rounds, list[Shares]] | None = None
+        self._batched: tuple[tuple[bytes, int], list[Batched]] | None = None
+
+    # --- rounds ---------------------------------------------------------------------------
+
+    def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        """The demand, over the undecided agents alone where prices stay in a box."""
+        codes = np.array(prices, dtype=np.float64)
+        if self._screens:
+            self._move_box(codes)
+        if self._box is None or not self._box.holds(codes):
+            return self._sum(best_response.demand, self.parts, codes)
+        rest = self._sum(best_response.demand, self._box.open, codes)
+        return tuple(a + b for a, b in zip(self._box.demand, rest, strict=True))
+
+    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+        codes, parts = np.array(prices, dtype=np.float64), self._in_order(order, batch.count)
+        return tuple(np.sum([part.demand(codes, batch.index) for part in parts], axis=0).tolist())
+
+    def value(self, prices: tuple[int, ...]) -> int:
+        price, weight = np.array([prices], dtype=np.float64), np.ones(1, np.int64)
+
+        def of(part: Part) -> int:
+            return best_response.welfare(part, best_response.shares(part, price, weight))
+
+        return sum(self.threads.map(of, self.parts))
+
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        return self._sum(best_response.curvature, self.parts, np.array(prices, dtype=np.float64))
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        return self._sum(best_response.gauge, self.parts, np.array(prices, dtype=np.float64))
+
+    def _sum(
+        self, query: Callable[[Part, Prices], NDArray[np.int64]], parts: list[Part], prices: Prices
+    ) -> tuple[int, ...]:
+        nothing = np.zeros(len(prices) if not parts else (), np.int64)
+        answer = self.threads.sum(lambda part: query(part, prices), parts, start=nothing)
+        return tuple(answer.ravel().tolist())
+
+    def _move_box(self, prices: Prices) -> None:
+        """Screen the agents anew if prices have left the box but hardly move any more.
+
+        A box that does not hold for long was too small; one with many open agents does not pay.
+        """
+        seen, self._seen = self._seen, prices
+        self._held += 1
+        if seen is None or (self._box is not None and self._box.holds(prices)):
+            return
+        if np.abs(prices - seen).sum() > _STILL * prices.sum():
+            self._box = None
+        elif self._box is None or self._held >= _PAYS:
+            if self._box is not None and self._held < 4 * _PAYS:
+                self._reach = min(2.0 * self._reach, 0.5)
+            reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
+            low, high = np.maximum(prices - reach, 0.0), prices + reach
+            self._box = None  # its agents are not kept beside those of the next one
+            self._box = Box.screen(self.parts, low, high, self._most, self.threads)
+            self._held = 0 if self._box is not None else -4 * _PAYS
+
+    def _in_order(self, order: bytes, count: int) -> list[Batched]:
+        if self._batched is None or self._batched[0] != (order, count):
+            parts = self.threads.map(lambda p: Batched(p, _coins(p, order), count), self.parts)
+            self._batched = (order, count), parts
+        return self._batched[1]
+
+    # --- the averaged allocation, and what coins grant of it ------------------------------
+
+    def welfare(self, rounds: Rounds) -> int:
+        base = zip(self.parts, self._shares(rounds), strict=True)
+        return sum(self.threads.map(lambda pair: best_response.welfare(*pair), base))
+
+    def granted(self, rounds: Rounds, seed: Seed) -> tuple[int, ...]:
+        m = len(self.market.resources)
+        given = self.give(Final(rounds, seed, (SHARE,) * m))
+        return tuple(load // SHARE for load in given.loads)
+
+    def luck(self, rounds: Rounds, seed: Seed, factors: tuple[int, ...], bound: int) -> int:
+        final = Final(rounds, seed, factors)
+
+        def of(pair: tuple[Part, Shares]) -> int:
+            part, base = pair
+            return best_response.luck(part, base, self._give(part, base, final)[0], bound)
+
+        return sum(self.threads.map(of, zip(self.parts, self._shares(rounds), strict=True)))
+
+    def give(self, final: Final) -> Given:
+        """What all get, in sums."""
+        m = len(self.market.resources)
+
+        def of(pair: tuple[Part, Shares]) -> tuple[list[int], int, int, int]:
+            part, (shares, dropped) = pair[0], self._give(*pair, final)
+            loads = best_response.loads(part, m, shares)
+            return loads, part.agents_with(shares), dropped, best_response.welfare(part, shares)
+
+        pairs = zip(self.parts, self._shares(final.rounds), strict=True)
+        loads, winners, dropped, value = zip(*self.threads.map(of, pairs), strict=True)
+        sums = tuple(sum(of_resource) for of_resource in zip(*loads, strict=True))
+        return Given(sums, sum(winners), sum(dropped), sum(value))
+
+    def shares(self, final: Final) -> Shares:
+        """What each row gets, in units of 1/SHARE."""
+        return np.concatenate([given for _, given in self._all_given(final)])
+
+    def write(self, final: Final, file: IO[bytes]) -> None:
+        """Stream the allocation to Parquet: id, option if there are several, share or granted."""
+        schema = self._schema()
+        with pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=False) as writer:
+            for part, given in self._all_given(final):
+                columns = [_ids(part)]
+                if self.market.options > 1:
+                    columns.append(pa.array(part.option_numbers(), pa.int32()))
+                columns.append(pa.array(given / SHARE if self.market.divisible else given > 0))
+                writer.write_table(pa.table(columns, schema=schema))
+
+    def _schema(self) -> pa.Schema:
+        kinds = [("id", _ids(self.parts[0]).type)]
+        kinds += [("option", pa.int32())] if self.market.options > 1 else []
+        kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]
+        return pa.schema(kinds)
+
+    def _all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
+        for part, base in zip(self.parts, self._shares(final.rounds), strict=True):
+            yield part, self._give(part, base, final)[0]
+
+    def _give(self, part: Part, base: Shares, final: Final) -> tuple[Shares, int]:
+        """What is given of averaged shares, and how many winners are dropped."""
+        given = base.copy()
+        scaling = best_response.factors(part, np.array(final.factors, np.uint32))
+        if self.market.divisible:
+            best_response.scale(given, scaling)
+        else:
+            # Of a whole share that is not scaled every coin gives all, of none nothing.
+            tossed = (given > 0) & ((given < SHARE) | (scaling < SHARE))
+            best_response.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
+        if final.drop_from == NOBODY:
+            return given, 0
+        winners = part.agents_with(given)
+        given[_coins(part, final.seed.seed) >= np.uint64(final.drop_from)] = 0
+        return given, winners - part.agents_with(given)
+
+    def _shares(self, rounds: Rounds) -> list[Shares]:
+        """The share of every row in some rounds, part by part, before scaling and coins."""
+        if self._base is None or self._base[0] != rounds:
+            self._base = None
+            shares, row = [], 0
+            whole = self._scratch(self.rows)
+            for part in self.parts:
+                shares.append(whole[row : row + part.rows])
+                row += part.rows
+            self._share(rounds, shares)
+            self._base = rounds, shares
+        return self._base[1]
+
+    def _share(self, rounds: Rounds, out: list[Shares]) -> None:
+        steps = rounds.steps
+        prices = np.array([step.prices for step in steps], dtype=np.float64)
+        weights = np.array([step.weight for step in steps], dtype=np.int64)
+        if steps and steps[0].batch is not None:
+            for part, room in zip(
+                self._in_order(rounds.order, steps[0].batch.count), out, strict=True
+            ):
+                room[:] = part.shares(prices)
+            return
+        low, high = prices.min(axis=0), prices.max(axis=0)
+
+        def of(pair: tuple[Part, Shares]) -> None:
+            part, room = pair
+            states = decided(part, low, high)
+            rows = np.flatnonzero(states == OPEN)
+            if len(rows) > part.rows // 2:
+                room[:] = best_response.shares(part, prices, weights)
+                return
+            # Agents that chose the same in all rounds are not asked.
+            room[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
+            if len(rows):
+                room[rows] = best_response.shares(rows_of(part, rows), prices, weights)
+
+        self.threads.map(of, zip(self.parts, out, strict=True))
+
+    # --- who they are ---------------------------------------------------------------------
+
+    def digest(self) -> int:
+        """A number that changes if any record does, whatever the parts; see `jdpack.digest`."""
+        return sum(self.threads.map(digest, self.parts)) % 2**64
+
+
+def _ids(part: Part) -> pa.Array:
+    if part.ids is not None:
+        return part.ids
+    return pa.array(np.arange(part.first, part.first + part.rows))
+
+
+def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
+    """The coin of each row's agent; 0 of the rows that are not `tossed`."""
+    which = np.arange(part.rows) if tossed is None else np.flatnonzero(tossed)
+    if part.ids is None:
+        some = coins.coins_of_numbers(key, part.first + which)
+    elif pa.types.is_integer(part.ids.type):
+        some = coins.coins_of_numbers(key, part.ids.to_numpy()[which])
+    else:
+        some = coins.coins_of_texts(key, *texts(part.ids), which)
+    if tossed is None:
+        return some
+    out = np.zeros(part.rows, np.uint64)
+    out[which] = some
+    return out
