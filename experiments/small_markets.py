@@ -132,7 +132,7 @@ def split(epsilon: float) -> Budget:
 
 def engine_of(case: Case) -> MemoryEngine:
     """The agents, encoded."""
-    batches = tables.array_batches(case.market, case.values, case.demands, case.ids)
+    batches = tables.array_pieces(case.market, case.values, case.demands, case.ids)
     return MemoryEngine(encode(case.market, batches, clamp=False), threads=1)
 
 

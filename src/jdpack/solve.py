@@ -10,7 +10,7 @@ import hashlib
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack import closing, policies, tables
+from jdpack import closing, policies
 from jdpack.accounting import Budget, Cost, Filter
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
-from jdpack.encoding import Batch
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.choice import Choice, Source, choice_of, from_dict, to_dict
 from jdpack.engines.memory import MemoryEngine
@@ -359,13 +358,6 @@ def check_arguments(
         raise AgentsError("values and demands go together")
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
-
-
-def records(market: Market, agents: Any, values: Any, demands: Any, ids: Any) -> Iterator[Batch]:
-    """The records, from either way to give them."""
-    if agents is not None:
-        return tables.batches(market, agents)
-    return tables.array_batches(market, values, demands, ids)
 
 
 def _check_curated(policy: Policy[Any]) -> None:

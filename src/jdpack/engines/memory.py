@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from jdpack import tables
 from jdpack.agents import Agents
 from jdpack.billboard import Billboard
 from jdpack.encoding import encode
@@ -37,12 +36,14 @@ class MemoryEngine(Combined):
     @classmethod
     def read(cls, source: Source, threads: int | None, tell: Tell) -> MemoryEngine:
         """Encode records into memory."""
-        market = source.market
-        if source.agents is not None:
-            batches = tables.batches(market, source.agents)
-        else:
-            batches = tables.array_batches(market, source.values, source.demands, source.ids)
-        return cls(encode(market, batches, clamp=source.clamp), threads)
+        agents = encode(
+            source.market,
+            source.pieces(),
+            clamp=source.clamp,
+            threads=Threads(threads),
+            tell=tell,
+        )
+        return cls(agents, threads)
 
     @property
     def count(self) -> int:
