@@ -128,35 +128,18 @@ def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
 def _demand_dense(codes, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
     cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
     for b in range(fill.size):
-        n = fill[b]
-        cost_dense(codes[b], prices, n, cost)
-        _choose(cost, values, starts, b, n, taken)
-        for j in range(prices.size):
-            row, total = codes[b, j], np.uint32(0)  # below 2^11 * 2^16
-            for i in range(n):  # in 32 bits: twice the numbers in a vector
-                total = np.uint32(total + np.uint32(row[i] & taken[i]))
-            demands[j] += total
+        cost_dense(codes[b], prices, fill[b], cost)
+        _choose(cost, values, starts, b, fill[b], taken)
+        add_dense(codes[b], taken, fill[b], demands)
 
 
 @njit(cache=True, nogil=True)
 def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
     cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
-    rows = np.empty(BLOCK, np.int64)
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
         _choose(cost, values, starts, b, fill[b], taken)
-        count = 0
-        for i in range(fill[b]):
-            rows[count] = i
-            count += taken[i] & 1
-        for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
-            codes = pairs.codes[slot : slot + BLOCK]
-            resources = pairs.resources[slot : slot + BLOCK]
-            for at in range(count):
-                demands[resources[rows[at]]] += codes[rows[at]]
-        for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
-            if taken[pairs.rest_rows[pair]]:
-                demands[pairs.rest_resources[pair]] += pairs.rest_codes[pair]
+        add_sparse(pairs, b, taken, fill[b], demands)
 
 
 @njit(cache=True, nogil=True)
@@ -189,37 +172,64 @@ def _shares_sparse(pairs, values, starts, fill, prices, weights, total, out):  #
 
 @njit(cache=True, nogil=True)
 def _close_dense(codes, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
-    m = prices.size
-    cost, d, touched = np.empty(BLOCK, np.float64), np.zeros(m, np.int64), np.arange(m)
+    m, cost = prices.size, np.empty(BLOCK, np.float64)
+    firsts, seconds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    d, share = np.empty(m, np.float64), np.empty(m, np.float64)
+    sums = np.zeros(out.shape, np.float64)  # of whole numbers, far below 2^53 in a part: exact
     for b in range(fill.size):
         cost_dense(codes[b], prices, fill[b], cost)
-        i = 0
-        while i < fill[b]:
-            first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
-            if costs > 0.0:
+        count = _close_rows(cost, values, starts, b, fill[b], firsts, seconds)
+        for at in range(count):
+            first, second, costs = firsts[at], seconds[at], 0.0
+            d[:] = 0.0
+            if first >= 0:
+                costs += cost[first]
+                for k in range(m):
+                    d[k] = codes[b, k, first]
+            if second >= 0:
+                costs += cost[second]
+                for k in range(m):
+                    d[k] -= codes[b, k, second]
+            for k in range(m):
+                share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
+            if whole:
                 for j in range(m):
-                    d[j] = np.int64(codes[b, j, first]) if first >= 0 else 0
-                    d[j] -= np.int64(codes[b, j, second]) if second >= 0 else 0
-                _add_close(d, touched, prices, price_sum, costs, whole, out)
+                    of_j, row = d[j], sums[j]
+                    for k in range(m):
+                        row[k] += of_j * share[k]
+            else:
+                trace, net = 0.0, 0.0
+                for k in range(m):
+                    sums[0, k] += d[k] * share[k]
+                    trace += d[k] * share[k]
+                    net += d[k] * prices[k]
+                level = np.trunc(float(CURVATURE_UNIT) * (net / costs) * (net / price_sum))
+                sums[0, m] += level
+                sums[0, m + 1] += max(trace - level, 0.0)
+    for j in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[j, k] += np.int64(sums[j, k])
 
 
 @njit(cache=True, nogil=True)
 def _close_sparse(pairs, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
-    m = prices.size
-    cost, d, seen = np.empty(BLOCK, np.float64), np.zeros(m, np.int64), np.zeros(m, np.uint8)
-    touched, begins = np.empty(m, np.int64), np.empty(BLOCK + 1, np.int64)
+    m, cost = prices.size, np.empty(BLOCK, np.float64)
+    firsts, seconds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    d, seen, touched = np.zeros(m, np.int64), np.zeros(m, np.uint8), np.empty(m, np.int64)
+    begins = np.empty(BLOCK + 1, np.int64)
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
         rest_begins(pairs, b, begins)
-        i = 0
-        while i < fill[b]:
-            first, second, costs, i = _two_best(cost, values, starts, b, i, fill[b])
-            if costs > 0.0:
-                count = _add_row(pairs, b, begins, first, 1, d, seen, touched, 0)
-                count = _add_row(pairs, b, begins, second, -1, d, seen, touched, count)
-                _add_close(d, touched[:count], prices, price_sum, costs, whole, out)
-                for k in touched[:count]:
-                    d[k], seen[k] = 0, 0
+        count = _close_rows(cost, values, starts, b, fill[b], firsts, seconds)
+        for at in range(count):
+            first, second = firsts[at], seconds[at]
+            costs = cost[first] if first >= 0 else 0.0
+            costs += cost[second] if second >= 0 else 0.0
+            size = _add_row(pairs, b, begins, first, 1, d, seen, touched, 0)
+            size = _add_row(pairs, b, begins, second, -1, d, seen, touched, size)
+            _add_close(d, touched[:size], prices, price_sum, costs, whole, out)
+            for k in touched[:size]:
+                d[k], seen[k] = 0, 0
 
 
 @njit(cache=True, nogil=True)
@@ -255,6 +265,31 @@ def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _close_rows(cost, values, starts, b, n, firsts, seconds):  # type: ignore[no-untyped-def]
+    """List the best and second-best choice of every agent whose surpluses of them are close.
+
+    A choice is a row of block b, or nothing: -1. Returns how many such agents there are.
+    """
+    count = 0
+    if starts.size == 0:  # an option or nothing: which of them is the best makes no difference
+        near = np.empty(BLOCK, np.uint8)
+        for i in range(n):
+            surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[i]
+            near[i] = (abs(surplus) <= BAND * cost[i]) & (cost[i] > 0.0)
+        for i in range(n):
+            firsts[count] = i
+            count += near[i]
+        seconds[:count] = -1
+        return count
+    row = 0
+    while row < n:
+        first, second, costs, row = _two_best(cost, values, starts, b, row, n)
+        firsts[count], seconds[count] = first, second
+        count += costs > 0.0
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     """The best and second-best choice of the agent whose rows begin at i; -1 is nothing.
 
@@ -263,7 +298,7 @@ def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     first, second = -1, -1  # options by surplus; the earlier on a tie
     best, next_best = -np.inf, -np.inf
     row = i
-    while row < n and (row == i or (starts.size > 0 and starts[b, row] == 0)):
+    while row < n and (row == i or starts[b, row] == 0):
         surplus = values[b, row] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[row]
         if surplus > best:
             second, next_best = first, best
@@ -354,6 +389,32 @@ def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
     taken[:n] = 0
     for k in range(agent + 1):
         taken[chosen[k]] = 0xFFFF
+
+
+@njit(cache=True, nogil=True)
+def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
+    """Add the codes of the rows of a block that are `taken`: all ones or 0, of the first n."""
+    for j in range(demands.size):
+        row, total = codes[j], np.uint32(0)  # below 2^11 * 2^16
+        for i in range(n):  # in 32 bits: twice the numbers in a vector
+            total = np.uint32(total + np.uint32(row[i] & taken[i]))
+        demands[j] += total
+
+
+@njit(cache=True, nogil=True)
+def add_sparse(pairs, b, taken, n, demands):  # type: ignore[no-untyped-def]
+    """Add the codes of the rows of block b that are `taken`: all ones or 0, of the first n."""
+    rows, count = np.empty(BLOCK, np.int64), 0
+    for i in range(n):
+        rows[count] = i
+        count += taken[i] & 1
+    for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+        codes, resources = pairs.codes[slot : slot + BLOCK], pairs.resources[slot : slot + BLOCK]
+        for at in range(count):
+            demands[resources[rows[at]]] += codes[rows[at]]
+    for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+        if taken[pairs.rest_rows[pair]]:
+            demands[pairs.rest_resources[pair]] += pairs.rest_codes[pair]
 
 
 @njit(cache=True, nogil=True)

@@ -15,10 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack import best_response
 from jdpack.agents import BLOCK, Part, lay_out, rest_of
-from jdpack.best_response import cost_dense, cost_sparse
-from jdpack.billboard import SHARE
+from jdpack.best_response import add_dense, add_sparse, cost_dense, cost_sparse
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.threads import Threads
 
@@ -44,12 +42,14 @@ class Box:
         cls, parts: list[Part], low: Prices, high: Prices, most: int, threads: Threads
     ) -> Box | None:
         """The box, or None if more than `most` rows are open in it."""
-        states = threads.map(lambda part: decided(part, low, high), parts)
-        if sum(int(np.count_nonzero(state == OPEN)) for state in states) > most:
+        screened = threads.map(lambda part: _screened(part, low, high), parts)
+        if sum(few for _, _, few in screened) > most:
             return None
-        found = threads.map(lambda pair: _split(*pair, len(low)), zip(parts, states, strict=True))
-        taken = tuple(np.sum([demand for demand, _ in found], axis=0).tolist())
-        return cls(low, high, [rows for _, rows in found if rows is not None], taken)
+        taken = tuple(np.sum([demand for _, demand, _ in screened], axis=0).tolist())
+        some = [pair for pair in zip(parts, screened, strict=True) if pair[1][2] > 0]
+        return cls(
+            low, high, threads.map(lambda pair: _open_rows(pair[0], pair[1][0]), some), taken
+        )
 
     def holds(self, prices: Prices) -> bool:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
@@ -57,20 +57,24 @@ class Box:
 
 def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
     """OUT, IN or OPEN for each row; the rows of an agent are OPEN together."""
-    out = np.empty(part.rows, np.uint8)
+    return _screened(part, low, high)[0]
+
+
+def _screened(
+    part: Part, low: Prices, high: Prices
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+    """The states of the rows, the codes that rows that are IN take, and how many are OPEN."""
+    states, demand = np.empty(part.rows, np.uint8), np.zeros(len(low), np.int64)
+    where = part.values, part.starts, part.fill, low, high, states, demand
     if part.pairs is None:
-        _decided_dense(part.codes, part.values, part.starts, part.fill, low, high, out)
+        few = _screen_dense(part.codes, *where)
     else:
-        _decided_sparse(part.pairs, part.values, part.starts, part.fill, low, high, out)
-    return out
+        few = _screen_sparse(part.pairs, *where)
+    return states, demand, few
 
 
-def _split(part: Part, states: NDArray[np.uint8], m: int) -> tuple[NDArray[np.int64], Part | None]:
-    """What the decided rows of a part take, and the open ones, if any."""
-    shares = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
-    taken = np.array([load // SHARE for load in best_response.loads(part, m, shares)])
-    rows = np.flatnonzero(states == OPEN)
-    return taken, rows_of(part, rows) if len(rows) else None
+def _open_rows(part: Part, states: NDArray[np.uint8]) -> Part:
+    return rows_of(part, np.flatnonzero(states == OPEN))
 
 
 def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
@@ -166,32 +170,56 @@ def _slots(starts, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _decided_dense(codes, values, starts, fill, low, high, states):  # type: ignore[no-untyped-def]
-    least, most, first = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64), 0
+def _screen_dense(codes, values, starts, fill, low, high, states, demand):  # type: ignore[no-untyped-def]
+    least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
+    taken, first, few = np.empty(BLOCK, np.uint16), 0, 0
     for b in range(fill.size):
         cost_dense(codes[b], low, fill[b], least)
         cost_dense(codes[b], high, fill[b], most)
-        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]])
+        own = states[first : first + fill[b]]
+        few += _decide(values, starts, b, fill[b], least, most, own, taken)
+        add_dense(codes[b], taken, fill[b], demand)
         first += fill[b]
+    return few
 
 
 @njit(cache=True, nogil=True)
-def _decided_sparse(pairs, values, starts, fill, low, high, states):  # type: ignore[no-untyped-def]
-    least, most, first = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64), 0
+def _screen_sparse(pairs, values, starts, fill, low, high, states, demand):  # type: ignore[no-untyped-def]
+    least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
+    taken, first, few = np.empty(BLOCK, np.uint16), 0, 0
     for b in range(fill.size):
         cost_sparse(pairs, b, low, fill[b], least)
         cost_sparse(pairs, b, high, fill[b], most)
-        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]])
+        own = states[first : first + fill[b]]
+        few += _decide(values, starts, b, fill[b], least, most, own, taken)
+        add_sparse(pairs, b, taken, fill[b], demand)
         first += fill[b]
+    return few
 
 
 @njit(cache=True, nogil=True)
-def _decide(values, starts, b, n, least, most, state):  # type: ignore[no-untyped-def]
-    """Set the state of each row from its least and its largest cost."""
+def _decide(values, starts, b, n, least, most, state, taken):  # type: ignore[no-untyped-def]
+    """Set the state of each row from its least and its largest cost; `taken` where it is IN."""
+    if starts.size == 0:
+        for i in range(n):
+            value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
+            inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
+            state[i] = inside if least[i] <= value else np.uint8(OUT)
+    else:
+        _decide_several(values, starts, b, n, least, most, state)
+    few = 0
+    for i in range(n):
+        taken[i] = np.uint16(0xFFFF) if state[i] == IN else np.uint16(0)
+        few += state[i] == OPEN
+    return few
+
+
+@njit(cache=True, nogil=True)
+def _decide_several(values, starts, b, n, least, most, state):  # type: ignore[no-untyped-def]
     row = 0
     while row < n:
         end = row + 1
-        while starts.size > 0 and end < n and starts[b, end] == 0:
+        while end < n and starts[b, end] == 0:
             end += 1
         best, second, chosen = -1.0, -1.0, -1  # the largest surpluses at the low prices
         for i in range(row, end):
