@@ -388,14 +388,14 @@ def _engine(name: str | None, **settings: Any) -> str | Choice | None:
     if not given:
         return name
     takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in ENGINES.items()}
-    kind, address = (name or "").partition("://")[0], {}
-    if name is not None and "://" in name:
-        address = {"address": name}
+    kind = (name or "").partition("://")[0]
     for setting in given:
         if setting not in takes.get(kind, ()):
             users = [other for other in ENGINES if setting in takes[other]]
             raise EngineError(f"--{setting} is for --engine {' or '.join(users)}")
-    return ENGINES[kind](**given, **address)
+    if name is not None and "://" in name:
+        given["address"] = name
+    return ENGINES[kind](**given)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

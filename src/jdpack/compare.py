@@ -20,6 +20,7 @@ from jdpack import tables
 from jdpack.accounting import Budget
 from jdpack.comparison import Best, Comparison, Row, Run
 from jdpack.encoding import encode
+from jdpack.engines.choice import Source
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.headroom import shortfall
 from jdpack.market import Market
@@ -28,7 +29,7 @@ from jdpack.policies import Policy
 from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.solve import Progress as Round
-from jdpack.solve import Result, check_arguments, check_whole, experiment, records
+from jdpack.solve import Result, check_arguments, check_whole, experiment
 from jdpack.tables import Piece
 
 REFERENCE = "newton, no privacy"
@@ -87,7 +88,9 @@ def compare(
     entries = _entries(market, policies, epsilon, delta)
     tell = progress if progress is not None else lambda _: None
     tell(Progress("records", 0.0))
-    truth = _Truth(market, records(market, agents, values, demands, ids), clamp=clamp)
+    truth = _Truth(
+        market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp
+    )
     tell(Progress("optimum", 0.0))
     best = truth.optimum()
     rows = []

@@ -6,6 +6,7 @@ Records are checked against the market and encoded once, piece by piece, to the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,36 +45,54 @@ class Tally:
     """Its first id; None where there are none."""
 
 
+Codes = tuple[list[Part], Tally]
+"""The parts of a piece, whose rows are counted from its first, and what it held."""
+
+
 def encode(
     market: Market,
     pieces: Iterable[Piece],
     *,
     clamp: bool = False,
     threads: Threads | None = None,
+    tell: Callable[[float], None] = lambda done: None,
 ) -> Agents:
-    """Check and encode records, some pieces at a time.
+    """Check and encode records, some pieces at a time; `tell` hears of the share that is done.
 
     Numbers beyond the public bounds are refused or, with `clamp`, brought back to the bound.
     Records that are no numbers, infinite or negative, that touch more resources than the bundle
     size, or whose ids or count do not fit the market are always refused: of several bad records,
     the first.
     """
+    all_pieces = list(pieces)
+    finished = itertools.count(1)
 
-    def one(piece: Piece) -> tuple[Tally, list[Part]]:
+    def one(piece: Piece) -> Codes:
         kept: list[Part] = []
-        return encode_piece(market, piece, clamp=clamp, keep=kept.append), kept
+        tally = encode_piece(market, piece, clamp=clamp, keep=kept.append)
+        tell(next(finished) / len(all_pieces))
+        return kept, tally
 
-    done = (threads or Threads()).map(one, pieces)
-    tallies, parts, row = [tally for tally, _ in done], list[Part](), 0
-    for tally, some in done:
+    agents = gather(market, (threads or Threads()).map(one, all_pieces))
+    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
+    return agents
+
+
+def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> Agents:
+    """The agents of all pieces, once their ids and their number are checked.
+
+    `room` is the most bytes that the check of ids may take.
+    """
+    parts, tallies, row = list[Part](), list[Tally](), 0
+    for some, tally in codes:
         for part in some:
             part.first += row
         row += tally.rows
         parts += some
+        tallies.append(tally)
     check_whole(market, tallies)
-    if tallies[0].id is not None:
-        check_unique(lambda: (part.ids for part in parts), several=market.options > 1)
-    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
+    if parts[0].ids is not None:
+        check_unique(lambda: (part.ids for part in parts), market.options > 1, room)
     return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
 
 

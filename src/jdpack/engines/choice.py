@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from jdpack.agents import is_sparse
+from jdpack import files, tables
+from jdpack.agents import PART_ROWS, is_sparse
 from jdpack.engines import Engine
 from jdpack.errors import AgentsError, EngineError
 from jdpack.market import Market
+from jdpack.tables import Piece
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _FITS = 0.5  # codes may take this share of the machine's memory
@@ -33,12 +35,18 @@ class Source:
     ids: Any
     clamp: bool
 
+    def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
+        """The records in pieces of about so many rows."""
+        if self.agents is not None:
+            return tables.pieces(self.market, self.agents, rows)
+        return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
+
     @property
     def paths(self) -> list[str] | None:
         """Where the files are, absolute; None if the records are in memory."""
-        given = self.agents if isinstance(self.agents, list | tuple) else [self.agents]
-        if not all(isinstance(path, str | Path) for path in given):
+        if not files.is_source(self.agents):
             return None
+        given = [self.agents] if isinstance(self.agents, str | Path) else self.agents
         return [str(path) if "://" in str(path) else os.path.abspath(path) for path in given]
 
 
@@ -108,8 +116,7 @@ KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray
 def choice_of(engine: object, market: Market, agents: Any) -> Choice:
     """The engine of an argument: None, a name, the address of a cluster, or a choice."""
     if engine is None:
-        in_files = isinstance(agents, str | Path | list | tuple)
-        return Mapped() if in_files and not fits(market) else Memory()
+        return Mapped() if files.is_source(agents) and not fits(market) else Memory()
     if isinstance(engine, Choice):
         return engine
     if isinstance(engine, str) and engine.startswith("ray://"):
