@@ -66,9 +66,9 @@ def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None
     """
 
     def heads() -> Iterator[pa.Array]:
-        return _heads(chunks()) if several else chunks()
+        return first_ids(chunks()) if several else chunks()
 
-    count, in_order = _survey(heads())
+    count, in_order = survey(heads())
     if in_order:
         return
     passes = 1 if room is None else max(1, -(-_KEY_ROOM * count // max(1, room)))
@@ -97,7 +97,7 @@ def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
     odds of 2^-53.
     """
     if several:
-        chunk = next(_heads(iter([chunk])))
+        chunk = next(first_ids(iter([chunk])))
     if pa.types.is_integer(chunk.type):
         return _mixed(chunk.to_numpy().view(np.uint64))  # type: ignore[no-any-return]
     return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
@@ -130,7 +130,7 @@ def _repeated_in(chunks: Iterator[pa.Array], suspects: NDArray[np.uint64]) -> in
     return None
 
 
-def _survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
+def survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
     """How many ids there are, and whether they are numbers in increasing order."""
     count, last, in_order = 0, None, True
     for chunk in chunks:
@@ -145,7 +145,7 @@ def _survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
     return count, in_order
 
 
-def _heads(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
     """The first of each run of equal ids."""
     last = None
     for chunk in chunks:
