@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jdpack import cli, tables
@@ -264,6 +265,29 @@ class Records:
 
     def encode(self, *, clamp: bool = False) -> Agents:
         return encode(self.market, tables.array_pieces(self.market, **self.arrays()), clamp=clamp)
+
+
+def wide_table(records: Records) -> pa.Table:
+    """The records, a row an option."""
+    rows, market = records.rows, records.market
+    columns = {"id": [agent for agent, _, _, _ in rows], "value": [v for _, _, v, _ in rows]}
+    for j, r in enumerate(market.resources):
+        columns[r.column] = [amounts[j] for _, _, _, amounts in rows]
+    return pa.table(columns)
+
+
+def long_table(records: Records) -> pa.Table:
+    """The records, a row a pair."""
+    columns = {"id": [], "value": [], "resource": [], "amount": []}
+    if records.market.options > 1:
+        columns["option"] = []
+    for agent, option, value, amounts in records.rows:
+        pairs = [(r.column, a) for r, a in zip(records.market.resources, amounts, strict=True) if a]
+        for resource, amount in pairs or [(None, None)]:
+            row = (agent, value, resource, amount, f"option {option}")
+            for column, item in zip(columns.values(), row, strict=False):
+                column.append(item)
+    return pa.table(columns)
 
 
 def random_market(

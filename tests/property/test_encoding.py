@@ -17,7 +17,15 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import LONG, Records, decode, random_market, random_records
+from helpers import (
+    LONG,
+    Records,
+    decode,
+    long_table,
+    random_market,
+    random_records,
+    wide_table,
+)
 from jdpack import encoding, files, tables
 from jdpack.agents import BLOCK, Part, is_sparse, lay_out
 from jdpack.encoding import encode
@@ -123,27 +131,6 @@ def flat(agents):
 # --- every source gives the same codes ----------------------------------------------------
 
 
-def wide(records: Records) -> pa.Table:
-    rows, market = records.rows, records.market
-    columns = {"id": [agent for agent, _, _, _ in rows], "value": [v for _, _, v, _ in rows]}
-    for j, r in enumerate(market.resources):
-        columns[r.column] = [amounts[j] for _, _, _, amounts in rows]
-    return pa.table(columns)
-
-
-def long(records: Records) -> pa.Table:
-    columns = {"id": [], "value": [], "resource": [], "amount": []}
-    if records.market.options > 1:
-        columns["option"] = []
-    for agent, option, value, amounts in records.rows:
-        pairs = [(r.column, a) for r, a in zip(records.market.resources, amounts, strict=True) if a]
-        for resource, amount in pairs or [(None, None)]:
-            row = (agent, value, resource, amount, f"option {option}")
-            for column, item in zip(columns.values(), row, strict=False):
-                column.append(item)
-    return pa.table(columns)
-
-
 def from_arrow(table, folder):
     return table
 
@@ -234,12 +221,12 @@ def small_pieces(monkeypatch):
 @pytest.mark.usefixtures("small_pieces")
 @storages
 @several
-@pytest.mark.parametrize("layout", [wide, long])
+@pytest.mark.parametrize("layout", [wide_table, long_table])
 @pytest.mark.parametrize("source", SOURCES)
 def test_tables_and_files_give_the_codes_of_the_market(sparse, options, layout, source, tmp_path):
     records, expected = big(sparse, options)
     market = records.market
-    if layout is long:
+    if layout is long_table:
         market = with_columns(market, LONG)
     encoded = encode(
         market, tables.pieces(market, source(table_of(layout, sparse, options), tmp_path))
