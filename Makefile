@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup bench peers experiments lock clean
+.PHONY: demo test check setup bench experiments lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
@@ -28,15 +28,16 @@ $(VENV)/ready: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# Speed, side by side with the limits of the machine.
-bench: $(VENV)/ready
+# Speed and memory, side by side with the limits of the machine and with other solvers, of which
+# OR-Tools has an environment of its own. About an hour on 2 cores; tables, JSON and plots go to
+# results/bench, and a run that was interrupted goes on from there.
+bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/speed.py
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/optimum.py
-
-# Speed, side by side with solvers of linear programs, which have an environment of their own.
-peers: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/peers.py
+	$(BIN)/python bench/parquet.py
+	$(BIN)/python bench/scaling.py
 
 $(PEERS)/ready: bench/requirements-peers.txt
 	$(PYTHON) -m venv --clear $(PEERS)

@@ -24,7 +24,7 @@ import json, resource, sys
 from jdpack import Market, MwuAdaptive, solve
 result = solve(sys.argv[1], sys.argv[2], output=sys.argv[3], policy=MwuAdaptive(alpha=0.3))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"codes": result.agents.nbytes, "peak": peak}))
+print(json.dumps({"codes": result.engine.agents.nbytes, "peak": peak}))
 """
 
 

@@ -1,12 +1,15 @@
-"""A whole private solve, arrays to winners, beside solvers of the same linear program.
+"""A whole private solve, arrays to winners, beside other ways to solve the same linear program.
 
 Dense markets: n agents, ten resources, values and demands uniform on [0, 1], and of every resource
-0.4 of the total demand expected. Every side is a process of its own with the same arrays in memory;
-they take turns, one at a time, so all see the same machine. `make peers` sets up and runs it all:
-OR-Tools has an environment of its own, whose interpreter runs this file for the sides of PDLP.
+0.4 of the total demand expected. Every side (`bench/sides.py`) is a process of its own with the
+same arrays in memory; they take turns, one at a time, so all see the same machine. `make bench`
+sets up and runs it all: OR-Tools has an environment of its own.
 
 What is timed is kind to the peers: the seconds to beat are a solver's own clock, without the
 building of its model, while jdpack's include the encoding of the arrays and the allocation.
+
+Every turn of every side is kept in `results/bench/peers-turns.json`, and a command that was
+interrupted goes on from there. When jdpack or this code has changed, all is measured anew.
 """
 
 from __future__ import annotations
@@ -16,196 +19,235 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "experiments"))
+
+from common import RESULTS, fingerprint, report  # noqa: E402
+from jdpack import plots  # noqa: E402
+from loss import Store, say  # noqa: E402
+from sides import DELTA, EPSILON, SIDES, TIGHT, TOLERANCE, Options, supplies  # noqa: E402
+
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
-RESOURCES, TOLERANCE = 10, 1e-4
-EPSILON, DELTA = 1.0, 1e-8
-OURS = {"jdpack-indivisible": "jdpack, indivisible", "jdpack-divisible": "jdpack, divisible"}
-PDLP = {"pdlp": "PDLP", "pdlp-distance": "PDLP, restarts by distance"}
-HIGHS = {"highs": "HiGHS, interior point"}
-SIDES = OURS | PDLP | HIGHS
-Answer = tuple[dict[str, float], np.ndarray, list[float]]  # seconds, shares, prices if any
+RESOURCES = 10
+OURS = ("jdpack-indivisible", "jdpack-divisible")
+ELSEWHERE = ("pdlp", "pdlp-distance")
+"""Sides that run in the environment of OR-Tools."""
+ONCE = ("highs",)
+"""Sides that are so slow that they have one turn."""
+Row = dict[str, Any]
 
 
-def run_jdpack(side: str, values: np.ndarray, demands: np.ndarray, threads: int) -> Answer:
-    """The private solve, by the default policy."""
-    import jdpack
+class Workers:
+    """The processes of the sides, started when they are first asked."""
 
-    n, divisible = len(values), side == "jdpack-divisible"
-    bounds = {"max_demand": 1.0, "max_value": 1.0, "agents": n}
-    market = jdpack.Market(supply=supplies(n), divisible=divisible, **bounds)
-    budget = {"epsilon": EPSILON, "delta": DELTA}
-    start = time.perf_counter()
-    result = jdpack.solve(market, values=values, demands=demands, threads=threads, **budget)
-    shares = result.allocation
-    return {"model": 0.0, "solve": time.perf_counter() - start}, shares, []
+    def __init__(self, folder: str, options: Options) -> None:
+        self.folder, self.options = folder, options
+        self.running: dict[str, subprocess.Popen[str]] = {}
 
+    def ask(self, side: str) -> Row:
+        """One solve."""
+        if side not in self.running:
+            python = PEERS if side in ELSEWHERE else sys.executable
+            program = Path(__file__).with_name("sides.py")
+            options = json.dumps(asdict(self.options))
+            self.running[side] = subprocess.Popen(
+                [python, program, side, self.folder, options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        worker = self.running[side]
+        assert worker.stdin is not None and worker.stdout is not None
+        print("solve", file=worker.stdin, flush=True)
+        line = worker.stdout.readline()
+        if not line:
+            sys.exit(f"{SIDES[side][0]} failed")
+        answer: Row = json.loads(line)
+        return answer
 
-def run_pdlp(side: str, values: np.ndarray, demands: np.ndarray, threads: int) -> Answer:
-    """PDLP by its own interface of matrices, which has the least overhead of OR-Tools'."""
-    import scipy.sparse
-    from ortools.pdlp import solve_log_pb2, solvers_pb2
-    from ortools.pdlp.python import pdlp
-
-    params = solvers_pb2.PrimalDualHybridGradientParams(num_threads=threads)
-    criteria = params.termination_criteria.simple_optimality_criteria
-    criteria.eps_optimal_relative = criteria.eps_optimal_absolute = TOLERANCE
-    if side == "pdlp-distance":  # spares it the trust regions, which are half of its time here
-        params.restart_strategy = params.ADAPTIVE_DISTANCE_BASED
-    start = time.perf_counter()
-    n, m = demands.shape
-    lp = pdlp.QuadraticProgram()
-    lp.objective_vector = -values
-    lp.variable_lower_bounds, lp.variable_upper_bounds = np.zeros(n), np.ones(n)
-    lp.constraint_lower_bounds, lp.constraint_upper_bounds = np.full(m, -np.inf), supplies(n)
-    rows, columns = np.tile(np.arange(m, dtype=np.int32), n), np.arange(0, n * m + 1, m)
-    lp.constraint_matrix = scipy.sparse.csc_matrix((demands.ravel(), rows, columns), shape=(m, n))
-    result = pdlp.primal_dual_hybrid_gradient(lp, params)
-    whole, log = time.perf_counter() - start, result.solve_log
-    assert log.termination_reason == solve_log_pb2.TERMINATION_REASON_OPTIMAL, log
-    seconds = {"model": whole - log.solve_time_sec, "solve": log.solve_time_sec}
-    prices = np.maximum(-result.dual_solution, 0.0)
-    return seconds, result.primal_solution, prices.tolist()
+    def close(self) -> None:
+        for worker in self.running.values():
+            worker.communicate()
 
 
-def run_highs(side: str, values: np.ndarray, demands: np.ndarray, threads: int) -> Answer:
-    """HiGHS' interior point method at the same tolerance, without crossover."""
-    import highspy
-
-    start = time.perf_counter()
-    n, m = demands.shape
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = n, m
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = -values, np.zeros(n), np.ones(n)
-    lp.row_lower_, lp.row_upper_ = np.full(m, -highspy.kHighsInf), supplies(n)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.arange(0, n * m + 1, m)
-    lp.a_matrix_.index_ = np.tile(np.arange(m), n)
-    lp.a_matrix_.value_ = demands.ravel()
-    solver = highspy.Highs()
-    options = {"output_flag": False, "solver": "ipm", "run_crossover": "off", "threads": threads}
-    for name, option in (options | {"ipm_optimality_tolerance": TOLERANCE}).items():
-        solver.setOptionValue(name, option)
-    solver.passModel(lp)
-    solver.run()
-    whole, solution = time.perf_counter() - start, solver.getSolution()
-    assert solution.value_valid, solver.getModelStatus()
-    seconds = {"model": whole - solver.getRunTime(), "solve": solver.getRunTime()}
-    return seconds, np.array(solution.col_value), []
-
-
-def supplies(n: int) -> np.ndarray:
-    """0.4 of the demand expected: as public as a supply must be."""
-    return np.full(RESOURCES, 0.4 * n / 2)
-
-
-def serve(side: str, folder: str, threads: str) -> None:
-    """One side's process: solves whenever a line comes in."""
-    values, demands = np.load(f"{folder}/values.npy"), np.load(f"{folder}/demands.npy")
-    run = run_jdpack if side in OURS else run_pdlp if side in PDLP else run_highs
-    for _ in sys.stdin:
-        seconds, shares, prices = run(side, values, demands, int(threads))
-        np.save(f"{folder}/{side}.npy", shares)
-        print(json.dumps({"seconds": seconds, "prices": prices, "peak": peak()}), flush=True)
-
-
-def peak() -> float | None:
-    """The process's largest resident size in MB, its arrays included; Linux only."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(s.split()[1]) / 1024 for s in lines if s.startswith("VmHWM")), None)
-
-
-def play(sides: list[str], n: int, repeats: int, threads: int) -> dict[str, Any]:
-    """All sides in turns. The first turn is for warming up; HiGHS has no other."""
+def play(sides: list[str], n: int, repeats: int, options: Options, store: Store) -> dict[str, Row]:
+    """All sides in turns. The first turn is for warming up; the slowest have no other."""
     rng = np.random.default_rng(0)
     values, demands = rng.random(n), rng.random((n, RESOURCES))
-    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    bounds = [float(values.sum())]
+    code = fingerprint()
+    turns = [(t, s) for t in range(1 + repeats) for s in sides if t == 0 or s not in ONCE]
+    keys = {(t, s): f"{s} {n} x {RESOURCES}, {asdict(options)}, turn {t}, {code}" for t, s in turns}
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/values.npy", values)
         np.save(f"{folder}/demands.npy", demands)
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers = {}
-        for side in sides:
-            python = PEERS if side in PDLP else sys.executable
-            command = [python, __file__, "serve", side, folder, str(threads)]
-            workers[side] = subprocess.Popen(command, **pipes)
-        for turn in range(1 + repeats):
-            for side in [s for s in sides if turn == 0 or s not in HIGHS]:
-                print(f"turn {turn} of {repeats}: {SIDES[side]}", file=sys.stderr)
-                print("solve", file=workers[side].stdin, flush=True)
-                line = workers[side].stdout.readline()
-                if not line:
-                    sys.exit(f"{SIDES[side]} failed")
-                run = json.loads(line)
-                shares = np.load(f"{folder}/{side}.npy").astype(np.float64)
-                run["welfare"] = float(values @ shares)
-                beyond = [shares @ demands / supplies(n) - 1.0, shares - 1.0, -shares]
-                run["violation"] = max(0.0, *(float(b.max()) for b in beyond))
-                if prices := run.pop("prices"):  # by duality, no allocation is worth more
-                    surplus = np.maximum(values - demands @ prices, 0.0)
-                    bounds.append(float(supplies(n) @ prices + surplus.sum()))
-                runs[side].append(run)
-        for worker in workers.values():
-            worker.communicate()
-    return {side: summary(r, min(bounds)) for side, r in runs.items()}
+        workers = Workers(folder, options)
+        for turn, side in turns:
+            if keys[turn, side] in store.data:
+                continue
+            if turn > 0 and side not in workers.running:
+                workers.ask(side)  # resumed: warm it up again
+            answer = workers.ask(side)
+            if (shares := Path(folder, f"{side}.npy")).exists():
+                judge(answer, values, demands, np.load(shares).astype(np.float64))
+            store.put(keys[turn, side], answer)
+            say(f"turn {turn} of {repeats}: {SIDES[side][0]}: {answer['solve']:.3g} s")
+        workers.close()
+    runs = {s: [store.data[keys[t, s]] for t, other in turns if other == s] for s in sides}
+    bounds = [run["bound"] for some in runs.values() for run in some if "bound" in run]
+    bound = min(bounds, default=float("nan"))
+    rows = {side: summary(some, bound) for side, some in runs.items()}
+    for row in rows.values():
+        row["times_jdpack"] = {
+            ours: row["solve_seconds"] / rows[ours]["solve_seconds"]
+            for ours in OURS
+            if ours in rows
+        }
+    return rows
 
 
-def summary(runs: list[dict[str, Any]], bound: float) -> dict[str, Any]:
+def judge(answer: Row, values: np.ndarray, demands: np.ndarray, shares: np.ndarray) -> None:
+    """Say what the shares are worth and what they violate; prices bound the optimum by duality."""
+    supply = supplies(*demands.shape)
+    beyond = [shares @ demands / supply - 1.0, shares - 1.0, -shares]
+    answer["welfare"] = float(values @ shares)
+    answer["violation"] = max(0.0, *(float(b.max()) for b in beyond))
+    if answer["prices"]:
+        prices = np.array(answer["prices"])
+        surplus = np.maximum(values - demands @ prices, 0.0)
+        answer["bound"] = float(supply @ prices + surplus.sum())
+
+
+def summary(runs: list[Row], bound: float) -> Row:
     """Median seconds of the timed turns, and the worst of all else."""
-    timed = [run["seconds"] for run in runs[1:] or runs]
-    welfare = min(run["welfare"] for run in runs)
-    return {
-        "model_seconds": float(np.median([s["model"] for s in timed])),
-        "solve_seconds": float(np.median([s["solve"] for s in timed])),
-        "turns": timed,
-        "welfare": welfare,
-        "share_of_optimum": welfare / bound,
-        "violation": max(run["violation"] for run in runs),
-        "peak_mb": runs[-1]["peak"],
+    timed = runs[1:] or runs
+    row: Row = {
+        "model_seconds": float(np.median([run["model"] for run in timed])),
+        "solve_seconds": float(np.median([run["solve"] for run in timed])),
+        "turns": [run["solve"] for run in timed],
+        "stopped": any(run["stopped"] for run in runs),
+        "peak_mb": max((run["peak"] for run in runs if run["peak"]), default=None),
+        "notes": runs[-1]["notes"],
     }
+    if all("welfare" in run for run in runs):
+        row["welfare"] = min(run["welfare"] for run in runs)
+        row["share_of_optimum"] = row["welfare"] / bound
+        row["violation"] = max(run["violation"] for run in runs)
+    return row
+
+
+def table(rows: dict[str, Row], n: int, repeats: int, threads: int) -> Iterator[str]:
+    """The result in Markdown."""
+    yield (
+        f"{n:,} agents x {RESOURCES}, dense, {threads} threads; medians of {repeats} turns after "
+        f"an untimed one (HiGHS: one turn). Private: epsilon {EPSILON:g}, delta {DELTA:g}. Peers "
+        f"are not private, and stop at a relative gap of {TOLERANCE:g}; `x` is their solve, "
+        "without the model, against jdpack's arrays to winners."
+    )
+    yield ""
+    yield (
+        "| | model | solve | x indivisible | x divisible | welfare / optimum | violation | peak |"
+    )
+    yield "|---" * 8 + "|"
+    for side, row in rows.items():
+        more = "> " if row["stopped"] else ""
+        times = [row["times_jdpack"].get(ours) for ours in OURS]
+        cells = [
+            SIDES[side][0],
+            f"{row['model_seconds']:.2f} s",
+            f"{more}{row['solve_seconds']:.3g} s",
+            *("" if x is None or side == "sum" else f"{more}{x:.2f}" for x in times),
+            f"{row['share_of_optimum']:.3%}" if "welfare" in row else "",
+            f"{row['violation']:.0e}" if "welfare" in row else "",
+            f"{row['peak_mb']:,.0f} MB" if row["peak_mb"] and side != "sum" else "",
+        ]
+        yield f"| {' | '.join(cells)} |"
+        if side == "sum" and (rounds := _rounds(rows)):
+            yield (
+                f"| the same, {rounds} rounds' | | {rounds * row['solve_seconds']:.3g} s "
+                "| | | | | |"
+            )
+
+
+def _rounds(rows: dict[str, Row]) -> int:
+    return max((int(rows[ours]["notes"]["rounds"]) for ours in OURS if ours in rows), default=0)
+
+
+STYLES = {True: ("#0072B2", "o"), False: ("#D55E00", "D")}
+
+
+def draw(rows: dict[str, Row]) -> str:
+    """Seconds and memory of the sides."""
+
+    def fill(figure: Any) -> None:
+        shown = [side for side in rows if side != "sum"]
+        places = range(len(shown))
+        seconds, memory = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+        for axes, key, label in [
+            (seconds, "solve_seconds", "seconds, median (model apart)"),
+            (memory, "peak_mb", "peak resident MB"),
+        ]:
+            for y, side in zip(places, shown, strict=True):
+                if (x := rows[side][key]) is None:
+                    continue
+                colour, shape = STYLES[side.startswith("jdpack")]
+                axes.plot([x], [y], shape, color=colour)
+                text = f"> {x:.3g}" if rows[side]["stopped"] else f"{x:.3g}"
+                axes.annotate(text, (x, y), (6.0, 0.0), textcoords="offset points", va="center")
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            axes.xaxis.set_minor_formatter(lambda *_: "")
+            axes.margins(x=0.25)
+            axes.set_xlabel(label)
+            axes.grid(axis="x", alpha=0.3)
+        seconds.set_yticks(list(places), [SIDES[side][0] for side in shown])
+        seconds.set_ylim(len(shown) - 0.4, -0.6)
+        if "sum" in rows and (rounds := _rounds(rows)):
+            limit = rounds * rows["sum"]["solve_seconds"]
+            seconds.axvline(limit, color="#666666", linestyle="--", linewidth=1.0)
+            seconds.annotate(
+                f"streaming sum, {rounds} times", (limit, 1.0), (0.0, 4.0),
+                xycoords=seconds.get_xaxis_transform(), textcoords="offset points",
+                ha="center", fontsize=9.0, color="#666666",
+            )  # fmt: skip
+
+    return plots.svg(11.0, 1.6 + 0.42 * len(rows), fill)
 
 
 def main() -> None:
-    """Print the table, and write it to results/peers.json."""
+    """Measure what is missing; print the table, and write it with JSON and a plot."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--agents", type=int, default=1_000_000)
+    parser.add_argument("--agents", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2, help="for every side")
-    parser.add_argument("--highs", action="store_true", help="HiGHS too, once; it is slow")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for HiGHS")
+    parser.add_argument("--sides", default=",".join(SIDES), help="with commas; all if not given")
+    parser.add_argument("--again", action="store_true", help="forget the turns that are on file")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
-    if not PEERS.exists():
-        sys.exit("OR-Tools is not set up\nhint: run `make peers`")
-    sides = [s for s in SIDES if args.highs or s not in HIGHS]
-    rows = play(sides, args.agents, args.repeats, args.threads)
-    print(
-        f"{args.agents:,} agents x {RESOURCES} dense, {args.threads} threads; medians of "
-        f"{args.repeats} turns after an untimed one, in which kernels are compiled and cached.\n"
-        f"jdpack: epsilon {EPSILON:g}, delta {DELTA:g}, arrays to winners. Peers: not private, "
-        f"tolerance {TOLERANCE:g}; `x` is their solve, without the model, against jdpack.\n\n"
-        "| | model | solve | x indivisible | x divisible | welfare / optimum | violation | peak |\n"
-        "|---|---|---|---|---|---|---|---|"
-    )
-    for side, row in rows.items():
-        x = [row["solve_seconds"] / rows[ours]["solve_seconds"] for ours in OURS]
-        row["times_jdpack"] = dict(zip(OURS, x, strict=True))
-        print(
-            f"| {SIDES[side]} | {row['model_seconds']:.2f} s | {row['solve_seconds']:.2f} s | "
-            f"{x[0]:.1f} | {x[1]:.1f} | {row['share_of_optimum']:.2%} | {row['violation']:.1e} | "
-            f"{row['peak_mb'] or float('nan'):,.0f} MB |"
-        )
-    setup = vars(args) | {"epsilon": EPSILON, "delta": DELTA, "tolerance": TOLERANCE}
-    path = ROOT / "results" / "peers.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"setup": setup, "sides": rows}, indent=2) + "\n")
+    sides = args.sides.split(",")
+    if unknown := [side for side in sides if side not in SIDES]:
+        parser.error(f"no side {unknown[0]!r}; there are {', '.join(SIDES)}")
+    if set(sides) & set(ELSEWHERE) and not PEERS.exists():
+        sys.exit("OR-Tools is not set up\nhint: run `make bench`, or leave it out by --sides")
+    plots.check()
+    store = Store(args.results / "peers-turns.json")
+    if args.again:
+        store.data.clear()
+    options = Options(args.threads, args.limit)
+    rows = play(sides, args.agents, args.repeats, options, store)
+    setup = {"agents": args.agents, "resources": RESOURCES, "repeats": args.repeats}
+    setup |= asdict(options) | {"tight": TIGHT, "tolerance": TOLERANCE}
+    setup |= {"epsilon": EPSILON, "delta": DELTA}
+    text = "\n".join(table(rows, args.agents, args.repeats, args.threads))
+    report("peers", args.results, text, {"setup": setup, "sides": rows}, draw(rows))
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[2:]) if sys.argv[1:2] == ["serve"] else main()
+    main()

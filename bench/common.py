@@ -1,0 +1,94 @@
+"""What the benchmarks share: where results go, and what they were measured with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path("results/bench")
+
+
+def fingerprint() -> str:
+    """A few letters that change with the code of jdpack or of the benchmarks.
+
+    Times on file are of one machine and one version: with another they are taken again.
+    """
+    digest = hashlib.sha256(f"{platform.node()} {os.cpu_count()}".encode())
+    for folder in ("src/jdpack", "bench"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def report(name: str, folder: Path, text: str, numbers: Any, picture: str) -> None:
+    """Print a table, and write it beside its numbers as JSON and its plot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    (folder / f"{name}.svg").write_text(picture)
+    print(text, flush=True)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A process that has ended."""
+
+    out: str
+    seconds: float
+    """From its start, or from when it was ready, to its end."""
+    peak: int | None
+    """Its largest resident size in bytes, without mapped files; None where there is no /proc."""
+
+
+def watched(command: Sequence[str | Path], *, ready: bool = False) -> Watched:
+    """Run a process to its end, and look at its memory every few milliseconds.
+
+    With `ready`, time and memory count from the first line that it prints.
+
+    Memory is RssAnon + RssShmem of /proc: what the process has taken for itself. Pages of mapped
+    files are left out, since the system takes them back when it needs room; VmHWM, the kernel's own
+    peak, has them in, and cannot be told apart afterwards. A peak that is over within a few
+    milliseconds can be missed.
+    """
+    begin, ended, sizes = time.perf_counter(), threading.Event(), [0]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+
+        def look() -> None:
+            while not ended.wait(0.005):
+                sizes.append(_own_memory(process.pid))
+
+        looking = threading.Thread(target=look)
+        assert process.stdout is not None
+        if ready:
+            process.stdout.readline()
+            begin = time.perf_counter()
+        looking.start()
+        try:
+            out = process.stdout.read()
+            failed = process.wait()
+            seconds = time.perf_counter() - begin
+        finally:
+            ended.set()
+            looking.join()
+    if failed:
+        raise SystemExit(f"{' '.join(map(str, command[:3]))} ... failed with code {failed}")
+    return Watched(out, seconds, max(sizes) or None)
+
+
+def _own_memory(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    own = [line.split()[1] for line in lines if line.startswith(("RssAnon", "RssShmem"))]
+    return 1024 * sum(map(int, own))

@@ -1,0 +1,211 @@
+"""The benchmarks, small: sifting against the optimum, fits, memory, and every command that needs
+no environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
+
+import common  # noqa: E402
+import families  # noqa: E402
+import parquet  # noqa: E402
+import peers  # noqa: E402
+import scaling  # noqa: E402
+import sides  # noqa: E402
+from loss import Store  # noqa: E402
+from sifting import Settings, sift  # noqa: E402
+
+SMALL = Settings(first=100, ratio=5)
+"""Samples of samples, although there are few agents."""
+
+
+# --- sifting ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [SMALL, Settings(first=100, ratio=5, near=1.0, more=0.2)])
+@pytest.mark.parametrize("family", ["dense", "single", "tied", "identical", "mixed", "two-classes"])
+@pytest.mark.parametrize("n", [1, 40, 3_000])
+def test_sifting_finds_the_optimum_within_its_gap(family, n, settings):
+    market = families.FAMILIES[family](n, np.random.default_rng(n))
+    best = market.optimum()
+    found = sift(market.values, market.demands, market.supply, 1e-4, 2, settings)
+    assert found.gap <= 1e-4
+    assert found.value == pytest.approx(market.values @ found.shares)
+    assert best.value * (1 - 1e-4) <= found.value <= best.value * (1 + 1e-9)
+    assert found.bound >= best.value * (1 - 1e-9)
+    assert found.shares.min() >= 0.0 and found.shares.max() <= 1.0
+    assert (found.shares @ market.demands <= market.supply * (1 + 1e-9)).all()
+
+
+def test_sifting_adds_columns_where_the_first_are_too_few():
+    market = families.dense(3_000, np.random.default_rng(5))
+    given = market.values, market.demands, market.supply
+    found = sift(*given, 1e-4, 1, Settings(first=100, ratio=5, near=0.3, more=0.5))
+    assert found.masters > 1
+    assert found.gap <= 1e-4
+    # Stopped after the first, it does not claim what it has not: the gap is wide, and holds.
+    early = sift(*given, 1e-4, 1, Settings(first=100, ratio=5, near=0.3, more=0.5, most=1))
+    best = market.optimum().value
+    assert early.gap > 1e-4
+    assert early.value < best * (1 - 1e-4)
+    assert early.bound >= best * (1 - 1e-9)
+    assert (early.shares @ market.demands <= market.supply * (1 + 1e-9)).all()
+
+
+def test_sifting_where_supply_is_plenty_gives_everything():
+    rng = np.random.default_rng(0)
+    values, demands = rng.random(500), rng.random((500, 3))
+    found = sift(values, demands, np.full(3, 1_000.0), 1e-4, 1, SMALL)
+    assert found.shares.min() == 1.0
+    assert found.gap == pytest.approx(0.0, abs=1e-12)
+
+
+# --- judging ------------------------------------------------------------------------------
+
+
+def test_what_shares_violate_is_seen():
+    values, demands = np.array([1.0, 0.5]), np.array([[1.0], [1.0]])  # a supply of 0.4
+    answer = {"prices": [1.0]}
+    peers.judge(answer, values, demands, np.array([0.4, 0.0]))
+    assert answer["welfare"] == pytest.approx(0.4)
+    assert answer["violation"] == pytest.approx(0.0, abs=1e-15)
+    assert answer["bound"] == pytest.approx(0.4)
+    peers.judge(answer, values, demands, np.array([0.5, 0.0]))
+    assert answer["violation"] == pytest.approx(0.25)
+    peers.judge(answer, values, demands, np.array([0.5, -0.3]))
+    assert answer["violation"] == pytest.approx(0.3)
+
+
+def test_a_solver_that_hits_its_limit_is_said_to_take_more():
+    rng = np.random.default_rng(0)
+    agents = rng.random(5_000), rng.random((5_000, 10))
+    answer = sides.highs(*agents, sides.Options(1, 60.0))
+    best = families.Instance(*agents, sides.supplies(5_000, 10), 10).optimum().value
+    assert not answer.stopped
+    assert agents[0] @ answer.shares == pytest.approx(best, rel=1e-3)
+    answer = sides.highs(*agents, sides.Options(1, 0.0))
+    assert answer.stopped
+    assert answer.shares is None
+    run = {"model": 0.1, "solve": 30.0, "stopped": True, "peak": 5.0, "notes": {}}
+    row = peers.summary([run], 1.0) | {"times_jdpack": dict.fromkeys(peers.OURS, 60.0)}
+    (line,) = [x for x in peers.table({"highs": row}, 10, 1, 2) if x.startswith("| HiGHS")]
+    assert "> 30 s | > 60.00 | > 60.00 |" in line
+
+
+# --- scaling ------------------------------------------------------------------------------
+
+
+def test_exponents_are_of_all_cells_and_of_the_large_ones():
+    large = scaling.LARGE["n"]
+    sizes = [large // 100, large // 10, large, 10 * large, 100 * large]
+    rows = [
+        {"n": n, "seconds": 1e-6 * max(n, large), "round": 1e-9 * n, "peak": 1_000} for n in sizes
+    ]
+    found = scaling.laws(rows, "n")
+    assert found["seconds"]["large"].slope == pytest.approx(1.0)
+    assert 0.3 < found["seconds"]["all"].slope < 0.7
+    assert found["round"]["all"].slope == pytest.approx(1.0)
+    assert found["peak"]["all"].slope == pytest.approx(0.0, abs=1e-12)
+    text = "\n".join(scaling.table([row | {"rounds": 88} for row in rows], "n"))
+    assert "| one round | 1.00 ± 0.00 | 1.00 ± 0.00, 3 points |" in text
+
+
+def test_resources_of_an_agent_are_distinct():
+    chosen = scaling.distinct(20_000, 4, 3, np.random.default_rng(0))
+    assert (np.diff(chosen, axis=1) > 0).all()
+    _, counts = np.unique(chosen, axis=0, return_counts=True)
+    assert len(counts) == 4  # all four sets of three, equally often
+    assert abs(counts - 5_000).max() < 400
+
+
+# --- whole commands -----------------------------------------------------------------------
+
+
+def test_memory_is_of_the_process_without_mapped_files(tmp_path):
+    file = tmp_path / "zeros"
+    file.write_bytes(bytes(120_000_000))
+    program = (
+        "import mmap, sys, time\n"
+        "file = open(sys.argv[1], 'rb')\n"
+        "mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
+        "sum(mapped[::4096])\n"
+        "own = b'x' * int(sys.argv[2])\n"
+        "print('ready', flush=True); time.sleep(0.1); print('done')\n"
+    )
+    command = [sys.executable, "-c", program, file]
+    little = common.watched([*command, "1000"], ready=True)
+    much = common.watched([*command, "60_000_000"], ready=True)
+    assert little.out == much.out == "done\n"
+    assert 0.1 <= much.seconds < 10.0
+    assert little.peak < 40e6  # the 120 MB that are mapped are not in it
+    assert 55e6 < much.peak - little.peak < 65e6
+    with pytest.raises(SystemExit, match="code 3"):
+        common.watched([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_peers_play_by_turns_and_repeat_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "fingerprint", lambda: "code")
+    chosen = "sum,jdpack-divisible,sifting"
+    arguments = ["--agents", "2000", "--repeats", "1", "--sides", chosen]
+    command = ["peers.py", *arguments, "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command)
+    peers.main()
+    rows = json.loads((tmp_path / "peers.json").read_text())["sides"]
+    assert list(rows) == chosen.split(",")
+    assert rows["sifting"]["share_of_optimum"] == pytest.approx(1.0, abs=1e-4)
+    assert 0.0 < rows["jdpack-divisible"]["share_of_optimum"] < 1.0
+    assert rows["jdpack-divisible"]["violation"] == 0.0
+    assert rows["jdpack-divisible"]["notes"]["rounds"] > 10
+    assert "<svg" in (tmp_path / "peers.svg").read_text()
+    table = capsys.readouterr().out
+    assert table == (tmp_path / "peers.md").read_text()
+    monkeypatch.setattr(peers.Workers, "ask", lambda *_: pytest.fail("a turn was repeated"))
+    peers.main()
+    assert capsys.readouterr().out == table
+    assert len(Store(tmp_path / "peers-turns.json").data) == 6
+
+
+def test_scaling_small(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "fingerprint", lambda: "code")
+    folders = ["--results", str(tmp_path), "--folder", str(tmp_path / "data")]
+    command = ["scaling.py", "--agents", "2000", "--resources", "5", "--sparse-agents", "2000"]
+    monkeypatch.setattr(sys, "argv", [*command, *folders, "--threads", "1"])
+    scaling.main()
+    cells = json.loads((tmp_path / "scaling.json").read_text())["cells"]
+    for cell in (*cells["n"], *cells["m"]):
+        assert cell["seconds"] > cell["round"] * cell["rounds"] / 2 > 0.0
+        assert cell["peak"] > 10e6
+    assert "<svg" in (tmp_path / "scaling.svg").read_text()
+    table = capsys.readouterr().out
+    monkeypatch.setattr(scaling, "watched", lambda *_, **__: pytest.fail("a cell was repeated"))
+    scaling.main()
+    assert capsys.readouterr().out == table
+
+
+def test_parquet_small(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(parquet, "fingerprint", lambda: "code")
+    folders = ["--results", str(tmp_path), "--folder", str(tmp_path / "data")]
+    command = ["parquet.py", "--agents", "2000", "--repeats", "1", *folders]
+    monkeypatch.setattr(sys, "argv", command)
+    parquet.main()
+    (row,) = json.loads((tmp_path / "parquet.json").read_text())
+    assert row["ratio"] == pytest.approx(row["jdpack"]["seconds"] / row["pyarrow"]["seconds"])
+    assert row["ns_an_agent"] == pytest.approx(1e9 * row["jdpack"]["seconds"] / 2_000)
+    assert 0.0 < row["jdpack"]["inside"] < row["jdpack"]["seconds"]
+    assert "<svg" in (tmp_path / "parquet.svg").read_text()
+    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
+        "agents-2000.parquet",
+        "market-2000.toml",
+    ]
+    table = capsys.readouterr().out
+    monkeypatch.setattr(parquet, "watched", lambda *_: pytest.fail("a turn was repeated"))
+    parquet.main()
+    assert capsys.readouterr().out == table
