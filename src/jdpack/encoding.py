@@ -246,6 +246,10 @@ class _Encoder:
         assert part is not None
         part.values, part.fill = part.values[:nb], part.fill[:nb]
         part.starts = part.starts[:nb]
+        for b, n in enumerate(part.fill.tolist()):  # what memory held before goes nowhere
+            part.values[b, n:] = 0
+            part.starts[b : b + 1, n:] = 0
+            part.codes[b : b + 1, :, n:] = 0
         if is_sparse(self.market):
             counts, resources, codes = (np.concatenate(a) for a in zip(*self.pairs, strict=True))
             lay_out(part, counts, resources, codes)

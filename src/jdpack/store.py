@@ -157,10 +157,10 @@ def _arrays(part: Part) -> dict[str, NDArray[Any]]:
 
 
 def _write_index(path: Path, index: list[dict[str, Any]]) -> None:
-    text = json.dumps(index)
+    text = json.dumps(index) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     with open(path, "x", opener=_private) as file:
-        file.write(f"{digest}\n{text}\n")
+        file.write(f"{digest}\n{text}")
         file.flush()
         os.fsync(file.fileno())
 
@@ -171,8 +171,8 @@ def _write_index(path: Path, index: list[dict[str, Any]]) -> None:
 def _opened(place: Path, threads: Threads) -> list[Codes] | None:
     """The codes that stand in a folder, or None if there are none or they are damaged."""
     try:
-        digest, _, text = (place / "index.json").read_text().partition("\n")
-        if hashlib.sha256(text[:-1].encode()).hexdigest() != digest:
+        digest, _, text = (place / "index.json").read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() != digest:
             return None
         pieces = threads.map(lambda entry: _mapped(place, entry), json.loads(text))
     except FileNotFoundError:
