@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from jdpack import tables
 from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out
 from jdpack.errors import AgentsError
-from jdpack.ids import check_same_type, check_unique, plain_ids
+from jdpack.ids import check_same_type, check_unique, joined, plain_ids
 from jdpack.market import Market, Neighbours
 from jdpack.tables import Batch, Piece
 from jdpack.threads import Threads
@@ -73,9 +73,7 @@ def encode(
         tell(next(finished) / len(all_pieces))
         return kept, tally
 
-    agents = gather(market, (threads or Threads()).map(one, all_pieces))
-    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
-    return agents
+    return gather(market, (threads or Threads()).map(one, all_pieces))
 
 
 def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> Agents:
@@ -105,6 +103,7 @@ def encode_piece(
         encoder.add(batch)
     if encoder.part is not None:
         encoder._close_part()
+    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
     return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
 
 
@@ -256,7 +255,7 @@ class _Encoder:
         else:
             part.codes = part.codes[:nb]
         if self.ids:
-            part.ids = pa.concat_arrays(self.ids)
+            part.ids = joined(self.ids)
         self.keep(part)
         self.part, self.pairs, self.ids = None, [], []
 

@@ -6,7 +6,7 @@ be added or removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -156,6 +156,22 @@ def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
         new[1:] = pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1))
         yield chunk.filter(pa.array(new))
         last = chunk[-1].as_py()
+
+
+def joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    """Some ids in one array, apart from the memory that Arrow reads files with.
+
+    There they would stand between buffers that come and go, and keep much of it from being given
+    back.
+    """
+    if pa.types.is_integer(chunks[0].type):
+        return pa.array(np.concatenate([chunk.to_numpy() for chunk in chunks]))
+    split = [texts(chunk) for chunk in chunks]
+    data = np.concatenate([data[ends[0] : ends[-1]] for data, ends in split])
+    lengths = np.concatenate([np.diff(ends) for _, ends in split])
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
 def texts(chunk: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
