@@ -68,6 +68,11 @@ class Part:
     """The id of each row, 64-bit integers or large strings; None where agents are numbered."""
 
     @property
+    def several(self) -> NDArray[np.uint8] | None:
+        """`starts`, or None if every row is an agent: kernels for that are much shorter."""
+        return self.starts if self.starts.size else None
+
+    @property
     def pairs(self) -> Pairs | None:
         """Sparse: the demands, for kernels."""
         if self.resources is None:
@@ -179,7 +184,7 @@ def lay_out(
     _fill_in(part.fill, counts, resources, codes, part.pairs)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _measure(fill, counts, offsets, rest_offsets):  # type: ignore[no-untyped-def]
     """Choose the slots of every block: as many as half of its rows have pairs for."""
     row = 0
@@ -203,7 +208,7 @@ def _measure(fill, counts, offsets, rest_offsets):  # type: ignore[no-untyped-de
         rest_offsets[b + 1] = rest_offsets[b] + rest
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_in(fill, counts, resources, codes, pairs):  # type: ignore[no-untyped-def]
     row, pair = 0, 0
     for b in range(fill.size):
@@ -224,7 +229,7 @@ def _fill_in(fill, counts, resources, codes, pairs):  # type: ignore[no-untyped-
             row += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def rest_of(pairs, b, i):  # type: ignore[no-untyped-def]
     """Where the rest of row i of block b begins, if it has one."""
     low, high = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]

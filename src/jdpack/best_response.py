@@ -21,38 +21,45 @@ from jdpack.agents import BLOCK, Part
 from jdpack.billboard import SHARE
 from jdpack.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE
 
+_SHARE_BITS = SHARE.bit_length() - 1  # a shift divides by SHARE and rounds down
+
 
 def demand(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The demand query: the codes taken of each resource at the given price codes."""
     out = np.zeros(len(prices), np.int64)
     if part.pairs is None:
-        _demand_dense(part.codes, part.values, part.starts, part.fill, prices, out)
+        _demand_dense(part.codes, part.values, part.several, part.fill, prices, *_room(), out)
     else:
-        _demand_sparse(part.pairs, part.values, part.starts, part.fill, prices, out)
+        _demand_sparse(part.pairs, part.values, part.several, part.fill, prices, *_room(), out)
     return out
 
 
 def curvature(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The curvature query (`Market.shifts`), [row, column]."""
-    return _close_calls(part, prices, np.zeros((len(prices), len(prices)), np.int64), whole=True)
+    return _close_calls(part, prices, (len(prices), len(prices)), whole=True)
 
 
 def gauge(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The gauge query (`Market.shifts`): the curvature's diagonal, its level and its spread."""
-    out = np.zeros((1, len(prices) + 2), np.int64)
-    return _close_calls(part, prices, out, whole=False).ravel()
+    return _close_calls(part, prices, (1, len(prices) + 2), whole=False).ravel()
 
 
 def _close_calls(
-    part: Part, prices: NDArray[np.float64], out: NDArray[np.int64], *, whole: bool
+    part: Part, prices: NDArray[np.float64], shape: tuple[int, int], *, whole: bool
 ) -> NDArray[np.int64]:
     """Sums over the agents whose two best choices are close."""
-    where = part.values, part.starts, part.fill, prices, math.fsum(prices), whole, out
+    m, (cost, near, firsts) = len(prices), _room()
+    seconds, d, share = np.empty(BLOCK + 1, np.int64), np.zeros(m), np.zeros(m)
+    sums = np.zeros(shape)  # of whole numbers, far below 2^53 in a part: exact
+    where = part.values, part.several, part.fill, prices, math.fsum(prices), whole
+    room = cost, near, firsts, seconds, d, share
     if part.pairs is None:
-        _close_dense(part.codes, *where)
+        _close_dense(part.codes, *where, *room, sums)
     else:
-        _close_sparse(part.pairs, *where)
-    return out
+        touched, begins = np.empty(m, np.int64), np.empty(BLOCK + 1, np.int64)
+        seen = np.zeros(m, np.uint8)
+        _close_sparse(part.pairs, *where, *room, seen, touched, begins, sums)
+    return sums.astype(np.int64)
 
 
 def shares(
@@ -63,13 +70,13 @@ def shares(
     A row's share is the weight of the rounds in which it was taken, over the weight of all
     rounds. `prices` is [round, resource].
     """
-    out, total = np.empty(part.rows, np.uint32), int(weights.sum())
-    where = part.values, part.starts, part.fill, prices, weights, total, out
+    won = np.zeros(part.rows, np.int64)
+    where = part.values, part.several, part.fill, prices, weights, *_room(), won
     if part.pairs is None:
         _shares_dense(part.codes, *where)
     else:
         _shares_sparse(part.pairs, *where)
-    return out
+    return (won * SHARE // int(weights.sum())).astype(np.uint32)
 
 
 def factors(part: Part, of_resources: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -100,12 +107,21 @@ def flip(
     if the coin is in the first factor / SHARE of its width. So what is given is always among what
     is granted, and each grant is given with odds of exactly factor / SHARE, independently.
     """
-    _flip(part.heads(), shares, coins, factors)
+    _flip(part.heads() if part.several is not None else None, shares, coins, factors)
 
 
 def luck(part: Part, shares: NDArray[np.uint32], given: NDArray[np.uint32], bound: int) -> int:
     """The query luck: value given beyond the averaged shares, cut to +-bound for each agent."""
-    return int(_luck(part.values, part.fill, part.heads(), shares, given, bound))
+    return int(
+        _luck(
+            part.values,
+            part.fill,
+            part.heads() if part.several is not None else None,
+            shares,
+            given,
+            bound,
+        )
+    )
 
 
 def welfare(part: Part, shares: NDArray[np.uint32]) -> int:
@@ -124,115 +140,149 @@ def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
     return [int(h) * SHARE + int(rest) for h, rest in zip(high, low, strict=True)]
 
 
-@njit(cache=True, nogil=True)
-def _demand_dense(codes, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
+def _room() -> tuple[NDArray[np.float64], NDArray[np.uint16], NDArray[np.int64]]:
+    """Room for costs, marks and places of the rows of a block, and an entry more for nothing."""
+    return np.empty(BLOCK), np.empty(BLOCK + 1, np.uint16), np.empty(BLOCK + 1, np.int64)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _demand_dense(codes, values, starts, fill, prices, cost, taken, rows, demands):  # type: ignore[no-untyped-def]
     for b in range(fill.size):
         cost_dense(codes[b], prices, fill[b], cost)
-        _choose(cost, values, starts, b, fill[b], taken)
+        if starts is None:
+            _choose_one(cost, values, b, fill[b], taken)
+        else:
+            _choose(cost, values, starts, b, fill[b], taken, rows)
         add_dense(codes[b], taken, fill[b], demands)
 
 
-@njit(cache=True, nogil=True)
-def _demand_sparse(pairs, values, starts, fill, prices, demands):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _demand_sparse(pairs, values, starts, fill, prices, cost, taken, rows, demands):  # type: ignore[no-untyped-def]
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
-        _choose(cost, values, starts, b, fill[b], taken)
-        add_sparse(pairs, b, taken, fill[b], demands)
+        if starts is None:
+            _choose_one(cost, values, b, fill[b], taken)
+        else:
+            _choose(cost, values, starts, b, fill[b], taken, rows)
+        add_sparse(pairs, b, taken, fill[b], rows, demands)
 
 
-@njit(cache=True, nogil=True)
-def _shares_dense(codes, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
-    won, first = np.empty(BLOCK, np.int64), 0
+@njit(cache=True, nogil=True, error_model="numpy")
+def _shares_dense(codes, values, starts, fill, prices, weights, cost, taken, rows, won):  # type: ignore[no-untyped-def]
+    first = 0
     for b in range(fill.size):
-        won[:] = 0
+        own = won[first : first + fill[b]]
         for t in range(weights.size):
             cost_dense(codes[b], prices[t], fill[b], cost)
-            _choose(cost, values, starts, b, fill[b], taken)
-            _count(taken, weights[t], fill[b], won)
-        _divide(won, fill[b], total, out, first)
+            if starts is None:
+                _choose_one(cost, values, b, fill[b], taken)
+            else:
+                _choose(cost, values, starts, b, fill[b], taken, rows)
+            for i in range(fill[b]):
+                own[i] += weights[t] if taken[i] else 0
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
-def _shares_sparse(pairs, values, starts, fill, prices, weights, total, out):  # type: ignore[no-untyped-def]
-    cost, taken = np.empty(BLOCK, np.float64), np.empty(BLOCK + 1, np.uint16)
-    won, first = np.empty(BLOCK, np.int64), 0
+@njit(cache=True, nogil=True, error_model="numpy")
+def _shares_sparse(pairs, values, starts, fill, prices, weights, cost, taken, rows, won):  # type: ignore[no-untyped-def]
+    first = 0
     for b in range(fill.size):
-        won[:] = 0
+        own = won[first : first + fill[b]]
         for t in range(weights.size):
             cost_sparse(pairs, b, prices[t], fill[b], cost)
-            _choose(cost, values, starts, b, fill[b], taken)
-            _count(taken, weights[t], fill[b], won)
-        _divide(won, fill[b], total, out, first)
+            if starts is None:
+                _choose_one(cost, values, b, fill[b], taken)
+            else:
+                _choose(cost, values, starts, b, fill[b], taken, rows)
+            for i in range(fill[b]):
+                own[i] += weights[t] if taken[i] else 0
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
-def _close_dense(codes, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
-    m, cost = prices.size, np.empty(BLOCK, np.float64)
-    firsts, seconds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    d, share = np.empty(m, np.float64), np.empty(m, np.float64)
-    sums = np.zeros(out.shape, np.float64)  # of whole numbers, far below 2^53 in a part: exact
+@njit(cache=True, nogil=True, error_model="numpy")
+def _close_dense(  # type: ignore[no-untyped-def]
+    codes, values, starts, fill, prices, price_sum, whole,
+    cost, near, firsts, seconds, d, share, sums,
+):  # fmt: skip
+    m = prices.size
     for b in range(fill.size):
         cost_dense(codes[b], prices, fill[b], cost)
-        count = _close_rows(cost, values, starts, b, fill[b], firsts, seconds)
+        if starts is None:
+            count = _close_rows(cost, values, b, fill[b], near, firsts, seconds)
+        else:
+            count = _close_options(cost, values, starts, b, fill[b], firsts, seconds)
         for at in range(count):
             first, second, costs = firsts[at], seconds[at], 0.0
-            d[:] = 0.0
             if first >= 0:
                 costs += cost[first]
-                for k in range(m):
-                    d[k] = codes[b, k, first]
             if second >= 0:
                 costs += cost[second]
-                for k in range(m):
-                    d[k] -= codes[b, k, second]
+            trace, net = 0.0, 0.0
             for k in range(m):
+                d[k] = 0.0
+                if first >= 0:
+                    d[k] += codes[b, k, first]
+                if second >= 0:
+                    d[k] -= codes[b, k, second]
                 share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
+                trace += d[k] * share[k]
+                net += d[k] * prices[k]
             if whole:
                 for j in range(m):
-                    of_j, row = d[j], sums[j]
                     for k in range(m):
-                        row[k] += of_j * share[k]
+                        sums[j, k] += d[j] * share[k]
             else:
-                trace, net = 0.0, 0.0
                 for k in range(m):
                     sums[0, k] += d[k] * share[k]
-                    trace += d[k] * share[k]
-                    net += d[k] * prices[k]
                 level = np.trunc(float(CURVATURE_UNIT) * (net / costs) * (net / price_sum))
                 sums[0, m] += level
                 sums[0, m + 1] += max(trace - level, 0.0)
-    for j in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[j, k] += np.int64(sums[j, k])
 
 
-@njit(cache=True, nogil=True)
-def _close_sparse(pairs, values, starts, fill, prices, price_sum, whole, out):  # type: ignore[no-untyped-def]
-    m, cost = prices.size, np.empty(BLOCK, np.float64)
-    firsts, seconds = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    d, seen, touched = np.zeros(m, np.int64), np.zeros(m, np.uint8), np.empty(m, np.int64)
-    begins = np.empty(BLOCK + 1, np.int64)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _close_sparse(  # type: ignore[no-untyped-def]
+    pairs, values, starts, fill, prices, price_sum, whole,
+    cost, near, firsts, seconds, d, share, seen, touched, begins, sums,
+):  # fmt: skip
+    m = prices.size
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
         rest_begins(pairs, b, begins)
-        count = _close_rows(cost, values, starts, b, fill[b], firsts, seconds)
+        if starts is None:
+            count = _close_rows(cost, values, b, fill[b], near, firsts, seconds)
+        else:
+            count = _close_options(cost, values, starts, b, fill[b], firsts, seconds)
         for at in range(count):
-            first, second = firsts[at], seconds[at]
-            costs = cost[first] if first >= 0 else 0.0
-            costs += cost[second] if second >= 0 else 0.0
-            size = _add_row(pairs, b, begins, first, 1, d, seen, touched, 0)
-            size = _add_row(pairs, b, begins, second, -1, d, seen, touched, size)
-            _add_close(d, touched[:size], prices, price_sum, costs, whole, out)
-            for k in touched[:size]:
-                d[k], seen[k] = 0, 0
+            first, second, costs, size = firsts[at], seconds[at], 0.0, 0
+            if first >= 0:
+                costs += cost[first]
+                size = _add_row(pairs, b, begins, first, 1.0, d, seen, touched, size)
+            if second >= 0:
+                costs += cost[second]
+                size = _add_row(pairs, b, begins, second, -1.0, d, seen, touched, size)
+            trace, net = 0.0, 0.0
+            for at_k in range(size):
+                k = touched[at_k]
+                share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
+                trace += d[k] * share[k]
+                net += d[k] * prices[k]
+            if whole:
+                for at_j in range(size):
+                    for at_k in range(size):
+                        j, k = touched[at_j], touched[at_k]
+                        sums[j, k] += d[j] * share[k]
+            else:
+                for at_k in range(size):
+                    k = touched[at_k]
+                    sums[0, k] += d[k] * share[k]
+                level = np.trunc(float(CURVATURE_UNIT) * (net / costs) * (net / price_sum))
+                sums[0, m] += level
+                sums[0, m + 1] += max(trace - level, 0.0)
+            for at_k in range(size):
+                d[touched[at_k]], seen[touched[at_k]] = 0.0, 0
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def rest_begins(pairs, b, begins):  # type: ignore[no-untyped-def]
     """Set where the rest of each row of block b begins; it ends where the next one's begins."""
     at, stop = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]
@@ -242,11 +292,9 @@ def rest_begins(pairs, b, begins):  # type: ignore[no-untyped-def]
             at += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_row(pairs, b, begins, i, sign, d, seen, touched, count):  # type: ignore[no-untyped-def]
-    """Add the codes of row i of block b to d; -1 is none. Keeps the list of resources touched."""
-    if i < 0:
-        return count
+    """Add the codes of row i of block b to d. Keeps the list of resources touched."""
     for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
         count = _touch(pairs.resources[pair], sign * pairs.codes[pair], d, seen, touched, count)
     for pair in range(begins[i], begins[i + 1]):
@@ -255,7 +303,7 @@ def _add_row(pairs, b, begins, i, sign, d, seen, touched, count):  # type: ignor
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
     d[k] += code
     if seen[k] == 0:
@@ -264,24 +312,28 @@ def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, nogil=True)
-def _close_rows(cost, values, starts, b, n, firsts, seconds):  # type: ignore[no-untyped-def]
+@njit(inline="always")
+def _close_rows(cost, values, b, n, near, firsts, seconds):  # type: ignore[no-untyped-def]
     """List the best and second-best choice of every agent whose surpluses of them are close.
 
-    A choice is a row of block b, or nothing: -1. Returns how many such agents there are.
+    A choice is a row of block b, or nothing: -1. Returns how many such agents there are. Here every
+    agent has one option, and which of it and nothing is the best makes no difference.
     """
     count = 0
-    if starts.size == 0:  # an option or nothing: which of them is the best makes no difference
-        near = np.empty(BLOCK, np.uint8)
-        for i in range(n):
-            surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[i]
-            near[i] = (abs(surplus) <= BAND * cost[i]) & (cost[i] > 0.0)
-        for i in range(n):
-            firsts[count] = i
-            count += near[i]
-        seconds[:count] = -1
-        return count
-    row = 0
+    for i in range(n):
+        surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[i]
+        close = (abs(surplus) <= BAND * cost[i]) & (cost[i] > 0.0)
+        near[i] = np.uint16(0xFFFF) if close else np.uint16(0)
+    for i in range(n):
+        firsts[count], seconds[count] = i, -1
+        count += near[i] & 1
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _close_options(cost, values, starts, b, n, firsts, seconds):  # type: ignore[no-untyped-def]
+    """`_close_rows` where agents have several options."""
+    row, count = 0, 0
     while row < n:
         first, second, costs, row = _two_best(cost, values, starts, b, row, n)
         firsts[count], seconds[count] = first, second
@@ -289,7 +341,7 @@ def _close_rows(cost, values, starts, b, n, firsts, seconds):  # type: ignore[no
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     """The best and second-best choice of the agent whose rows begin at i; -1 is nothing.
 
@@ -316,31 +368,11 @@ def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
     return first, second, costs, row
 
 
-@njit(cache=True, nogil=True)
-def _add_close(d, touched, prices, price_sum, costs, whole, out):  # type: ignore[no-untyped-def]
-    """Add an agent whose two best choices differ by the codes d and cost `costs` together."""
-    m, trace, net = d.size, np.int64(0), 0.0
-    for k in touched:
-        if d[k] != 0:
-            cost = d[k] * prices[k]
-            share = np.int64(float(CURVATURE_UNIT) * cost / costs)
-            if not whole:
-                out[0, k] += d[k] * share
-                trace += d[k] * share
-                net += cost
-            elif share != 0:
-                for j in touched:
-                    out[j, k] += d[j] * share
-    if not whole:
-        level = np.int64(float(CURVATURE_UNIT) * (net / costs) * (net / price_sum))
-        out[0, m] += level
-        out[0, m + 1] += max(trace - level, 0)
-
-
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
     """Set the costs of the first n rows of a block."""
-    cost[:n] = 0.0
+    for i in range(n):
+        cost[i] = 0.0
     for j in range(prices.size):
         row, price = codes[j], prices[j]
         if price > 0.0:
@@ -348,10 +380,11 @@ def cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
                 cost[i] += row[i] * price
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
     """Set the costs of the first n rows of block b."""
-    cost[:n] = 0.0
+    for i in range(n):
+        cost[i] = 0.0
     for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
         codes, resources = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
         for i in range(n):
@@ -360,21 +393,23 @@ def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
         cost[pairs.rest_rows[pair]] += pairs.rest_codes[pair] * prices[pairs.rest_resources[pair]]
 
 
-@njit(cache=True, nogil=True)
-def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
+@njit(inline="always")
+def _choose_one(cost, values, b, n, taken):  # type: ignore[no-untyped-def]
+    """`_choose` where every agent has one option."""
+    for i in range(n):
+        affordable = cost[i] <= values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
+        taken[i] = np.uint16(0xFFFF) if affordable else np.uint16(0)
+
+
+@njit(inline="always")
+def _choose(cost, values, starts, b, n, taken, chosen):  # type: ignore[no-untyped-def]
     """Set `taken` to all ones for the options that their agents take, else to 0.
 
     It has an entry more than a block has rows, for the agents that take nothing.
     """
-    if starts.size == 0:
-        for i in range(n):
-            affordable = cost[i] <= values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
-            taken[i] = np.uint16(0xFFFF) if affordable else np.uint16(0)
-        return
     # Without branches, which random choices would make the processor guess wrong: a mask is all
     # ones or 0. `at` is BLOCK, and `best` is -1, until some option of the agent is worth its cost.
     at, best, agent = np.int64(BLOCK), np.int64(-1), np.int64(-1)
-    chosen = np.empty(BLOCK, np.int64)
     for i in range(n):
         head = -np.int64(starts[b, i])
         agent -= head
@@ -386,12 +421,13 @@ def _choose(cost, values, starts, b, n, taken):  # type: ignore[no-untyped-def]
         best = (best & ~better) | (surplus & better)
         at = (at & ~better) | (i & better)
         chosen[agent] = at
-    taken[:n] = 0
+    for i in range(n):
+        taken[i] = 0
     for k in range(agent + 1):
         taken[chosen[k]] = 0xFFFF
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
     """Add the codes of the rows of a block that are `taken`: all ones or 0, of the first n."""
     for j in range(demands.size):
@@ -401,10 +437,10 @@ def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
         demands[j] += total
 
 
-@njit(cache=True, nogil=True)
-def add_sparse(pairs, b, taken, n, demands):  # type: ignore[no-untyped-def]
+@njit(inline="always")
+def add_sparse(pairs, b, taken, n, rows, demands):  # type: ignore[no-untyped-def]
     """Add the codes of the rows of block b that are `taken`: all ones or 0, of the first n."""
-    rows, count = np.empty(BLOCK, np.int64), 0
+    count = 0
     for i in range(n):
         rows[count] = i
         count += taken[i] & 1
@@ -417,19 +453,7 @@ def add_sparse(pairs, b, taken, n, demands):  # type: ignore[no-untyped-def]
             demands[pairs.rest_resources[pair]] += pairs.rest_codes[pair]
 
 
-@njit(cache=True, nogil=True)
-def _count(taken, weight, n, won):  # type: ignore[no-untyped-def]
-    for i in range(n):
-        won[i] += weight if taken[i] else 0
-
-
-@njit(cache=True, nogil=True)
-def _divide(won, n, total, out, first):  # type: ignore[no-untyped-def]
-    for i in range(n):
-        out[first + i] = won[i] * SHARE // total
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _factors_dense(codes, fill, factors, out):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -441,7 +465,7 @@ def _factors_dense(codes, fill, factors, out):  # type: ignore[no-untyped-def]
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _factors_sparse(pairs, fill, factors, out):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -456,17 +480,17 @@ def _factors_sparse(pairs, fill, factors, out):  # type: ignore[no-untyped-def]
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scale(shares, factors):  # type: ignore[no-untyped-def]
     for i in range(shares.size):
-        shares[i] = np.int64(shares[i]) * np.int64(factors[i]) // SHARE
+        shares[i] = np.int64(shares[i]) * np.int64(factors[i]) >> _SHARE_BITS
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _flip(starts, shares, coins, factors):  # type: ignore[no-untyped-def]
     reached = np.uint64(0)
     for i in range(shares.size):
-        if starts.size == 0 or starts[i]:
+        if starts is None or starts[i]:
             reached = np.uint64(0)
         begin, share = reached << np.uint64(29), np.uint64(shares[i])  # in the coin's 53 bits
         reached += share
@@ -474,31 +498,32 @@ def _flip(starts, shares, coins, factors):  # type: ignore[no-untyped-def]
         shares[i] = SHARE if begin <= coins[i] < begin + width else 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _luck(values, fill, starts, shares, given, bound):  # type: ignore[no-untyped-def]
     row, total, own = 0, np.int64(0), np.int64(0)
     for b in range(fill.size):
         for i in range(fill[b]):
-            if starts.size == 0 or starts[row]:
+            if starts is None or starts[row]:
                 total += min(max(own, -bound), bound)
                 own = np.int64(0)
             value = np.int64(values[b, i])
-            own += value * np.int64(given[row]) // SHARE - value * np.int64(shares[row]) // SHARE
+            own += value * np.int64(given[row]) >> _SHARE_BITS
+            own -= value * np.int64(shares[row]) >> _SHARE_BITS
             row += 1
     return total + min(max(own, -bound), bound)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _welfare(values, fill, shares):  # type: ignore[no-untyped-def]
     first, total = 0, np.int64(0)
     for b in range(fill.size):
         for i in range(fill[b]):
-            total += np.int64(values[b, i]) * np.int64(shares[first + i]) // SHARE
+            total += np.int64(values[b, i]) * np.int64(shares[first + i]) >> _SHARE_BITS
         first += fill[b]
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _loads_dense(codes, fill, shares, high, low):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -506,12 +531,12 @@ def _loads_dense(codes, fill, shares, high, low):  # type: ignore[no-untyped-def
             total = np.int64(0)
             for i in range(fill[b]):
                 total += np.int64(codes[b, j, i]) * np.int64(shares[first + i])
-            high[j] += total // SHARE
-            low[j] += total % SHARE
+            high[j] += total >> _SHARE_BITS
+            low[j] += total & (SHARE - 1)
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _loads_sparse(pairs, fill, shares, high, low):  # type: ignore[no-untyped-def]
     first = 0
     for b in range(fill.size):
@@ -525,8 +550,8 @@ def _loads_sparse(pairs, fill, shares, high, low):  # type: ignore[no-untyped-de
         first += fill[b]
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _load(j, code, share, high, low):  # type: ignore[no-untyped-def]
     total = np.int64(code) * np.int64(share)
-    high[j] += total // SHARE
-    low[j] += total % SHARE
+    high[j] += total >> _SHARE_BITS
+    low[j] += total & (SHARE - 1)

@@ -58,7 +58,9 @@ def _rotate(x: int, bits: int) -> int:
 
 def coins_of_numbers(seed: bytes, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The coins of agents whose ids are whole numbers."""
-    return _of_numbers(np.frombuffer(seed, dtype=np.uint64), ids)  # type: ignore[no-any-return]
+    out, text = np.empty(len(ids), np.uint64), np.empty(20, np.uint8)
+    _of_numbers(np.frombuffer(seed, dtype=np.uint64), ids, text, out)
+    return out
 
 
 def coins_of_texts(
@@ -74,13 +76,13 @@ def coins_of_texts(
     begins, ends = offsets[:-1], offsets[1:]
     if which is not None:
         begins, ends = begins[which], ends[which]
-    key = np.frombuffer(seed, dtype=np.uint64)
-    return _of_texts(key, data, begins, ends)  # type: ignore[no-any-return]
+    out = np.empty(len(begins), np.uint64)
+    _of_texts(np.frombuffer(seed, dtype=np.uint64), data, begins, ends, out)
+    return out
 
 
-@njit(cache=True, nogil=True)
-def _of_numbers(key, ids):  # type: ignore[no-untyped-def]
-    out, text = np.empty(ids.size, np.uint64), np.empty(20, np.uint8)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _of_numbers(key, ids, text, out):  # type: ignore[no-untyped-def]
     for i in range(ids.size):
         rest, start = np.uint64(ids[i]), 20
         if ids[i] < 0:
@@ -95,18 +97,15 @@ def _of_numbers(key, ids):  # type: ignore[no-untyped-def]
             start -= 1
             text[start] = 45
         out[i] = _coin(key, text, start, 20)
-    return out
 
 
-@njit(cache=True, nogil=True)
-def _of_texts(key, data, begins, ends):  # type: ignore[no-untyped-def]
-    out = np.empty(begins.size, np.uint64)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _of_texts(key, data, begins, ends, out):  # type: ignore[no-untyped-def]
     for i in range(out.size):
         out[i] = _coin(key, data, begins[i], ends[i])
-    return out
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     v0, v1 = np.uint64(_INIT[0]) ^ key[0], np.uint64(_INIT[1]) ^ key[1]
     v2, v3 = np.uint64(_INIT[2]) ^ key[0], np.uint64(_INIT[3]) ^ key[1]
@@ -129,7 +128,7 @@ def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     return (v0 ^ v1 ^ v2 ^ v3) >> np.uint64(64 - COIN_BITS)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _sipround(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v1 = ((v1 << np.uint64(13)) | (v1 >> np.uint64(51))) ^ v0

@@ -468,7 +468,9 @@ def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
                 starts[row] == 1 and at + row - begin + options > BLOCK
             ):
                 row += 1
-        runs[count] = block - 1, at, begin, row - begin
+        # One by one: to assign a tuple, the compiler would need seconds.
+        runs[count, 0], runs[count, 1] = block - 1, at
+        runs[count, 2], runs[count, 3] = begin, row - begin
         fill[block - 1] += row - begin
         count += 1
     return row, block, count

@@ -65,7 +65,10 @@ def _screened(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
     """The states of the rows, the codes that rows that are IN take, and how many are OPEN."""
     states, demand = np.empty(part.rows, np.uint8), np.zeros(len(low), np.int64)
-    where = part.values, part.starts, part.fill, low, high, states, demand
+    least, most = np.empty(BLOCK), np.empty(BLOCK)
+    taken, rows = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.int64)
+    room = least, most, taken, rows
+    where = part.values, part.several, part.fill, low, high, *room, states, demand
     if part.pairs is None:
         few = _screen_dense(part.codes, *where)
     else:
@@ -82,14 +85,14 @@ def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
     several = part.starts.size > 0
     source = np.empty(len(rows), np.int64)
     _locate(part.fill, rows, source)
-    starts = part.starts.reshape(-1)[source] if several else part.starts.reshape(-1)
+    starts = part.starts.reshape(-1)[source] if several else None
     slots = _slots(starts, len(rows))
     blocks = int(slots[-1] // BLOCK) + 1
     fill = np.bincount(slots // BLOCK, minlength=blocks).astype(np.int64)
     values = np.zeros((blocks, BLOCK), np.uint32)
     values.reshape(-1)[slots] = part.values.reshape(-1)[source]
     heads = np.zeros((blocks, BLOCK), np.uint8) if several else np.empty((0, 0), np.uint8)
-    if several:
+    if starts is not None:
         heads.reshape(-1)[slots] = starts
     if part.pairs is None:
         codes = np.zeros((blocks, part.codes.shape[1], BLOCK), np.uint16)
@@ -105,7 +108,7 @@ def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
     return some
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _locate(fill, rows, source):  # type: ignore[no-untyped-def]
     """Where rows stand: block * BLOCK + place."""
     b, first = 0, 0
@@ -116,7 +119,7 @@ def _locate(fill, rows, source):  # type: ignore[no-untyped-def]
         source[r] = b * BLOCK + rows[r] - first
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _gather_dense(codes, source, slots, out):  # type: ignore[no-untyped-def]
     for r in range(source.size):
         b, i, to, at = source[r] // BLOCK, source[r] % BLOCK, slots[r] // BLOCK, slots[r] % BLOCK
@@ -124,7 +127,7 @@ def _gather_dense(codes, source, slots, out):  # type: ignore[no-untyped-def]
             out[to, j, at] = codes[b, j, i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _count_pairs(pairs, source, counts):  # type: ignore[no-untyped-def]
     for r in range(source.size):
         b, i = source[r] // BLOCK, source[r] % BLOCK
@@ -136,7 +139,7 @@ def _count_pairs(pairs, source, counts):  # type: ignore[no-untyped-def]
             at += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _gather_sparse(pairs, source, resources, codes):  # type: ignore[no-untyped-def]
     to = 0
     for r in range(source.size):
@@ -152,13 +155,13 @@ def _gather_sparse(pairs, source, resources, codes):  # type: ignore[no-untyped-
             at += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _slots(starts, rows):  # type: ignore[no-untyped-def]
     """Where each row goes, so that no agent is split between two blocks."""
     slots, at, row = np.empty(rows, np.int64), 0, 0
     while row < rows:
         end = row + 1
-        while starts.size > 0 and end < rows and starts[end] == 0:
+        while starts is not None and end < rows and starts[end] == 0:
             end += 1
         if at % BLOCK + end - row > BLOCK:
             at += BLOCK - at % BLOCK
@@ -169,44 +172,56 @@ def _slots(starts, rows):  # type: ignore[no-untyped-def]
     return slots
 
 
-@njit(cache=True, nogil=True)
-def _screen_dense(codes, values, starts, fill, low, high, states, demand):  # type: ignore[no-untyped-def]
-    least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
-    taken, first, few = np.empty(BLOCK, np.uint16), 0, 0
+@njit(cache=True, nogil=True, error_model="numpy")
+def _screen_dense(  # type: ignore[no-untyped-def]
+    codes, values, starts, fill, low, high, least, most, taken, rows, states, demand
+):
+    first, few = 0, 0
     for b in range(fill.size):
         cost_dense(codes[b], low, fill[b], least)
         cost_dense(codes[b], high, fill[b], most)
         own = states[first : first + fill[b]]
-        few += _decide(values, starts, b, fill[b], least, most, own, taken)
+        if starts is None:
+            _decide(values, b, fill[b], least, most, own)
+        else:
+            _decide_several(values, starts, b, fill[b], least, most, own)
+        few += _mark(own, fill[b], taken)
         add_dense(codes[b], taken, fill[b], demand)
         first += fill[b]
     return few
 
 
-@njit(cache=True, nogil=True)
-def _screen_sparse(pairs, values, starts, fill, low, high, states, demand):  # type: ignore[no-untyped-def]
-    least, most = np.empty(BLOCK, np.float64), np.empty(BLOCK, np.float64)
-    taken, first, few = np.empty(BLOCK, np.uint16), 0, 0
+@njit(cache=True, nogil=True, error_model="numpy")
+def _screen_sparse(  # type: ignore[no-untyped-def]
+    pairs, values, starts, fill, low, high, least, most, taken, rows, states, demand
+):
+    first, few = 0, 0
     for b in range(fill.size):
         cost_sparse(pairs, b, low, fill[b], least)
         cost_sparse(pairs, b, high, fill[b], most)
         own = states[first : first + fill[b]]
-        few += _decide(values, starts, b, fill[b], least, most, own, taken)
-        add_sparse(pairs, b, taken, fill[b], demand)
+        if starts is None:
+            _decide(values, b, fill[b], least, most, own)
+        else:
+            _decide_several(values, starts, b, fill[b], least, most, own)
+        few += _mark(own, fill[b], taken)
+        add_sparse(pairs, b, taken, fill[b], rows, demand)
         first += fill[b]
     return few
 
 
-@njit(cache=True, nogil=True)
-def _decide(values, starts, b, n, least, most, state, taken):  # type: ignore[no-untyped-def]
-    """Set the state of each row from its least and its largest cost; `taken` where it is IN."""
-    if starts.size == 0:
-        for i in range(n):
-            value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
-            inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
-            state[i] = inside if least[i] <= value else np.uint8(OUT)
-    else:
-        _decide_several(values, starts, b, n, least, most, state)
+@njit(inline="always")
+def _decide(values, b, n, least, most, state):  # type: ignore[no-untyped-def]
+    """Set the state of each row from its least and its largest cost; agents have one option."""
+    for i in range(n):
+        value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
+        inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
+        state[i] = inside if least[i] <= value else np.uint8(OUT)
+
+
+@njit(inline="always")
+def _mark(state, n, taken):  # type: ignore[no-untyped-def]
+    """Set `taken` where rows are IN, and count those that are OPEN."""
     few = 0
     for i in range(n):
         taken[i] = np.uint16(0xFFFF) if state[i] == IN else np.uint16(0)
@@ -214,8 +229,9 @@ def _decide(values, starts, b, n, least, most, state, taken):  # type: ignore[no
     return few
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _decide_several(values, starts, b, n, least, most, state):  # type: ignore[no-untyped-def]
+    """`_decide` where agents have several options."""
     row = 0
     while row < n:
         end = row + 1

@@ -9,7 +9,7 @@ from helpers import over_parts
 from jdpack import Market, best_response, screening
 from jdpack.agents import BLOCK
 from jdpack.encoding import encode
-from jdpack.engines import memory
+from jdpack.engines import shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market import PRICE_CODE_MAX
 from jdpack.screening import IN, OPEN, OUT, Box
@@ -103,14 +103,15 @@ def test_rows_of_a_part_are_those_rows(layout, options):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("options", [1, 3])
 def test_an_engine_answers_a_walk_of_prices_as_if_it_asked_everybody(monkeypatch, layout, options):
-    monkeypatch.setattr(memory, "_SCREENED", 0)
+    monkeypatch.setattr(shard, "_SCREENED", 0)
     agents, rng = agents_of(layout, options, 5), np.random.default_rng(6)
     engine, prices, inside = MemoryEngine(agents), prices_near(agents, rng, 0.5), 0
     for t in range(60):
         spread = 0.3 if t < 5 or t == 40 else 0.004
         prices = tuple(int(p * np.exp(rng.normal(0.0, spread))) for p in prices)
         assert engine.demand(prices) == over_parts(best_response.demand, agents.parts, prices)
-        inside += engine._box is not None and engine._box.holds(np.array(prices, dtype=float))
+        box = engine.shard._box
+        inside += box is not None and box.holds(np.array(prices, dtype=float))
     assert inside > 20
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
 from jdpack.coins import COIN_BITS, coin, coins_of_numbers, coins_of_texts, siphash
-from jdpack.engines.memory import coins_of
+from jdpack.engines.shard import _coins as coins_of
 
 # Aumasson & Bernstein 2012, Appendix A (the 15 bytes), and the vectors of their reference code:
 # key 00 01 .. 0f, message 00 01 .. of each length.

@@ -50,13 +50,13 @@ class Batched:
         part, slots = self._part, self._slots[rows]
         shares = np.zeros(len(slots), np.uint32)
         if part.pairs is None:
-            _dense(part.codes, part.values, part.starts, slots, prices, demands, shares)
+            _dense(part.codes, part.values, part.several, slots, prices, demands, shares)
         else:
-            _sparse(part.pairs, part.values, part.starts, slots, prices, demands, shares)
+            _sparse(part.pairs, part.values, part.several, slots, prices, demands, shares)
         return shares
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _dense(codes, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
     for i in range(slots.size):
@@ -69,7 +69,7 @@ def _dense(codes, values, starts, slots, prices, demands, shares):  # type: igno
                 demands[j] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sparse(pairs, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
     for r in range(slots.size):
@@ -92,13 +92,13 @@ def _sparse(pairs, values, starts, slots, prices, demands, shares):  # type: ign
                 at += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _best(values, starts, slots, costs, shares):  # type: ignore[no-untyped-def]
     """A whole share for the option that each agent takes."""
     best, at = -1.0, -1
     for i in range(slots.size):
         b, place = slots[i] // BLOCK, slots[i] % BLOCK
-        if starts.size == 0 or starts[b, place]:
+        if starts is None or starts[b, place]:
             best, at = -1.0, -1
         surplus = values[b, place] * float(PRICE_UNITS_PER_VALUE_CODE) - costs[i]
         if surplus >= 0.0 and surplus > best:

@@ -31,6 +31,7 @@ Shares = NDArray[np.uint32]
 
 _SCREENED = 2**16  # with fewer rows, a round over all costs no more than its own overhead
 _STILL = 0.02  # prices that move by no more than this share of their sum stand still
+_FEW = 2**24  # so many choices take less time than the compiler needs for what would save some
 _PAYS = 4  # screening costs about as much as this many rounds
 NOBODY = 2**coins.COIN_BITS
 
@@ -264,9 +265,13 @@ class Shard:
                 room[:] = part.shares(prices)
             return
         low, high = prices.min(axis=0), prices.max(axis=0)
+        few = self.rows * len(steps) < _FEW
 
         def of(pair: tuple[Part, Shares]) -> None:
             part, room = pair
+            if few:
+                room[:] = best_response.shares(part, prices, weights)
+                return
             states = decided(part, low, high)
             rows = np.flatnonzero(states == OPEN)
             if len(rows) > part.rows // 2:
