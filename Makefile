@@ -32,7 +32,7 @@ $(VENV)/ready: pyproject.toml requirements.lock
 # OR-Tools has an environment of its own. About an hour on 2 cores; tables, JSON and plots go to
 # results/bench, and a run that was interrupted goes on from there.
 bench: $(VENV)/ready $(PEERS)/ready
-	$(BIN)/python bench/speed.py
+	$(BIN)/python bench/speed.py --agents 10000000 --repeats 9
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/optimum.py
 	$(BIN)/python bench/peers.py

@@ -146,7 +146,7 @@ def draw(rows: list[Row]) -> str:
             heights = [1e9 * row[side]["seconds"] / row["n"] for row in rows]
             places = [x + shift for x in range(len(rows))]
             bars = axes.bar(places, heights, 0.36, color=colour, label=side)
-            axes.bar_label(bars, [f"{h:.3g}" for h in heights], padding=2.0)
+            axes.bar_label(bars, [f"{h:.0f}" for h in heights], padding=2.0)
         axes.set_xticks(range(len(rows)), labels)
         axes.set_ylabel("ns an agent")
         axes.margins(y=0.15)

@@ -200,12 +200,13 @@ def draw(rows: dict[str, Row]) -> str:
                 axes.plot([x], [y], shape, color=colour)
                 text = f"> {x:.3g}" if rows[side]["stopped"] else f"{x:.3g}"
                 axes.annotate(text, (x, y), (6.0, 0.0), textcoords="offset points", va="center")
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-            axes.xaxis.set_minor_formatter(lambda *_: "")
             axes.margins(x=0.25)
             axes.set_xlabel(label)
             axes.grid(axis="x", alpha=0.3)
+        memory.set_xlim(left=0.0)
+        seconds.set_xscale("log")
+        seconds.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        seconds.xaxis.set_minor_formatter(lambda *_: "")
         seconds.set_yticks(list(places), [SIDES[side][0] for side in shown])
         seconds.set_ylim(len(shown) - 0.4, -0.6)
         if "sum" in rows and (rounds := _rounds(rows)):
