@@ -202,7 +202,10 @@ class Billboard:
         try:
             file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
         except OSError as error:
-            raise BillboardError(f"cannot open billboard {str(path)!r}: {error.strerror}") from None
+            raise BillboardError(
+                f"cannot open billboard {str(path)!r}: {error.strerror}",
+                "put it back; of a run that was stopped before it made one, remove the folder",
+            ) from None
         try:
             data = file.read()
             whole = data.rfind(b"\n") + 1
@@ -216,9 +219,11 @@ class Billboard:
                 file.truncate(whole)
                 os.fsync(file.fileno())
             file.seek(whole)
-        except BaseException:
+        except BaseException as error:
             file.close()
-            raise
+            if isinstance(error, BillboardError) and not error.hint:
+                error = BillboardError(error.message, "put back what was posted: it is damaged")
+            raise error from None
         board._file = file
         return board
 

@@ -388,12 +388,13 @@ def _engine(name: str | None, **settings: Any) -> str | Choice | None:
     if not given:
         return name
     takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in ENGINES.items()}
-    kind = (name or "").partition("://")[0]
+    address = name is not None and name.startswith("ray://")
+    kind = "ray" if address else name or ""
     for setting in given:
         if setting not in takes.get(kind, ()):
             users = [other for other in ENGINES if setting in takes[other]]
             raise EngineError(f"--{setting} is for --engine {' or '.join(users)}")
-    if name is not None and "://" in name:
+    if address:
         given["address"] = name
     return ENGINES[kind](**given)
 

@@ -54,11 +54,11 @@ class RunFile:
     def read(cls, path: Path) -> RunFile:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            if data.pop("version") != _VERSION:
-                raise ValueError("it is of another version of jdpack")
+            if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
+                raise ValueError("it is not of this version of jdpack")
             run = cls(**data)
             run.coin_seed  # noqa: B018 (raises if it is no seed)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(
                 f"cannot resume from {str(path)!r}: {reason}",

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -220,7 +221,10 @@ def resume(
         try:
             header, coin_seed = board.header, run_file.coin_seed
             if coin_seed.commitment != header.commitment:
-                raise BillboardError("the seed of the run is not the one that its header shows")
+                raise BillboardError(
+                    "the seed of the run is not the one that its header shows",
+                    "the billboard is that of another run: put back its own",
+                )
             policy = policies.from_dict(header.policy)
             if agents is None and values is None and demands is None:
                 agents = run_file.agents
@@ -321,8 +325,7 @@ def run(
     while (step := policy.step(state)) is not None:
         if posted:
             answered = posted.popleft()
-            if answered.step != step:
-                raise BillboardError("the billboard is not one that its policy would have posted")
+            _check_posted(answered.step == step)
             charge(step, filter, board)
         else:
             answered = release(step, engine, filter, randomness, board, coin_seed)
@@ -333,8 +336,13 @@ def run(
             whole = rounds, outlook.rounds_at_most
             part, of = whole if by_rounds else (filter.spent.rho, budget.rho)
             progress(Progress(rounds, float(part / of)))
-    for answered in posted:
-        charge(answered.step, filter, board)
+    for at, answered in enumerate(posted, len(board.releases) - len(posted)):
+        before = copy(board)
+        before.releases = board.releases[:at]
+        _check_posted(answered.step == closing.step(before))
+        charge(answered.step, filter, before)
+    if board.certificate is not None:
+        _check_posted(closing.step(board) is None and board.certificate == certify(board))
     while board.certificate is None and (step := closing.step(board)) is not None:
         board.post(release(step, engine, filter, randomness, board, coin_seed))
     if board.certificate is None:
@@ -342,6 +350,15 @@ def run(
     if board.seed is None:
         board.post(coin_seed)
     return filter.spent
+
+
+def _check_posted(right: bool) -> None:
+    """Refuse to go on from lines that are not what this run would have posted."""
+    if not right:
+        raise BillboardError(
+            "the billboard is not one that its policy would have posted",
+            "it was changed, or written by another version of jdpack: begin another run",
+        )
 
 
 def check_arguments(

@@ -129,13 +129,19 @@ def choice_of(engine: object, market: Market, agents: Any) -> Choice:
 def to_dict(choice: Choice) -> dict[str, Any]:
     """A choice as JSON, for a resume."""
     name = next(name for name, kind in KINDS.items() if isinstance(choice, kind))
-    return {"kind": name, **asdict(choice)}
+    data = {"kind": name, **asdict(choice)}
+    if data.get("store") is not None:
+        data["store"] = os.path.abspath(data["store"])  # a resume may be called from elsewhere
+    return data
 
 
 def from_dict(data: dict[str, Any]) -> Choice:
     """The inverse of `to_dict`."""
-    kind = KINDS[data["kind"]]
-    return kind(**{f.name: data[f.name] for f in fields(kind)})
+    try:
+        kind = KINDS[data["kind"]]
+        return kind(**{f.name: data[f.name] for f in fields(kind)})
+    except (KeyError, TypeError):
+        raise EngineError(f"there is no engine {data!r}", "begin another run") from None
 
 
 def fits(market: Market) -> bool:
