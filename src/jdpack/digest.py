@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from jdpack.agents import BLOCK, Part
+from jdpack.buffers import to_numpy
 from jdpack.coins import coins_of_texts
 from jdpack.ids import texts
 
@@ -22,7 +23,7 @@ def digest(part: Part) -> int:
     if part.ids is None:
         ids = np.arange(part.first, part.first + part.rows).astype(np.uint64)
     elif part.ids.type == "int64":
-        ids = part.ids.to_numpy().view(np.uint64)
+        ids = to_numpy(part.ids).view(np.uint64)
     else:
         ids = coins_of_texts(bytes(16), *texts(part.ids))
     if part.pairs is None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from jdpack import tables
 from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out
+from jdpack.buffers import to_numpy
 from jdpack.errors import AgentsError
 from jdpack.ids import check_same_type, check_unique, joined, plain_ids
 from jdpack.market import Market, Neighbours
@@ -205,9 +206,7 @@ class _Encoder:
             return np.ones(rows, np.uint8)
         starts = np.ones(rows, np.uint8)
         if rows > 1:
-            starts[1:] = pc.not_equal(ids.slice(1), ids.slice(0, rows - 1)).to_numpy(
-                zero_copy_only=False
-            )
+            starts[1:] = to_numpy(pc.not_equal(ids.slice(1), ids.slice(0, rows - 1)))
         starts[0] = ids[0].as_py() != self.last_id or self.agents == 0
         heads = np.flatnonzero(starts)
         edges = np.concatenate([[-self.last_options], heads[starts[0] :], [rows]])

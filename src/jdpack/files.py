@@ -297,8 +297,10 @@ def _typed(files: list[File]) -> list[File]:
 
 def pieces(market: Market, source: Any, rows: int) -> list[Piece]:
     """Cut the files into consecutive pieces of about so many rows, or of one row group."""
+    spans = []
     with ThreadPoolExecutor(_FOOTERS) as pool:
-        spans = [s for some in pool.map(lambda f: _spans(market, f), find(source)) for s in some]
+        for some in pool.map(lambda file: _spans(market, file), find(source)):
+            spans += some
     cuts, held = [0], 0
     for at, span in enumerate(spans):
         if held and held + span.rows > rows:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
+from jdpack.buffers import to_arrow, to_numpy
 from jdpack.coins import COIN_BITS, coins_of_texts
 from jdpack.errors import AgentsError
 
@@ -99,7 +100,7 @@ def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
     if several:
         chunk = next(first_ids(iter([chunk])))
     if pa.types.is_integer(chunk.type):
-        return _mixed(chunk.to_numpy().view(np.uint64))  # type: ignore[no-any-return]
+        return _mixed(to_numpy(chunk).view(np.uint64))  # type: ignore[no-any-return]
     return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
 
 
@@ -140,7 +141,7 @@ def survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
         if in_order:
             numbers = pa.types.is_integer(chunk.type)
             in_order = numbers and (last is None or chunk[0].as_py() > last)
-            in_order = in_order and bool(_increasing(chunk.to_numpy()))
+            in_order = in_order and bool(_increasing(to_numpy(chunk)))
             last = chunk[-1].as_py()
     return count, in_order
 
@@ -153,8 +154,8 @@ def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
             continue
         new = np.ones(len(chunk), bool)
         new[0] = chunk[0].as_py() != last
-        new[1:] = pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1))
-        yield chunk.filter(pa.array(new))
+        new[1:] = to_numpy(pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1)))
+        yield chunk.filter(to_arrow(new))
         last = chunk[-1].as_py()
 
 
@@ -165,7 +166,7 @@ def joined(chunks: Sequence[pa.Array]) -> pa.Array:
     back.
     """
     if pa.types.is_integer(chunks[0].type):
-        return pa.array(np.concatenate([chunk.to_numpy() for chunk in chunks]))
+        return to_arrow(np.concatenate([to_numpy(chunk) for chunk in chunks]))
     split = [texts(chunk) for chunk in chunks]
     data = np.concatenate([data[ends[0] : ends[-1]] for data, ends in split])
     lengths = np.concatenate([np.diff(ends) for _, ends in split])

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from jdpack.agents import BLOCK, Part
 from jdpack.billboard import sync_folder
+from jdpack.buffers import to_arrow, to_numpy
 from jdpack.encoding import Codes, Tally
 from jdpack.errors import OutputError
 from jdpack.ids import texts
@@ -149,7 +150,7 @@ def _arrays(part: Part) -> dict[str, NDArray[Any]]:
     whole = {f.name: getattr(part, f.name) for f in fields(Part)}
     arrays = {name: array for name, array in whole.items() if isinstance(array, np.ndarray)}
     if part.ids is not None and part.ids.type == "int64":
-        arrays["ids"] = part.ids.to_numpy()
+        arrays["ids"] = to_numpy(part.ids)
     elif part.ids is not None:
         data, ends = texts(part.ids)
         arrays |= {"id_text": data[ends[0] : ends[-1]], "id_ends": ends - ends[0]}
@@ -205,7 +206,7 @@ def _mapped(place: Path, entry: dict[str, Any]) -> Codes | None:
 def _part(arrays: dict[str, NDArray[Any]], first: int) -> Part:
     ids = None
     if "ids" in arrays:
-        ids = pa.array(arrays.pop("ids"))
+        ids = to_arrow(arrays.pop("ids"))
     elif "id_ends" in arrays:
         ends, data = arrays.pop("id_ends"), arrays.pop("id_text")
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]

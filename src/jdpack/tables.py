@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from jdpack import files
 from jdpack.agents import PART_ROWS
+from jdpack.buffers import to_arrow, to_numpy
 from jdpack.columns import check_columns, clean, has_runs, is_long
 from jdpack.errors import AgentsError
 from jdpack.files import Rows
@@ -280,7 +281,7 @@ def _numbers(column: pa.Array, name: str, ids: pa.Array) -> NDArray[np.float64]:
         row = pc.index(column.is_null(), True).as_py()
         raise AgentsError(f"agent {ids[row].as_py()!r}: {name!r} is missing")
     try:
-        return column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        return to_numpy(column.cast(pa.float64()))
     except pa.ArrowInvalid as error:
         raise AgentsError(f"column {name!r} does not fit a double: {clean(error)}") from None
 
@@ -354,9 +355,9 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
         amounts = amounts.cast(pa.float64())
     columns = {
         "id": ids,
-        "value": pa.array(_numbers(batch.column(c.value), c.value, ids)),
+        "value": to_arrow(_numbers(batch.column(c.value), c.value, ids)),
         "resource": resources.fill_null(-1),
-        "amount": pa.array(_numbers(amounts.fill_null(0), c.amount, ids)),
+        "amount": to_arrow(_numbers(amounts.fill_null(0), c.amount, ids)),
     }
     if market.options > 1:
         columns["option"] = _texts(batch, c.option)
@@ -374,7 +375,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> Batch:
         _check_together(pairs, heads)
     edges = np.append(heads, pairs.num_rows)
     option = np.repeat(np.arange(len(heads)), np.diff(edges))
-    values = pairs.column("value").to_numpy()
+    values = to_numpy(pairs.column("value"))
     nan = np.isnan(values)
     differs = np.flatnonzero((values != values[heads][option]) & ~nan & ~nan[heads][option])
     if len(differs):
@@ -383,20 +384,20 @@ def _options(market: Market, pairs: pa.RecordBatch) -> Batch:
         raise AgentsError(f"agent {ids[row].as_py()!r}: an option has two values, {two}")
     value = values[heads]
     value[option[nan]] = np.nan  # refused when it is encoded
-    given = pairs.column("resource").to_numpy() >= 0
+    given = to_numpy(pairs.column("resource")) >= 0
     return Batch(
         value,
-        ids.take(pa.array(heads)),
+        ids.take(to_arrow(heads)),
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
-        resources=pairs.column("resource").to_numpy()[given].astype(np.int64),
-        amounts=pairs.column("amount").to_numpy()[given],
+        resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
+        amounts=to_numpy(pairs.column("amount"))[given],
     )
 
 
 def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64]) -> None:
     """Refuse an agent that comes back to an option of its own."""
     agent = np.searchsorted(_heads(pairs, ["id"]), heads, side="right")
-    name = pairs.column("option").take(pa.array(heads)).dictionary_encode().indices.to_numpy()
+    name = to_numpy(pairs.column("option").take(to_arrow(heads)).dictionary_encode().indices)
     key = agent * len(heads) + name
     order = np.argsort(key, kind="stable")
     again = order[1:][key[order[1:]] == key[order[:-1]]]
@@ -416,5 +417,5 @@ def _heads(pairs: pa.RecordBatch, keys: list[str]) -> NDArray[np.int64]:
     for key in keys:
         column = pairs.column(key)
         changed = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
-        new[1:] |= changed.to_numpy(zero_copy_only=False)
+        new[1:] |= to_numpy(changed)
     return np.flatnonzero(new)

@@ -20,6 +20,7 @@ from jdpack import best_response, coins
 from jdpack.agents import Part
 from jdpack.batch import Batch
 from jdpack.billboard import SHARE, Billboard, Seed, Step
+from jdpack.buffers import to_arrow, to_numpy
 from jdpack.digest import digest
 from jdpack.engines.batched import Batched
 from jdpack.ids import texts
@@ -211,8 +212,8 @@ class Shard:
             for part, given in self._all_given(final):
                 columns = [_ids(part)]
                 if self.market.options > 1:
-                    columns.append(pa.array(part.option_numbers(), pa.int32()))
-                columns.append(pa.array(given / SHARE if self.market.divisible else given > 0))
+                    columns.append(to_arrow(part.option_numbers().astype(np.int32)))
+                columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
                 writer.write_table(pa.table(columns, schema=schema))
 
     def _schema(self) -> pa.Schema:
@@ -294,7 +295,7 @@ class Shard:
 def _ids(part: Part) -> pa.Array:
     if part.ids is not None:
         return part.ids
-    return pa.array(np.arange(part.first, part.first + part.rows))
+    return to_arrow(np.arange(part.first, part.first + part.rows))
 
 
 def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
@@ -303,7 +304,7 @@ def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> N
     if part.ids is None:
         some = coins.coins_of_numbers(key, part.first + which)
     elif pa.types.is_integer(part.ids.type):
-        some = coins.coins_of_numbers(key, part.ids.to_numpy()[which])
+        some = coins.coins_of_numbers(key, to_numpy(part.ids)[which])
     else:
         some = coins.coins_of_texts(key, *texts(part.ids), which)
     if tossed is None:

@@ -1,0 +1,34 @@
+"""Private: numbers between NumPy and Arrow, as they lie in memory.
+
+PyArrow's own conversions do the same, but import pandas where it is installed: some 50 MB.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_NAMES = {"double": "float64", "float": "float32"}
+
+
+def to_numpy(array: pa.Array) -> NDArray[Any]:
+    """The numbers or truth values of an array that lacks none."""
+    data, stop = array.buffers()[1], array.offset + len(array)
+    kind = str(array.type)
+    if data is None:
+        return np.empty(0, _NAMES.get(kind, kind))
+    if pa.types.is_boolean(array.type):
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")
+        return bits[array.offset :].view(bool)
+    return np.frombuffer(data, _NAMES.get(kind, kind), stop)[array.offset :]
+
+
+def to_arrow(numbers: NDArray[Any]) -> pa.Array:
+    """A vector of numbers or truth values."""
+    kind, data = pa.from_numpy_dtype(numbers.dtype), np.ascontiguousarray(numbers)
+    if numbers.dtype == bool:
+        data = np.packbits(data, bitorder="little")
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
