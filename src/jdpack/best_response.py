@@ -26,11 +26,8 @@ _SHARE_BITS = SHARE.bit_length() - 1  # a shift divides by SHARE and rounds down
 
 def demand(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
     """The demand query: the codes taken of each resource at the given price codes."""
-    out = np.zeros(len(prices), np.int64)
-    if part.pairs is None:
-        _demand_dense(part.codes, part.values, part.several, part.fill, prices, *_room(), out)
-    else:
-        _demand_sparse(part.pairs, part.values, part.several, part.fill, prices, *_room(), out)
+    out, nothing = np.zeros(len(prices), np.int64), np.empty(0, np.int64)
+    _play(part, prices.reshape(1, -1), np.zeros(1, np.int64), out, nothing)
     return out
 
 
@@ -70,13 +67,27 @@ def shares(
     A row's share is the weight of the rounds in which it was taken, over the weight of all
     rounds. `prices` is [round, resource].
     """
-    won = np.zeros(part.rows, np.int64)
-    where = part.values, part.several, part.fill, prices, weights, *_room(), won
-    if part.pairs is None:
-        _shares_dense(part.codes, *where)
-    else:
-        _shares_sparse(part.pairs, *where)
+    won, nothing = np.zeros(part.rows, np.int64), np.empty(0, np.int64)
+    _play(part, prices, weights, nothing, won)
     return (won * SHARE // int(weights.sum())).astype(np.uint32)
+
+
+def _play(
+    part: Part,
+    prices: NDArray[np.float64],
+    weights: NDArray[np.int64],
+    demands: NDArray[np.int64],
+    won: NDArray[np.int64],
+) -> None:
+    """Add what is taken in some rounds to `demands`, and their weights to `won` of the takers.
+
+    Either may be empty, if it is not asked for.
+    """
+    where = part.values, part.several, part.fill, prices, weights, *_room(), demands, won
+    if part.pairs is None:
+        _play_dense(part.codes, *where)
+    else:
+        _play_sparse(part.pairs, *where)
 
 
 def factors(part: Part, of_resources: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -126,7 +137,8 @@ def luck(part: Part, shares: NDArray[np.uint32], given: NDArray[np.uint32], boun
 
 def welfare(part: Part, shares: NDArray[np.uint32]) -> int:
     """The total value of given shares in value codes, rounded down for every row."""
-    return int(_welfare(part.values, part.fill, shares))
+    nothing = np.zeros(len(shares), np.uint32)
+    return int(_luck(part.values, part.fill, None, nothing, shares, 2**62))
 
 
 def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
@@ -146,56 +158,44 @@ def _room() -> tuple[NDArray[np.float64], NDArray[np.uint16], NDArray[np.int64]]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _demand_dense(codes, values, starts, fill, prices, cost, taken, rows, demands):  # type: ignore[no-untyped-def]
-    for b in range(fill.size):
-        cost_dense(codes[b], prices, fill[b], cost)
-        if starts is None:
-            _choose_one(cost, values, b, fill[b], taken)
-        else:
-            _choose(cost, values, starts, b, fill[b], taken, rows)
-        add_dense(codes[b], taken, fill[b], demands)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _demand_sparse(pairs, values, starts, fill, prices, cost, taken, rows, demands):  # type: ignore[no-untyped-def]
-    for b in range(fill.size):
-        cost_sparse(pairs, b, prices, fill[b], cost)
-        if starts is None:
-            _choose_one(cost, values, b, fill[b], taken)
-        else:
-            _choose(cost, values, starts, b, fill[b], taken, rows)
-        add_sparse(pairs, b, taken, fill[b], rows, demands)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _shares_dense(codes, values, starts, fill, prices, weights, cost, taken, rows, won):  # type: ignore[no-untyped-def]
+def _play_dense(  # type: ignore[no-untyped-def]
+    codes, values, starts, fill, prices, weights, cost, taken, rows, demands, won
+):
     first = 0
     for b in range(fill.size):
-        own = won[first : first + fill[b]]
         for t in range(weights.size):
             cost_dense(codes[b], prices[t], fill[b], cost)
             if starts is None:
                 _choose_one(cost, values, b, fill[b], taken)
             else:
                 _choose(cost, values, starts, b, fill[b], taken, rows)
-            for i in range(fill[b]):
-                own[i] += weights[t] if taken[i] else 0
+            if demands.size:
+                add_dense(codes[b], taken, fill[b], demands)
+            if won.size:
+                own, weight = won[first : first + fill[b]], weights[t]
+                for i in range(fill[b]):
+                    own[i] += weight & -np.int64(taken[i] & 1)
         first += fill[b]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _shares_sparse(pairs, values, starts, fill, prices, weights, cost, taken, rows, won):  # type: ignore[no-untyped-def]
+def _play_sparse(  # type: ignore[no-untyped-def]
+    pairs, values, starts, fill, prices, weights, cost, taken, rows, demands, won
+):
     first = 0
     for b in range(fill.size):
-        own = won[first : first + fill[b]]
         for t in range(weights.size):
             cost_sparse(pairs, b, prices[t], fill[b], cost)
             if starts is None:
                 _choose_one(cost, values, b, fill[b], taken)
             else:
                 _choose(cost, values, starts, b, fill[b], taken, rows)
-            for i in range(fill[b]):
-                own[i] += weights[t] if taken[i] else 0
+            if demands.size:
+                add_sparse(pairs, b, taken, fill[b], rows, demands)
+            if won.size:
+                own, weight = won[first : first + fill[b]], weights[t]
+                for i in range(fill[b]):
+                    own[i] += weight & -np.int64(taken[i] & 1)
         first += fill[b]
 
 
@@ -383,12 +383,18 @@ def cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
     """Set the costs of the first n rows of block b."""
-    for i in range(n):
-        cost[i] = 0.0
-    for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
-        codes, resources = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
+    begin = pairs.offsets[b]
+    if begin == pairs.offsets[b + 1]:
         for i in range(n):
-            cost[i] += codes[i] * prices[resources[i]]
+            cost[i] = 0.0
+    for slot in range(begin, pairs.offsets[b + 1], BLOCK):
+        codes, resources = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
+        if slot == begin:
+            for i in range(n):
+                cost[i] = codes[i] * prices[resources[i]]
+        else:
+            for i in range(n):
+                cost[i] += codes[i] * prices[resources[i]]
     for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
         cost[pairs.rest_rows[pair]] += pairs.rest_codes[pair] * prices[pairs.rest_resources[pair]]
 
@@ -511,16 +517,6 @@ def _luck(values, fill, starts, shares, given, bound):  # type: ignore[no-untype
             own -= value * np.int64(shares[row]) >> _SHARE_BITS
             row += 1
     return total + min(max(own, -bound), bound)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _welfare(values, fill, shares):  # type: ignore[no-untyped-def]
-    first, total = 0, np.int64(0)
-    for b in range(fill.size):
-        for i in range(fill[b]):
-            total += np.int64(values[b, i]) * np.int64(shares[first + i]) >> _SHARE_BITS
-        first += fill[b]
-    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -110,21 +110,20 @@ def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     v0, v1 = np.uint64(_INIT[0]) ^ key[0], np.uint64(_INIT[1]) ^ key[1]
     v2, v3 = np.uint64(_INIT[2]) ^ key[0], np.uint64(_INIT[3]) ^ key[1]
     length = stop - start
-    for block in range(length // 8 + 1):
+    ends = length // 8 + 1
+    for block in range(ends + 1):  # after the text and its length, four rounds more
         word = np.uint64(0)
-        for byte in range(8):
-            at = block * 8 + byte
-            if at < length:
-                word |= np.uint64(data[start + at]) << np.uint64(8 * byte)
-        if block == length // 8:
-            word |= np.uint64(length & 255) << np.uint64(56)
+        if block < ends:
+            for at in range(block * 8, min(block * 8 + 8, length)):
+                word |= np.uint64(data[start + at]) << np.uint64(8 * (at & 7))
+            if block == ends - 1:
+                word |= np.uint64(length & 255) << np.uint64(56)
+        else:
+            v2 ^= np.uint64(255)
         v3 ^= word
-        for _ in range(2):
+        for _ in range(2 if block < ends else 4):
             v0, v1, v2, v3 = _sipround(v0, v1, v2, v3)
         v0 ^= word
-    v2 ^= np.uint64(255)
-    for _ in range(4):
-        v0, v1, v2, v3 = _sipround(v0, v1, v2, v3)
     return (v0 ^ v1 ^ v2 ^ v3) >> np.uint64(64 - COIN_BITS)
 
 

@@ -397,7 +397,7 @@ class _Encoder:
         if bad < 0:
             return
         number, hint = float(numbers[bad]), ""
-        kind = _kind(number, cap)
+        kind = _kind.py_func(number, cap)  # type: ignore[no-untyped-call]
         if kind == _BEYOND:
             problem = f"is above the public bound {cap:g}"
             hint = "raise the bound in the market, or choose to clamp"
@@ -415,7 +415,7 @@ class _Encoder:
         self.problems.append((row, AgentsError(message, hint)))
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _kind(number, cap):  # type: ignore[no-untyped-def]
     if 0.0 <= number <= cap:
         return _FINE
@@ -426,7 +426,7 @@ def _kind(number, cap):  # type: ignore[no-untyped-def]
     return _NEGATIVE if number < 0.0 else _BEYOND
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     """The number to encode, whether it was clamped, and whether it must be refused."""
     kind = _kind(number, cap)
@@ -437,14 +437,14 @@ def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     return 0.0, False, True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(inline="always")
 def _code_up(amount, size):  # type: ignore[no-untyped-def]
     """Market.demand_code: the product is exact."""
     code = np.floor(amount / size)
     return np.uint16(np.int32(code + 1.0 if code * size < amount else code))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
     """Give rows their places, block after block, until the part is full.
 
@@ -479,7 +479,7 @@ def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
 def _encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for r in range(runs.shape[0]):
-        block, at, row, n = runs[r]
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         source, codes, odd = values[row : row + n], out[block, at : at + n], 0
         for i in range(n):
             value = source[i]
@@ -498,7 +498,7 @@ def _encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-unty
     return bad, clamped
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(inline="always")
 def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def]
     """Encode some amounts side by side; almost always all are fine."""
     odd = 0
@@ -517,11 +517,11 @@ def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def
     return bad, clamped
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for r in range(runs.shape[0]):
-        block, at, row, n = runs[r]
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         codes = out[block, at : at + n]
         wrong, more = _encode_run(amounts[row : row + n], size, cap, clamp, codes)
         clamped += more
@@ -533,13 +533,13 @@ def _encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ign
     return bad, clamped
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
     """The columns of a matrix in turn, some rows at a time, so that they stay in the cache."""
     bad, column, clamped = -1, 0, 0
     tile = max(16, _TILE // matrix.shape[1])
     for r in range(runs.shape[0]):
-        block, at, row, n = runs[r]
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         for begin in range(0, n, tile):
             size = min(tile, n - begin)
             low = row + begin
@@ -557,7 +557,7 @@ def _encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ign
     return bad, column, clamped
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[no-untyped-def]
     bad, clamped = -1, 0
     for i in range(amounts.size):
@@ -569,7 +569,7 @@ def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[
     return bad, clamped
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
     """The first row that names a resource twice, and where; or -1."""
     seen = np.full(m, -1, np.int64)
@@ -581,17 +581,17 @@ def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
     return -1, -1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _store(items, runs, out):  # type: ignore[no-untyped-def]
     for r in range(runs.shape[0]):
-        block, at, row, n = runs[r]
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         out[block, at : at + n] = items[row : row + n]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scatter(indptr, resources, codes, runs, out):  # type: ignore[no-untyped-def]
     for r in range(runs.shape[0]):
-        block, place, row, n = runs[r]
+        block, place, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         out[block, :, place : place + n] = 0
         for i in range(n):
             for at in range(indptr[row + i], indptr[row + i + 1]):
