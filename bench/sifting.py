@@ -41,7 +41,7 @@ _PRIMAL, _DUAL = 4, 1  # HiGHS's names of the simplex methods
 
 @dataclass(frozen=True)
 class Settings:
-    """The best of some dozens of choices at 2,000,000 x 10, of which many took twice as long.
+    """The best of some thirty choices at 2,000,000 x 10, of which many took twice as long.
 
     Fewer columns in the master are slower, not faster: it then has too little room to meet supply.
     """
