@@ -161,13 +161,15 @@ def _room() -> tuple[NDArray[np.float64], NDArray[np.uint16], NDArray[np.int64]]
 def _play_dense(  # type: ignore[no-untyped-def]
     codes, values, starts, fill, prices, weights, cost, taken, rows, demands, won
 ):
-    first = 0
+    first, rough = 0, cost.view(np.float32)
     for b in range(fill.size):
         for t in range(weights.size):
-            cost_dense(codes[b], prices[t], fill[b], cost)
             if starts is None:
-                _choose_one(cost, values, b, fill[b], taken)
+                if not _choose_sure(codes[b], prices[t], values, b, fill[b], rough, taken):
+                    cost_dense(codes[b], prices[t], fill[b], cost)
+                    _choose_one(cost, values, b, fill[b], taken)
             else:
+                cost_dense(codes[b], prices[t], fill[b], cost)
                 _choose(cost, values, starts, b, fill[b], taken, rows)
             if demands.size:
                 add_dense(codes[b], taken, fill[b], demands)
@@ -405,6 +407,28 @@ def _choose_one(cost, values, b, n, taken):  # type: ignore[no-untyped-def]
     for i in range(n):
         affordable = cost[i] <= values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
         taken[i] = np.uint16(0xFFFF) if affordable else np.uint16(0)
+
+
+@njit(inline="always")
+def _choose_sure(codes, prices, values, b, n, cost, taken):  # type: ignore[no-untyped-def]
+    """`_choose_one` in 32-bit floats, twice as many in a vector. Says whether all are sure.
+
+    With u = 2^-24, the cost of m products is off by a factor within 1 +- (m + 2) u at most, and the
+    value by 1 +- u. A difference of more than 2 (m + 4) u of the value is not due to rounding.
+    """
+    for i in range(n):
+        cost[i] = np.float32(0.0)
+    for j in range(prices.size):
+        row, price = codes[j], np.float32(prices[j])
+        for i in range(n):
+            cost[i] += np.float32(row[i]) * price
+    slack, unsure = np.float32((prices.size + 4) * 2.0**-23), np.uint32(0)
+    for i in range(n):
+        value = np.float32(values[b, i]) * np.float32(PRICE_UNITS_PER_VALUE_CODE)
+        surplus = value - cost[i]
+        taken[i] = np.uint16(0xFFFF) if surplus > np.float32(0.0) else np.uint16(0)
+        unsure = np.uint32(unsure + np.uint32(abs(surplus) <= slack * value))
+    return unsure == 0
 
 
 @njit(inline="always")

@@ -30,7 +30,7 @@ from helpers import (
     whole_market,
 )
 from jdpack import allocate, best_response, encoding
-from jdpack.agents import Agents, is_sparse
+from jdpack.agents import BLOCK, Agents, Part, is_sparse
 from jdpack.allocate import _option_of_coin, best_option
 from jdpack.billboard import Seed
 from jdpack.engines import shard
@@ -266,6 +266,32 @@ def test_an_engine_answers_for_the_billboard_that_it_is_asked_about():
     engine = MemoryEngine(records.encode())
     for price, welfare in [(100 * 2**20, 100), (101 * 2**20, 0), (1, 100)]:
         assert engine.welfare(open_board(records.market, [((price,), 1)])) == welfare
+
+
+@pytest.mark.parametrize("m", [1, 3, 10, 60])
+def test_agents_on_the_margin_are_decided_exactly(m):
+    """Where value and cost are the same in 32-bit floats, or are not and in the wrong order."""
+    rng = np.random.default_rng(m)
+    prices = rng.integers(2**50 // (m * 2**16), 2**51 // (m * 2**16), m)
+    wrong = 0
+    for _ in range(1000):  # each agent alone: no other makes its block unsure
+        codes = rng.integers(1, 65536, m)
+        cost = sum(
+            code * price for code, price in zip(codes.tolist(), prices.tolist(), strict=True)
+        )
+        value = cost // 2**20 + int(rng.integers(-200, 200))
+        part = Part(
+            values=np.full((1, BLOCK), value, np.uint32),
+            fill=np.array([1]),
+            starts=np.empty((0, 0), np.uint8),
+            codes=np.tile(codes.astype(np.uint16)[None, :, None], (1, 1, BLOCK)),
+        )
+        taken = cost <= value * 2**20
+        found = best_response.demand(part, prices.astype(np.float64))
+        assert found.tolist() == (codes * taken).tolist()
+        rough = codes.astype(np.float32) @ prices.astype(np.float32)
+        wrong += (rough < np.float32(value) * np.float32(2**20)) != taken
+    assert wrong > 10, "rounding would decide some"
 
 
 # --- however the work is cut --------------------------------------------------------------
