@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -65,12 +65,20 @@ class TablePiece:
     first: int
 
 
+class SparseRows(NamedTuple):
+    """Some rows of a matrix of compressed sparse rows, whose pairs are those of the whole."""
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+
+
 @dataclass(frozen=True)
 class ArrayPiece:
-    """Some whole agents of arrays in memory."""
+    """Some whole agents of arrays in memory; nothing is copied."""
 
     values: NDArray[Any]
-    demands: Any
+    demands: NDArray[Any] | SparseRows
     ids: pa.Array | None
     first: int
 
@@ -108,11 +116,14 @@ def array_pieces(
             "a row for each value, a column for each resource",
         )
     matrix = _canonical(matrix) if sparse else matrix
-    edges = _cuts(ids if market.options > 1 else None, n, rows)
-    return [
-        ArrayPiece(values[a:b], matrix[a:b], None if ids is None else ids.slice(a, b - a), a)
-        for a, b in edges
-    ]
+    found = []
+    for a, b in _cuts(ids if market.options > 1 else None, n, rows):
+        if sparse:
+            demands = SparseRows(matrix.indptr[a : b + 1], matrix.indices, matrix.data)
+        else:
+            demands = matrix[a:b]
+        found.append(ArrayPiece(values[a:b], demands, None if ids is None else ids[a:b], a))
+    return found
 
 
 def read(market: Market, piece: Piece) -> Iterator[Batch]:
@@ -163,7 +174,7 @@ def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[Batch]:
             None if piece.ids is None else piece.ids.slice(start, stop - start),
             first=piece.first + start,
         )
-        if hasattr(demands, "indptr"):
+        if isinstance(demands, SparseRows):
             first, last = demands.indptr[start], demands.indptr[stop]
             batch.indptr = (demands.indptr[start : stop + 1] - first).astype(np.int64)
             batch.resources = demands.indices[first:last].astype(np.int64)

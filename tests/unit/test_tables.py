@@ -162,6 +162,23 @@ def test_an_amount_of_zero_is_no_demand(m):
     assert decode(read(market, pa.table(columns))) == expected
 
 
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, scipy.sparse.csr_matrix])
+def test_pieces_of_arrays_are_no_copies(kind):
+    market, values = a_market(agents=9), np.arange(9.0)
+    demands = kind(np.arange(18.0).reshape(9, 2))
+    pieces = tables.array_pieces(market, values, demands, rows=4)
+    assert [(piece.first, len(piece.values)) for piece in pieces] == [(0, 4), (4, 4), (8, 1)]
+    for piece in pieces:
+        assert np.shares_memory(piece.values, values)
+        own, whole = piece.demands, demands
+        if kind is scipy.sparse.csr_matrix:
+            assert np.shares_memory(own.indices, whole.indices)
+            own, whole = own.data, whole.data
+        assert np.shares_memory(own, whole)
+    expected = [[(i, (2 * i, 2 * i + 1))] for i in range(9)]
+    assert decode(encode(market, pieces)) == expected
+
+
 def test_one_resource_may_be_a_vector():
     market = a_market(supply=[655350.0], names=["beds"])
     found = decode(encode(market, tables.array_pieces(market, [10, 20, 30], [1, 2, 3])))
