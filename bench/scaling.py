@@ -66,16 +66,23 @@ class Cell:
         return 3 if self.n <= 1_000_000 else 1
 
 
+def market_of(cell: Cell) -> Market:
+    """The public market of a cell; resources are named as in the data sets of `parquet`."""
+    supply = max(1.0, TIGHT * cell.n * cell.bundle / cell.m / 2)
+    return Market(
+        supply=[supply] * cell.m,
+        names=[f"r{j}" for j in range(cell.m)],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=cell.n,
+        bundle_size=cell.bundle,
+    )
+
+
 def arrays(cell: Cell) -> tuple[Market, dict[str, Any]]:
     """The market, and random agents in memory."""
     n, m, k, rng = cell.n, cell.m, cell.bundle, np.random.default_rng(0)
-    market = Market(
-        supply=[max(1.0, TIGHT * n * k / m / 2)] * m,
-        max_demand=1.0,
-        max_value=1.0,
-        agents=n,
-        bundle_size=k,
-    )
+    market = market_of(cell)
     if k == m:
         return market, {"values": rng.random(n), "demands": rng.random((n, m))}
     chosen = distinct(n, m, k, rng)
@@ -99,7 +106,7 @@ def run(cell: Cell, folder: Path, threads: int) -> dict[str, Any]:
     budget = {"epsilon": EPSILON, "delta": DELTA, "threads": threads}
     solve(warm, **given, **budget)
     if cell.mapped:
-        path, market_path = dataset(cell.n, folder)
+        market, (path, _) = market_of(cell), dataset(cell.n, folder)
     else:
         market, given = arrays(cell)
     print("ready", flush=True)
@@ -115,7 +122,7 @@ def run(cell: Cell, folder: Path, threads: int) -> dict[str, Any]:
         if cell.mapped:
             with tempfile.TemporaryDirectory(dir=folder) as out:
                 where = {"engine": "mapped", "output": f"{out}/run"}
-                solve(market_path, path, **where, **budget, progress=progress)
+                solve(market, path, **where, **budget, progress=progress)
         else:
             _ = solve(market, **given, **budget, progress=progress).allocation
         wholes.append(time.perf_counter() - begin)

@@ -129,24 +129,36 @@ def test_resources_of_an_agent_are_distinct():
 # --- whole commands -----------------------------------------------------------------------
 
 
-def test_memory_is_of_the_process_without_mapped_files(tmp_path):
-    file = tmp_path / "zeros"
+def test_memory_is_of_the_process_without_mapped_files(tmp_path, monkeypatch):
+    file, seen = tmp_path / "zeros", tmp_path / "seen"
     file.write_bytes(bytes(120_000_000))
     program = (
-        "import mmap, sys, time\n"
+        "import mmap, os, sys, time\n"
         "file = open(sys.argv[1], 'rb')\n"
         "mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
         "sum(mapped[::4096])\n"
         "own = b'x' * int(sys.argv[2])\n"
-        "print('ready', flush=True); time.sleep(0.1); print('done')\n"
+        "print('ready', flush=True)\n"
+        "while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
+        "print('done')\n"
     )
-    command = [sys.executable, "-c", program, file]
-    little = common.watched([*command, "1000"], ready=True)
-    much = common.watched([*command, "60_000_000"], ready=True)
-    assert little.out == much.out == "done\n"
-    assert 0.1 <= much.seconds < 10.0
-    assert little.peak < 40e6  # the 120 MB that are mapped are not in it
-    assert 55e6 < much.peak - little.peak < 65e6
+    look = common._own_memory
+
+    def look_and_tell(pid: int) -> int:  # the process stays until it has been looked at
+        size = look(pid)
+        seen.touch()
+        return size
+
+    monkeypatch.setattr(common, "_own_memory", look_and_tell)
+    peaks = []
+    for own in ("1000", "60_000_000"):
+        seen.unlink(missing_ok=True)
+        done = common.watched([sys.executable, "-c", program, file, own, seen], ready=True)
+        assert done.out == "done\n"
+        assert done.seconds > 0.0
+        peaks.append(done.peak)
+    assert peaks[0] < 40e6  # the 120 MB that are mapped are not in it
+    assert 55e6 < peaks[1] - peaks[0] < 65e6
     with pytest.raises(SystemExit, match="code 3"):
         common.watched([sys.executable, "-c", "raise SystemExit(3)"])
 
