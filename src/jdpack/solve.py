@@ -6,6 +6,7 @@ the seed, and everybody's allocation.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import warnings
@@ -174,21 +175,23 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     folder = Output.claim(output) if output is not None else None
     source = Source(market, agents, values, demands, ids, clamp)
-    opened = _open(choice, source, threads, folder, progress)
-    _check_order(policy.outlook(market, budget), opened)
-    if folder is None:
-        return _play(opened, policy, Billboard(header), coin_seed, seed, warning, progress)
-    coins = coin_seed.seed.hex()
-    folder.create(RunFile(source.paths, clamp, to_dict(choice), seed, coins, opened.digest()))
-    with locked(folder.run_file):
-        try:
-            board = Billboard(header, folder.billboard)
-        except OutputError:
-            folder.remove()  # nothing is spent
-            raise
-        result = _play(opened, policy, board, coin_seed, seed, warning, progress)
-        folder.write(result)
-        return result
+    with contextlib.closing(_open(choice, source, threads, folder, progress)) as opened:
+        _check_order(policy.outlook(market, budget), opened)
+        if folder is None:
+            result = _play(opened, policy, Billboard(header), coin_seed, seed, warning, progress)
+            result.shares  # noqa: B018 (from now on it has them, whatever becomes of the engine)
+            return result
+        coins = coin_seed.seed.hex()
+        folder.create(RunFile(source.paths, clamp, to_dict(choice), seed, coins, opened.digest()))
+        with locked(folder.run_file):
+            try:
+                board = Billboard(header, folder.billboard)
+            except OutputError:
+                folder.remove()  # nothing is spent
+                raise
+            result = _play(opened, policy, board, coin_seed, seed, warning, progress)
+            folder.write(result)
+            return result
 
 
 def resume(
@@ -236,18 +239,18 @@ def resume(
             check_arguments(agents, values, demands, ids, run_file.clamp, threads)
             source = Source(header.market, agents, values, demands, ids, run_file.clamp)
             choice = from_dict(run_file.engine)
-            opened = _open(choice, source, threads, folder, progress)
-            if opened.digest() != run_file.digest:
-                raise AgentsError(
-                    "the records have changed since the run began",
-                    "a run ends with the records it began with: give those, or begin another run",
-                )
             warning = shortfall(header.market, header.budget, policy)
-            result = _play(opened, policy, board, coin_seed, run_file.seed, warning, progress)
+            with contextlib.closing(_open(choice, source, threads, folder, progress)) as opened:
+                if opened.digest() != run_file.digest:
+                    raise AgentsError(
+                        "the records have changed since the run began",
+                        "a run ends with the records it began with; with others, begin another",
+                    )
+                result = _play(opened, policy, board, coin_seed, run_file.seed, warning, progress)
+                folder.write(result)
+                return result
         finally:
             board.close()
-        folder.write(result)
-        return result
 
 
 def experiment(

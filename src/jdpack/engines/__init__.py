@@ -86,3 +86,7 @@ class Engine(Protocol):
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
         """Write what every agent gets into a private folder, whole files only."""
         ...
+
+    def close(self) -> None:
+        """Let go of other machines; of an engine that has some, nothing can be asked any more."""
+        ...

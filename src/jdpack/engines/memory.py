@@ -61,5 +61,8 @@ class MemoryEngine(Combined):
         get = final(board, allocation.drop_from)
         write_whole(folder / "allocation.parquet", 0o600, lambda file: self.shard.write(get, file))
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def _all(self, question: str, *about: Any) -> list[Any]:
         return [getattr(self.shard, question)(*about)]

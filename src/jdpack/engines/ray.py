@@ -1,0 +1,328 @@
+"""Private: the engine of a Ray cluster.
+
+Every worker is an actor that owns some pieces of the input. A piece is a path and a range, so a
+worker reads and encodes its records by itself, wherever it runs: nothing passes through the driver
+but prices on the way out and sums on the way back. Noise is drawn at the driver, once a round,
+after all sums are in.
+
+If a worker's process dies, Ray starts it again with the same pieces and asks it again. An answer is
+a function of the records, so it is the same one. Every answer carries the digest of the records
+that it was computed from: if it changes, a file has changed under the run, and the run stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+from numpy.typing import NDArray
+
+from jdpack.agents import PART_ROWS
+from jdpack.billboard import Billboard
+from jdpack.encoding import Codes, Tally, check_whole, encode_piece
+from jdpack.engines import Allocation
+from jdpack.engines.choice import Ray, Source, Tell
+from jdpack.engines.combined import Combined, final
+from jdpack.engines.mapped import key_of
+from jdpack.engines.shard import Final, Shard
+from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
+from jdpack.files import Piece
+from jdpack.ids import first_ids, keys, refuse_repeated, repeated, survey
+from jdpack.market import Market
+from jdpack.store import Keep, Store
+from jdpack.threads import Threads
+from jdpack.wholefile import write_whole
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a curator's machine calls nobody
+try:
+    import ray
+    import ray.exceptions
+except ImportError:
+    raise EngineError("the engine ray needs Ray", "pip install 'jdpack[ray]'") from None
+
+_RESTARTS = 20  # of one worker; what dies more often has a cause that stays
+_OBJECTS = 200 * 10**6  # bytes of shared memory of a local Ray: answers are small
+_BUCKET = 2**22  # ids whose keys are compared at a time
+
+
+class Worker:
+    """The actor: the shard of some pieces, read when it is first asked."""
+
+    def __init__(
+        self, market: Market, pieces: list[Piece], clamp: bool, threads: int, store: str | None
+    ) -> None:
+        self.market, self.pieces, self.clamp, self.store = market, pieces, clamp, store
+        self.threads = Threads(threads)
+        self._shard: Shard | None = None
+        self._digest = 0
+        self._tallies: list[Tally] = []
+
+    def answer(self, question: str, *about: Any) -> tuple[int, float, Any]:
+        """The digest of the records, the seconds that it took, and the answer to a question."""
+        shard = self._loaded()
+        start = time.perf_counter()
+        answer = getattr(self if hasattr(self, question) else shard, question)(*about)
+        return self._digest, time.perf_counter() - start, answer
+
+    def tallies(self) -> list[Tally]:
+        return self._tallies
+
+    def ends(self) -> tuple[int, int] | None:
+        """The first and the last id, if all are whole numbers in increasing order."""
+        ids = list(self._ids())
+        if not ids or not survey(iter(ids))[1]:
+            return None
+        return ids[0][0].as_py(), ids[-1][-1].as_py()
+
+    def keys(self, bucket: int, of: int) -> NDArray[np.uint64]:
+        """The keys of the agents' ids that fall into one of some buckets."""
+        found = [keys(ids) for ids in self._ids()]
+        return np.concatenate([k[k % np.uint64(of) == bucket] for k in found])
+
+    def named(self, key: int) -> list[int | str]:
+        """The ids of the agents that have a key."""
+        same = (ids.filter(pa.array(keys(ids) == np.uint64(key))) for ids in self._ids())
+        return [id for ids in same for id in ids.to_pylist()]
+
+    def write(self, final: Final, place: str, name: str) -> None:
+        """Write what the worker's agents get to a file of its own, whole."""
+        shard = self._loaded()
+        if "://" in place:
+            system, folder = pyarrow.fs.FileSystem.from_uri(place)
+            with system.open_output_stream(f"{folder}/{name}") as stream:
+                shard.write(final, stream)
+        else:
+            write_whole(Path(place) / name, 0o600, lambda file: shard.write(final, file))
+
+    def _ids(self) -> Iterator[pa.Array]:
+        """The id of every agent, some at a time."""
+        rows = (part.ids for part in self._loaded().parts)
+        return first_ids(rows) if self.market.options > 1 else rows
+
+    def _loaded(self) -> Shard:
+        if self._shard is None:
+            codes, scratch = self._codes()
+            parts = [part for some, _ in codes for part in some]
+            shard = Shard(self.market, parts, self.threads, **scratch)
+            self._tallies, self._digest = [tally for _, tally in codes], shard.digest()
+            self._shard = shard
+        return self._shard
+
+    def _codes(self) -> tuple[list[Codes], dict[str, Any]]:
+        def encode(piece: Piece, keep: Keep) -> Tally:
+            return encode_piece(self.market, piece, clamp=self.clamp, keep=keep)
+
+        if self.store is not None:
+            store, key = Store(Path(self.store)), f"{self.pieces} {key_of(self.market, self.clamp)}"
+            return store.codes(key, self.pieces, encode, self.threads), {"scratch": store.scratch}
+
+        def in_memory(piece: Piece) -> Codes:
+            parts: list[Any] = []
+            tally = encode(piece, parts.append)
+            return parts, tally
+
+        return self.threads.map(in_memory, self.pieces), {}
+
+
+class RayEngine(Combined):
+    """The agents of a cluster."""
+
+    seconds = 0.0
+    """How long the slowest worker was at work on the last question."""
+
+    def __init__(
+        self, market: Market, pieces: list[list[Piece]], clamp: bool, threads: int, settings: Ray
+    ) -> None:
+        super().__init__(market)
+        self._settings, self._pieces = settings, pieces
+        actor: Any = ray.remote(
+            num_cpus=threads,
+            max_restarts=_RESTARTS,
+            max_task_retries=_RESTARTS,
+            scheduling_strategy="SPREAD",
+        )(Worker)
+        rest = clamp, threads, settings.store
+        self._workers: list[Any] = [actor.remote(market, own, *rest) for own in pieces]
+        self._digests: list[int] | None = None
+        self._count = self._clamped = 0
+
+    @classmethod
+    def open(cls, source: Source, threads: int | None, settings: Ray, tell: Tell) -> RayEngine:
+        """Start workers that read some files, and wait until they have."""
+        _connect(settings.address)
+        cores = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
+        workers = settings.workers or max(1, cores // (threads or 1))
+        each = threads or max(1, cores // workers)
+        even = source.market.agents // (4 * workers)  # a few for each, so that loads are even
+        pieces = source.pieces(max(1, min(PART_ROWS, even)))
+        engine = cls(source.market, _cut(pieces, workers), source.clamp, each, settings)
+        try:
+            engine._load(tell)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def clamped(self) -> int:
+        return self._clamped
+
+    @property
+    def numbered(self) -> bool:
+        return False  # tables have ids
+
+    def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
+        """A file a worker, in the folder `allocation`, or where the settings say."""
+        place = self._settings.allocation
+        if place is None:
+            place = str((folder / "allocation").absolute())
+            Path(place).mkdir(mode=0o700, exist_ok=True)
+        get = final(board, allocation.drop_from)
+        names = [f"{i:05d}.parquet" for i in range(len(self._workers))]
+        self._collect(
+            [
+                w.answer.remote("write", get, place, n)
+                for w, n in zip(self._workers, names, strict=True)
+            ]
+        )
+
+    def close(self) -> None:
+        """End the workers, whose cores others may wait for."""
+        for worker in self._workers:
+            ray.kill(worker)
+        self._workers = []
+
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        if not self._workers:
+            raise EngineError(
+                "the workers of this run have ended",
+                "read the allocation in the output folder, or in Result.shares of a run without",
+            )
+        return self._collect([w.answer.remote(question, *about) for w in self._workers])
+
+    def _collect(self, coming: list[Any], tell: Tell = lambda done: None) -> list[Any]:
+        """What all workers answer, once it is sure that their records are still the same."""
+        digests, seconds, answers = [], [], []
+        for number, one in enumerate(coming):
+            digest, took, answer = self._get(one, self._who(number))
+            digests.append(digest)
+            seconds.append(took)
+            answers.append(answer)
+            tell((number + 1) / len(coming))
+        if self._digests is None:
+            self._digests = digests
+        for number, (was, now) in enumerate(zip(self._digests, digests, strict=True)):
+            if was != now:
+                raise AgentsError(
+                    f"the records of {self._what(number)} have changed since the run began",
+                    "put back the files that the run began with, then `jdpack resume` goes on",
+                )
+        self.seconds = max(seconds)
+        return answers
+
+    def _get(self, coming: Any, who: str) -> Any:
+        """What comes from the cluster; what goes wrong there, as one of our errors."""
+        try:
+            return ray.get(coming, timeout=self._settings.patience)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, JdpackError):
+                raise error.cause from None
+            if isinstance(error.cause, OSError):
+                raise OutputError(
+                    f"{who} cannot write: {error.cause}",
+                    "make room there, then `jdpack resume` goes on; nothing more is spent",
+                ) from None
+            raise
+        except ray.exceptions.GetTimeoutError:
+            problem = f"has not answered for {self._settings.patience:g} seconds"
+        except ray.exceptions.RayError as error:
+            problem = f"is lost: {str(error).splitlines()[0].rstrip('.')}"
+        raise EngineError(
+            f"{who} {problem}",
+            "what is posted is kept: once the cluster is well, `jdpack resume` goes on from there",
+        ) from None
+
+    def _who(self, number: int) -> str:
+        return f"worker {number + 1} of {len(self._workers)}, with {self._what(number)},"
+
+    def _what(self, number: int) -> str:
+        """A worker's records, for people."""
+        spans = [span for piece in self._pieces[number] for span in piece.spans]
+        names = list(dict.fromkeys(span.file.where for span in spans))
+        return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+    def _load(self, tell: Tell) -> None:
+        """Wait until all have read their pieces; check what only all of them together show."""
+        coming = [w.answer.remote("tallies") for w in self._workers]
+        tallies = [tally for some in self._collect(coming, tell) for tally in some]
+        check_whole(self.market, tallies)
+        self._count = sum(t.agents for t in tallies)
+        self._clamped = sum(t.clamped for t in tallies)
+        self._check_unique()
+
+    def _check_unique(self) -> None:
+        """Refuse an id of two agents, wherever they are."""
+        ends = self._all("ends")
+        if None not in ends and all(a[1] < b[0] for a, b in pairwise(ends)):
+            return
+        compare = ray.remote(num_cpus=0)(_repeated)
+        buckets = -(-self._count // _BUCKET)
+        for bucket in range(buckets):  # keys go from worker to worker, not through the driver
+            found = [worker.keys.remote(bucket, buckets) for worker in self._workers]
+            key = self._get(compare.remote(*found), "the comparison of ids")
+            if key is not None:
+                named = [id for some in self._all("named", key) for id in some]
+                twice = next((id for id in named if named.count(id) > 1), None)
+                if twice is not None:
+                    refuse_repeated(twice, self.market.options > 1)
+
+
+def _repeated(*found: NDArray[np.uint64]) -> int | None:
+    return repeated(found)
+
+
+def _connect(address: str | None) -> None:
+    """Use the Ray that this process is connected to, or connect, or start one here."""
+    if ray.is_initialized():
+        return
+    try:
+        if address is not None or "RAY_ADDRESS" in os.environ:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        else:
+            ray.init(
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECTS,
+            )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        problem = str(error).splitlines()[0].rstrip(".")
+        raise EngineError(
+            f"cannot reach Ray{f' at {address!r}' if address else ''}: {problem}",
+            "start it with `ray start --head`, or leave the address out",
+        ) from None
+
+
+def _cut(pieces: Sequence[Any], workers: int) -> list[list[Piece]]:
+    """Consecutive runs of pieces, of about the same number of rows, for at most so many workers."""
+    rows = sum(piece.rows for piece in pieces)
+    runs: list[list[Piece]] = []
+    before = 0
+    for piece in pieces:
+        if len(runs) <= before * workers // max(rows, 1):
+            runs.append([])
+        runs[-1].append(piece)
+        before += piece.rows
+    return runs
