@@ -323,7 +323,8 @@ def _append(file: IO[bytes], line: bytes, releases: int) -> None:
         os.ftruncate(file.fileno(), end)
         raise OutputError(
             f"cannot write the billboard: {error.strerror}",
-            f"what its {releases} releases cost is spent, and nothing more",
+            f"what its {releases} releases cost is spent, and nothing more: make room, then "
+            "`jdpack resume` goes on",
         ) from None
 
 

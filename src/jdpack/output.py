@@ -78,7 +78,10 @@ class Output:
             sync_folder(self.folder.absolute().parent)
         except OSError as error:
             self.remove()
-            raise OutputError(f"cannot make {str(self.folder)!r}: {error.strerror}") from None
+            raise OutputError(
+                f"cannot make {str(self.folder)!r}: {error.strerror}",
+                "nothing is spent: make room, and run again",
+            ) from None
 
     def remove(self) -> None:
         """Take the folder back, as long as nothing is spent."""

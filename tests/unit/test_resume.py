@@ -360,7 +360,7 @@ def test_changed_records_are_refused(place, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pa.table(changed), agents)
     for count in (1, 5, length(run)):
         folder = cut(run, tmp_path / str(count), count)
-        refused(folder, AgentsError, "have changed", "begin another run", monkeypatch)
+        refused(folder, AgentsError, "have changed", "begin another", monkeypatch)
         resume(folder, place / "agents.parquet")
         assert content(folder) | {"private/run.json": b""} == content(run) | {
             "private/run.json": b""
@@ -376,7 +376,7 @@ def test_another_market_in_the_header_is_refused(place, tmp_path, monkeypatch, c
         return records
 
     reseal(folder, change)
-    refused(folder, AgentsError, "have changed", "begin another run", monkeypatch)
+    refused(folder, AgentsError, "have changed", "begin another", monkeypatch)
 
 
 def test_the_billboard_of_another_run_is_refused(place, tmp_path, monkeypatch):
