@@ -590,3 +590,67 @@ def test_a_result_shows_no_record(tmp_path):
         epsilon=1.0, delta=1e-6, seed=1,
     )  # fmt: skip
     assert "array" not in repr(result) and "Part" not in repr(result)
+
+
+# --- engines ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--engine", "memory"],
+        ["--engine", "mapped"],
+        ["--engine", "mapped", "--memory", "20MB"],
+        ["--engine", "mapped", "--store", "codes", "--memory", "1 GB"],
+    ],
+    ids=" ".join,
+)
+def test_every_engine_gives_the_same(jdpack, tmp_path, monkeypatch, flags):
+    market, agents = write_market(tmp_path), write_agents(tmp_path)
+    jdpack("solve", market, agents, "-o", tmp_path / "plain", *FAST, "--seed", 3, "-q")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    jdpack("solve", market, agents, "-o", "out", *FAST, "--seed", 3, "-q", *flags)
+    for name in files_of(tmp_path / "plain"):
+        same = (here / "out" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+        assert same or name == "private/run.json"
+    stays = ["codes", "out"] if "--store" in flags else ["out"]
+    assert sorted(p.name for p in here.iterdir()) == stays
+    engine = json.loads((here / "out" / "private" / "run.json").read_text())["engine"]
+    assert engine["kind"] == flags[1]
+    assert engine.get("store") == (str(here / "codes") if "--store" in flags else None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says", "hint"),
+    [
+        (["--engine", "abacus"], "there is no engine 'abacus'", "memory, mapped, ray"),
+        (["--engine", ""], "there is no engine ''", "memory, mapped, ray"),
+        (["--engine", "mapped://here"], "there is no engine", "memory, mapped, ray"),
+        (["--store", "codes"], "--store is for --engine mapped or ray", ""),
+        (["--memory", "1GB"], "--memory is for --engine mapped", ""),
+        (["--engine", "memory", "--store", "c"], "--store is for --engine mapped or ray", ""),
+        (["--engine", "memory", "--memory", "1GB"], "--memory is for --engine mapped", ""),
+        (["--engine", "ray", "--memory", "1GB"], "--memory is for --engine mapped", ""),
+        (["--engine", "ray://h:1", "--memory", "1GB"], "--memory is for --engine mapped", ""),
+        (["--engine", "mapped", "--workers", "2"], "--workers is for --engine ray", ""),
+        (["--engine", "mapped", "--allocation", "x"], "--allocation is for --engine ray", ""),
+        (["--engine", "mapped", "--patience", "9"], "--patience is for --engine ray", ""),
+        (["--engine", "mapped://here", "--store", "c"], "--store is for --engine mapped", ""),
+        (["--engine", "mapped", "--memory", "much"], "memory 'much' is no size", "500MB"),
+        (["--engine", "mapped", "--memory", "9MB"], "memory '9MB' is no size", "at least 10MB"),
+    ],
+    ids=lambda flags: " ".join(flags) if isinstance(flags, list) else "",
+)
+def test_engines_and_settings_that_do_not_go_together_are_refused(
+    monkeypatch, capsys, tmp_path, flags, says, hint
+):
+    market, agents = write_market(tmp_path), write_agents(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = files_of(tmp_path)
+    arguments = ["solve", market, agents, "-o", "out", *FAST, *flags]
+    code, out, err = run_cli(monkeypatch, capsys, *arguments)
+    assert code == 2 and out == ""
+    assert err.startswith("error: ") and says in err and hint in err.partition("hint: ")[2]
+    assert files_of(tmp_path) == before
