@@ -14,8 +14,10 @@ and blocks in parts, which threads share out among them:
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,11 @@ from jdpack.market import Market
 BLOCK = 2048
 PART_ROWS = 2**17
 """The most rows of a part: threads get even loads, and what they need beside it stays small."""
+
+_SMALL, _HUGE, _SLAB, _ALIGN = 2**18, 2**22, 2**25, 64  # bytes
+_slab: NDArray[np.uint8] = np.empty(0, np.uint8)
+"""What is left of the memory for large arrays; it is free again when all of them are."""
+_slab_lock = threading.Lock()
 
 
 class Pairs(NamedTuple):
@@ -166,6 +173,22 @@ def is_sparse(market: Market) -> bool:
     return 4 * market.bundle_size + 2 < 2 * len(market.resources)
 
 
+def room(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """An array to fill. Large ones stand side by side in memory that the system backs with huge
+    pages, as NumPy asks it to for 4 MiB and more: a round looks up far fewer pages.
+    """
+    global _slab
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not _SMALL <= size < _HUGE:
+        return np.empty(shape, dtype)
+    with _slab_lock:
+        if size + _ALIGN > _slab.size:
+            _slab = np.empty(_SLAB, np.uint8)
+        start = -_slab.ctypes.data % _ALIGN
+        mine, _slab = _slab[start : start + size], _slab[start + size :]
+    return mine.view(dtype).reshape(shape)
+
+
 def lay_out(
     part: Part,
     counts: NDArray[np.uint16],
@@ -177,7 +200,8 @@ def lay_out(
     offsets, rest_offsets = np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
     _measure(part.fill, counts, offsets, rest_offsets)
     slots, rest = int(offsets[-1]), int(rest_offsets[-1])
-    part.codes, part.resources = np.zeros(slots, np.uint16), np.zeros(slots, np.uint16)
+    part.codes, part.resources = room((slots,), np.uint16), room((slots,), np.uint16)
+    part.codes[:], part.resources[:] = 0, 0
     part.offsets, part.rest_offsets = offsets, rest_offsets
     part.rest_codes, part.rest_resources = np.empty(rest, np.uint16), np.empty(rest, np.uint16)
     part.rest_rows = np.empty(rest, np.uint16)

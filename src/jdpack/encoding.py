@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from jdpack import tables
-from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out
+from jdpack.agents import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, room
 from jdpack.buffers import to_numpy
 from jdpack.errors import AgentsError
 from jdpack.ids import check_same_type, check_unique, joined, plain_ids
@@ -231,10 +231,10 @@ class _Encoder:
         sparse = is_sparse(self.market)
         self.blocks = 0
         self.part = Part(
-            values=np.empty((nb, BLOCK), np.uint32),
+            values=room((nb, BLOCK), np.uint32),
             fill=np.zeros(nb, np.int64),
             starts=np.empty((nb, BLOCK) if self.market.options > 1 else (0, 0), np.uint8),
-            codes=np.empty((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
+            codes=room((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
             first=first,
         )
         return self.part
