@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -22,7 +22,10 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What `work` gives for each item, in order; or else raise the first item's error."""
+        """What `work` gives for each item, in order; or else raise the first item's error.
+
+        No thread is at work any more when this returns or raises, even if it was interrupted.
+        """
         queue = deque(enumerate(items))
         results: list[Any] = [None] * len(queue)
         errors: dict[int, BaseException] = {}
@@ -39,11 +42,15 @@ class Threads:
                     errors[at] = error
                     queue.clear()
 
-        others = [self._executor().submit(drain) for _ in range(min(self.count, len(queue)) - 1)]
-        drain()
-        for other in others:
-            if not other.cancel():
-                other.result()
+        others: list[Future[None]] = []
+        try:
+            for _ in range(min(self.count, len(queue)) - 1):
+                others.append(self._executor().submit(drain))
+            drain()
+            _end(others)
+        finally:
+            queue.clear()
+            _end(others)
         if errors:
             raise errors[min(errors)]
         return results
@@ -66,6 +73,11 @@ class Threads:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.count - 1, thread_name_prefix="jdpack")
         return self._pool
+
+
+def _end(others: list[Future[None]]) -> None:
+    """Wait for those that have begun; the others never do."""
+    wait([other for other in others if not other.cancel()])
 
 
 def _cores() -> int:

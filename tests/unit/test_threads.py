@@ -1,5 +1,7 @@
 """Threads: the same results in the same order, whoever does the work."""
 
+import os
+import signal
 import threading
 import time
 
@@ -49,6 +51,24 @@ def test_after_an_error_no_new_item_is_begun_and_work_goes_on():
         threads.map(work, range(1000))
     assert len(begun) < 1000
     assert threads.map(str, range(3)) == ["0", "1", "2"]
+
+
+def test_an_interrupt_while_waiting_leaves_nobody_at_work():
+    begun, ended, caller = threading.Event(), [], threading.get_ident()
+
+    def work(item):
+        if threading.get_ident() == caller:
+            begun.wait(30)
+            return
+        begun.set()
+        time.sleep(0.1)  # by now the caller has nothing to do but wait
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        ended.append(item)
+
+    with pytest.raises(KeyboardInterrupt):
+        Threads(2).map(work, range(2))
+    assert len(ended) == 1
 
 
 def test_work_may_share_out_work_of_its_own():
