@@ -104,7 +104,7 @@ def content(folder):
 
 def sampled(count):
     """Where to cut a billboard of so many lines: early, anywhere, and wherever a run closes."""
-    some = np.random.default_rng(count).integers(1, count, 5).tolist()
+    some = np.random.default_rng(count).integers(1, count, 3).tolist()
     return sorted({1, 2, *some, *range(max(1, count - 7), count + 1)})
 
 
