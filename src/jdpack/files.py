@@ -11,6 +11,7 @@ the files reads it by itself, and notices if a file is no longer what it was.
 from __future__ import annotations
 
 import csv
+import errno
 import fnmatch
 import hashlib
 import os
@@ -469,7 +470,10 @@ def _reading(file: File) -> Iterator[None]:
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         check_unchanged(file)
         raise AgentsError(
-            f"cannot read {file.where!r} as {file.kind}: {_problem(error, file)}"
+            f"cannot read {file.where!r} as {file.kind}: {_problem(error, file)}",
+            "raise the limit with ulimit -n, then run again"
+            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+            else "",
         ) from None
 
 

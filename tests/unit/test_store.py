@@ -1,6 +1,9 @@
 """The code store: encoded once, private, and never taken for whole when it is not."""
 
+import errno
+import fcntl
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -18,7 +21,7 @@ import pytest
 from jdpack import Market, store
 from jdpack.encoding import encode_piece
 from jdpack.engines import mapped
-from jdpack.engines.choice import Mapped, Source
+from jdpack.engines.choice import Source
 from jdpack.errors import AgentsError, OutputError
 
 N = 900
@@ -29,12 +32,12 @@ def clinic(**more):
     return Market(**settings | {"agents": N, "names": ["beds", "nurses"]} | more)
 
 
-def write_agents(path, *, seed=1, texts=False, **more):
+def write_agents(path, *, seed=1, texts=False, row_group_size=300, **more):
     rng = np.random.default_rng(seed)
     ids = [f"Ä{i}" for i in range(N)] if texts else np.arange(N)
     columns = {"id": ids, "value": rng.uniform(0, 10, N), "beds": rng.uniform(0, 2, N)}
     columns["nurses"] = rng.uniform(0, 3, N)
-    pyarrow.parquet.write_table(pa.table(columns | more), path, row_group_size=300)
+    pyarrow.parquet.write_table(pa.table(columns | more), path, row_group_size=row_group_size)
     return path
 
 
@@ -59,7 +62,9 @@ def encoded(monkeypatch):
 
 def opened(folder, agents, market=None, *, clamp=False, threads=2):
     source = Source(market or clinic(), str(agents), None, None, None, clamp)
-    return Mapped(str(folder)).open(source, threads, folder.parent, lambda done: None)
+    return mapped.MappedEngine.open(
+        source, threads, folder, agents.parent, 10**9, lambda done: None
+    )
 
 
 def answers(engine):
@@ -162,6 +167,41 @@ def test_an_agent_with_an_empty_text_alone(tmp_path):
     for _ in range(2):
         engine = opened(tmp_path / "store", path, market)
         assert engine.agents.ids.to_pylist() == [""] and engine.demand((0,))[0] > 0
+
+
+def many_pieces(tmp_path, monkeypatch):
+    agents = write_agents(tmp_path / "agents.parquet", row_group_size=1)
+    monkeypatch.setattr(mapped, "_PIECE_ROWS", 1)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    return agents
+
+
+@pytest.mark.parametrize("name", ["store", None])
+def test_many_pieces_take_few_open_files(tmp_path, monkeypatch, name):
+    """A map keeps a file open: 900 of them would be as many as a process commonly may have."""
+    agents, folder = many_pieces(tmp_path, monkeypatch), name and tmp_path / name
+    right = answers(opened(tmp_path / "other", write_agents(tmp_path / "few.parquet")))
+    before = len(os.listdir("/proc/self/fd"))
+    engine = opened(folder, agents)
+    assert 200 < len(os.listdir("/proc/self/fd")) - before < 300
+    assert answers(engine) == right
+    del engine
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("name", ["store", None])
+def test_too_few_open_files_are_named_as_such(tmp_path, monkeypatch, name):
+    agents, folder = many_pieces(tmp_path, monkeypatch), name and tmp_path / name
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 99, hard))
+    try:
+        # Whether it is met where codes are written or where records are read.
+        with pytest.raises((OutputError, AgentsError), match="Too many open files") as error:
+            opened(folder, agents)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n" in error.value.hint and "room" not in error.value.hint
+    opened(folder, agents)
 
 
 # --- privacy ------------------------------------------------------------------------------
@@ -345,6 +385,18 @@ def test_a_store_that_cannot_be_is_refused(tmp_path, agents):
         assert "--store" in error.value.hint
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_store_without_the_right_to_is_not_called_full(tmp_path, agents, monkeypatch, number):
+    def refusing(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    opened(tmp_path / "store", agents)
+    monkeypatch.setattr(store, "_found", refusing)
+    with pytest.raises(OutputError, match="cannot read and write codes in") as error:
+        opened(tmp_path / "store", agents)
+    assert "--store" in error.value.hint and "room" not in error.value.hint
+
+
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path, agents):
     folder = tmp_path / "store"
     opened(folder, agents)
@@ -366,7 +418,7 @@ CHILD = """
     from tests.unit import test_store as here
     from jdpack.engines import mapped
     mapped._PIECE_ROWS = 300
-    folder, agents, log = map(Path, sys.argv[1:])
+    folder, agents, log = [Path(name) if name else None for name in sys.argv[1:]]
 
     def slow(*arguments, **more):
         with open(log, "a") as file:
@@ -381,7 +433,7 @@ CHILD = """
 
 def start(folder, agents, log, *, seconds):
     code = textwrap.dedent(CHILD).format(path=[*sys.path, os.getcwd()], seconds=seconds)
-    arguments = [sys.executable, "-c", code, *map(str, (folder, agents, log))]
+    arguments = [sys.executable, "-c", code, str(folder or ""), str(agents), str(log)]
     root = Path(__file__).parents[2]
     return subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root
@@ -400,17 +452,45 @@ def test_processes_that_encode_the_same_at_once_make_it_once(tmp_path, agents):
     assert found[0][0].strip() == str(right)
 
 
-def test_a_kill_while_encoding_leaves_nothing_that_is_taken_for_whole(tmp_path, agents, encoded):
-    folder, log = tmp_path / "store", tmp_path / "log"
+def killed(folder, agents, log, how=signal.SIGKILL):
+    """End a process that has just begun to encode."""
     child = start(folder, agents, log, seconds=60)
     deadline = time.monotonic() + 100
     while not log.exists() and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)
+    os.kill(child.pid, how)
     child.communicate()
-    assert child.returncode == -signal.SIGKILL
+    assert child.returncode == -how
+
+
+def test_a_kill_while_encoding_leaves_nothing_that_is_taken_for_whole(tmp_path, agents, encoded):
+    folder = tmp_path / "store"
+    killed(folder, agents, tmp_path / "log")
     assert [p.suffix for p in whole_sets(folder)] == [".part"]
     right = answers(opened(tmp_path / "own", agents))
     before = len(encoded)
     assert answers(opened(folder, agents)) == right
     assert len(encoded) == before + 3 and [p.suffix for p in whole_sets(folder)] == [""]
+
+
+def test_what_the_dead_left_is_swept_and_what_the_living_make_is_not(tmp_path, agents, encoded):
+    """Whatever records the next run on the store is about."""
+    folder = tmp_path / "store"
+    killed(folder, agents, tmp_path / "log")
+    (dead,) = whole_sets(folder)
+    alive, other = folder / f"{'a' * 32}.part", folder / "mine.part"
+    for made in (alive, other):
+        made.mkdir()
+    with open(alive.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        opened(folder, agents, clinic(max_value=20.0))
+    assert alive.exists() and other.exists() and not dead.exists()
+    opened(folder, agents, clinic(max_value=20.0))
+    assert not alive.exists() and other.exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_kill_while_encoding_without_a_store_leaves_nothing(tmp_path, agents, how):
+    log = tmp_path / "log"
+    killed(None, agents, log, how)
+    assert sorted(tmp_path.iterdir()) == sorted([agents, log])
