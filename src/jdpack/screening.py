@@ -9,6 +9,8 @@ of `jdpack.best_response`. Everything that skips decided agents gives the same i
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,20 +41,68 @@ class Box:
 
     @classmethod
     def screen(
-        cls, parts: list[Part], low: Prices, high: Prices, most: int, threads: Threads
+        cls,
+        parts: list[Part],
+        low: Prices,
+        high: Prices,
+        most: int,
+        threads: Threads,
+        room: int | None = None,
     ) -> Box | None:
-        """The box, or None if more than `most` rows are open in it."""
-        screened = threads.map(lambda part: _screened(part, low, high), parts)
-        if sum(few for _, _, few in screened) > most:
+        """The box, or None if more than `most` rows are open in it, or it takes more than `room`.
+
+        What tells which rows are open counts too, and a copy of few rows of a part takes a block.
+        While it is made, it may exceed the room by what threads have at work, a part each.
+        """
+        rows, space = _Limit(most), _Limit(room)
+
+        def find(part: Part) -> tuple[Part, NDArray[np.uint32], NDArray[np.int64]] | None:
+            if rows.exceeded or space.exceeded:
+                return None
+            states, demand, few = _screened(part, low, high)
+            rows.take(few)
+            space.take(4 * few + _about(part, few))
+            return part, np.flatnonzero(states == OPEN).astype(np.uint32), demand
+
+        def copy(pair: tuple[Part, NDArray[np.uint32]]) -> Part | None:
+            if space.exceeded:
+                return None
+            part, own = pair
+            some = rows_of(part, own.astype(np.int64))
+            space.take(some.nbytes - _about(part, len(own)))
+            return some
+
+        found = [screened for screened in threads.map(find, parts) if screened is not None]
+        if rows.exceeded or space.exceeded:
             return None
-        taken = tuple(np.sum([demand for _, demand, _ in screened], axis=0).tolist())
-        some = [pair for pair in zip(parts, screened, strict=True) if pair[1][2] > 0]
-        return cls(
-            low, high, threads.map(lambda pair: _open_rows(pair[0], pair[1][0]), some), taken
-        )
+        taken = np.sum([demand for _, _, demand in found], axis=0)
+        some = [(part, own) for part, own, _ in found if len(own)]
+        copies = [part for part in threads.map(copy, some) if part is not None]
+        return None if space.exceeded else cls(low, high, copies, tuple(taken.tolist()))
 
     def holds(self, prices: Prices) -> bool:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
+
+
+def _about(part: Part, rows: int) -> int:
+    """The bytes of a copy of some rows, with whole blocks."""
+    return -(-rows // BLOCK) * (part.nbytes // max(len(part.fill), 1))
+
+
+class _Limit:
+    """So much, and not more, for all threads together; None is no limit."""
+
+    def __init__(self, most: int | None) -> None:
+        self._left: float = math.inf if most is None else most
+        self._lock = threading.Lock()
+
+    def take(self, much: int) -> None:
+        with self._lock:
+            self._left -= much
+
+    @property
+    def exceeded(self) -> bool:
+        return self._left < 0
 
 
 def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
@@ -74,10 +124,6 @@ def _screened(
     else:
         few = _screen_sparse(part.pairs, *where)
     return states, demand, few
-
-
-def _open_rows(part: Part, states: NDArray[np.uint8]) -> Part:
-    return rows_of(part, np.flatnonzero(states == OPEN))
 
 
 def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:

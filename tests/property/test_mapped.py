@@ -7,6 +7,8 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from helpers import LONG, random_market, random_records
 from jdpack import Market, ids, screening, solve
-from jdpack.engines import mapped, shard
+from jdpack.engines import choice, mapped, shard
 from jdpack.engines.choice import Mapped, Memory
 from jdpack.errors import AgentsError, BudgetError, EngineError, OutputError
 from jdpack.policies.mwu_online import MwuOnline
@@ -32,7 +34,8 @@ class Tight(Mapped):
 
     bytes: int = 2000
 
-    def open(self, source, threads, near, tell):
+    def open(self, source, threads, place, tell):
+        near = place.folder or Path(gettempdir())
         store = None if self.store is None else near / self.store
         return mapped.MappedEngine.open(source, threads, store, near, self.bytes, tell)
 
@@ -170,13 +173,13 @@ def write_clinic(path, n, ids=None):
 
 
 def test_ids_are_checked_in_several_passes_and_a_repeated_one_is_found(tmp_path, monkeypatch):
-    passes, look = [], ids._all_repeated
+    passes, look = [], ids.repeated
 
     def counting(arrays):
         passes.append(0)
         return look(arrays)
 
-    monkeypatch.setattr(ids, "_all_repeated", counting)
+    monkeypatch.setattr(ids, "repeated", counting)
     n = 3000
     path = write_clinic(tmp_path / "agents.parquet", n)
     solve(clinic(n), path, seed=1, engine=Tight(bytes=20_000))
@@ -194,10 +197,10 @@ def test_copies_of_codes_are_held_to_the_room(tmp_path, monkeypatch, room, copie
     """A box is made only where its open agents fit; results are the same without."""
     sizes, screen = [], screening.Box.screen.__func__
 
-    def watching(cls, parts, low, high, most, threads):
-        box = screen(cls, parts, low, high, most, threads)
+    def watching(cls, parts, low, high, most, threads, limit):
+        box = screen(cls, parts, low, high, most, threads, limit)
         sizes.append(0 if box is None else sum(part.nbytes for part in box.open))
-        assert most <= room // 2 * 3000 // sum(part.nbytes for part in parts)
+        assert limit == room // 2 and sizes[-1] <= limit
         return box
 
     monkeypatch.setattr(shard.Box, "screen", classmethod(watching))
@@ -326,7 +329,7 @@ def test_without_an_output_codes_are_where_temporary_files_are(tmp_path, monkeyp
     path = write_clinic(tmp_path / "agents.parquet", 3000)
     where = tmp_path / "temporary"
     where.mkdir()
-    monkeypatch.setattr(sys.modules["jdpack.solve"], "gettempdir", lambda: str(where))
+    monkeypatch.setattr(choice, "gettempdir", lambda: str(where))
     seen = []
 
     class Spy(mapped.Store):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers import Records, random_records, whole_market
 from jdpack import Market, encoding, tables
 from jdpack.agents import is_sparse
-from jdpack.engines.choice import Mapped, Memory, Source
+from jdpack.engines.choice import Mapped, Memory, Place, Source
 from jdpack.engines.memory import MemoryEngine
 
 KINDS = ("numbers", "texts")
@@ -101,7 +101,7 @@ def test_all_engines_have_the_same_digest(tmp_path, ids, sparse):
     pyarrow.parquet.write_table(pa.table(columns), path, row_group_size=64)
     source = Source(market, path, None, None, None, False)
     found = {
-        choice.open(source, threads, tmp_path, lambda done: None).digest()
+        choice.open(source, threads, Place("run", tmp_path), lambda done: None).digest()
         for choice in (Memory(), Mapped(), Mapped(str(tmp_path / "store")))
         for threads in (1, 2)
     }

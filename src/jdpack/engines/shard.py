@@ -92,10 +92,7 @@ class Shard:
         self.rows = sum(part.rows for part in parts)
         self._scratch = scratch
         self._screens = self.rows >= _SCREENED
-        nbytes = sum(part.nbytes for part in parts)
-        self._most = self.rows // 2
-        if room is not None:
-            self._most = min(self._most, room * self.rows // max(nbytes, 1))
+        self._room = room
         self._box: Box | None = None
         self._seen: Prices | None = None
         self._held = 0
@@ -158,7 +155,8 @@ class Shard:
             reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
             low, high = np.maximum(prices - reach, 0.0), prices + reach
             self._box = None  # its agents are not kept beside those of the next one
-            self._box = Box.screen(self.parts, low, high, self._most, self.threads)
+            half = self.rows // 2
+            self._box = Box.screen(self.parts, low, high, half, self.threads, self._room)
             self._held = 0 if self._box is not None else -4 * _PAYS
 
     def _in_order(self, order: bytes, count: int) -> list[Batched]:
