@@ -9,6 +9,7 @@ and pages are pure functions of it. `docs/billboard-format.md` is the reference 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -180,6 +181,11 @@ class Billboard:
         """The steps that count in the allocation."""
         return (r.step for r in self.releases if r.step.weight > 0)
 
+    @property
+    def hash_of_header(self) -> str:
+        """The hash of the first line, which fixes the market, the policy and the budget."""
+        return _hash_of(self._lines[0])
+
     def lines(self) -> Iterator[str]:
         """The text of the billboard, line by line."""
         return iter(self._lines)
@@ -302,7 +308,7 @@ class Billboard:
 
     def _remember(self, line: str) -> None:
         self._lines.append(line)
-        self._last_hash = line[-66:-2]
+        self._last_hash = _hash_of(line)
 
 
 def _decoded(data: bytes, path: str | Path) -> str:
@@ -314,13 +320,16 @@ def _decoded(data: bytes, path: str | Path) -> str:
 
 def _append(file: IO[bytes], line: bytes, releases: int) -> None:
     """Write a whole line and nothing less: of a line that does not fit, no byte stays."""
-    end = os.fstat(file.fileno()).st_size
+    end, written = os.fstat(file.fileno()).st_size, 0
     try:
-        if file.write(line) < len(line):
+        written = file.write(line)
+        if written < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(file.fileno())
     except OSError as error:
-        os.ftruncate(file.fileno(), end)
+        if written < len(line):  # a whole line may have been read already, and stays
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), end)
         raise OutputError(
             f"cannot write the billboard: {error.strerror}",
             f"what its {releases} releases cost is spent, and nothing more: make room, then "
@@ -342,6 +351,11 @@ def _seal(data: dict[str, Any], previous: str) -> str:
     body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{body}{_HASH_KEY}{digest}"}}'
+
+
+def _hash_of(line: str) -> str:
+    """The hash that a sealed line ends with."""
+    return line[-66:-2]
 
 
 def _open_line(line: str, previous: str) -> dict[str, Any]:

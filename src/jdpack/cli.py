@@ -199,12 +199,26 @@ def resume_command(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Cores to use; all if not given.")
     ] = None,
+    engine: Engine = None,
+    store: Store = None,
+    memory: Room = None,
+    workers: Workers = None,
+    allocation: AllocationPlace = None,
+    patience: WorkerPatience = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
+    where = _engine(
+        engine,
+        store=None if store is None else str(store.absolute()),
+        memory=memory,
+        workers=workers,
+        allocation=allocation,
+        patience=patience,
+    )
     with _progress(quiet) as show:
-        result = resume(output, threads=threads, progress=show)
+        result = resume(output, threads=threads, engine=where, progress=show)
     _print(result, output, as_json)
 
 

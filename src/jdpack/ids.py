@@ -76,7 +76,7 @@ def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None
     edges = [2**64 * i // passes for i in range(passes + 1)]
     for low, high in pairwise(edges):
         own = (_between(keys(chunk), low, high) for chunk in heads())
-        twice = _repeated_in(heads(), _all_repeated(own))
+        twice = _repeated_in(heads(), repeated(own))
         if twice is not None:
             refuse_repeated(twice, several)
 
@@ -104,13 +104,7 @@ def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
     return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
 
 
-def repeated(arrays: Iterable[NDArray[np.uint64]]) -> int | None:
-    """A key that stands there twice, if any."""
-    found = _all_repeated(arrays)
-    return int(found[0]) if len(found) else None
-
-
-def _all_repeated(arrays: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+def repeated(arrays: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     """The keys that stand there more than once, in order."""
     together = np.concatenate([np.empty(0, np.uint64), *arrays])
     together.sort()

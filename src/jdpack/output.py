@@ -71,6 +71,11 @@ class Output:
         """Make the folder with everything that a resume needs but the billboard."""
         try:
             self.folder.mkdir()
+        except OSError as error:  # another run may have made it meanwhile: it is not ours
+            raise OutputError(
+                f"cannot make {str(self.folder)!r}: {error.strerror}", "nothing is spent"
+            ) from None
+        try:
             (self.folder / "public").mkdir(mode=0o755)
             (self.folder / "private").mkdir(mode=0o700)
             run.write(self.run_file)

@@ -36,6 +36,8 @@ class RunFile:
     """The coins' seed, in hexadecimal."""
     digest: int
     """Of the records."""
+    header: str
+    """The hash of the billboard's first line."""
 
     @property
     def coin_seed(self) -> Seed:
@@ -68,11 +70,11 @@ class RunFile:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a run; refuse if another process does."""
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a run; refuse, or wait, if another process does."""
     with path.open("rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise OutputError(
                 f"another process is at work on {str(path.parent.parent)!r}",

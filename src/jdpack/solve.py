@@ -16,7 +16,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.certificate import certify
 from jdpack.engines import Allocation, Engine
-from jdpack.engines.choice import Choice, Source, choice_of, from_dict, to_dict
+from jdpack.engines.choice import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import (
     AgentsError,
@@ -175,15 +174,26 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     folder = Output.claim(output) if output is not None else None
     source = Source(market, agents, values, demands, ids, clamp)
-    with contextlib.closing(_open(choice, source, threads, folder, progress)) as opened:
+    run = header.commitment
+    with contextlib.closing(_open(choice, source, threads, run, folder, progress)) as opened:
         _check_order(policy.outlook(market, budget), opened)
         if folder is None:
             result = _play(opened, policy, Billboard(header), coin_seed, seed, warning, progress)
-            result.shares  # noqa: B018 (from now on it has them, whatever becomes of the engine)
+            if isinstance(choice, Ray):
+                result.shares  # noqa: B018 (from now on it has them: the workers end)
             return result
-        coins = coin_seed.seed.hex()
-        folder.create(RunFile(source.paths, clamp, to_dict(choice), seed, coins, opened.digest()))
-        with locked(folder.run_file):
+        folder.create(
+            RunFile(
+                agents=source.paths,
+                clamp=clamp,
+                engine=to_dict(choice),
+                seed=seed,
+                coins=coin_seed.seed.hex(),
+                digest=opened.digest(),
+                header=Billboard(header).hash_of_header,
+            )
+        )
+        with locked(folder.run_file, wait=True):
             try:
                 board = Billboard(header, folder.billboard)
             except OutputError as error:
@@ -203,6 +213,7 @@ def resume(
     demands: Any = None,
     ids: Any = None,
     threads: int | None = None,
+    engine: str | Choice | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Go on with a run that was interrupted, from what is on its billboard.
@@ -212,6 +223,7 @@ def resume(
         agents, values, demands, ids: the same records again; needed only if they were given in
             memory, or if their files have moved.
         threads, progress: as for `solve`.
+        engine: as for `solve`, in place of the one that the run began with.
 
     Formal guarantees. What is posted is not asked for again and no noise is drawn for it a second
     time; the filter is charged for it first, so the whole run spends no more than its budget, and
@@ -224,9 +236,10 @@ def resume(
         board = Billboard.reopen(folder.billboard)
         try:
             header, coin_seed = board.header, run_file.coin_seed
-            if coin_seed.commitment != header.commitment:
+            own = coin_seed.commitment == header.commitment
+            if not own or run_file.header != board.hash_of_header:
                 raise BillboardError(
-                    "the seed of the run is not the one that its header shows",
+                    "the billboard's header is not the one that the run began with",
                     "the billboard is that of another run: put back its own",
                 )
             policy = policies.from_dict(header.policy)
@@ -240,8 +253,11 @@ def resume(
             check_arguments(agents, values, demands, ids, run_file.clamp, threads)
             source = Source(header.market, agents, values, demands, ids, run_file.clamp)
             choice = from_dict(run_file.engine)
+            if engine is not None:
+                choice = choice_of(engine, header.market, agents)
             warning = shortfall(header.market, header.budget, policy)
-            with contextlib.closing(_open(choice, source, threads, folder, progress)) as opened:
+            rest = header.commitment, folder, progress
+            with contextlib.closing(_open(choice, source, threads, *rest)) as opened:
                 if opened.digest() != run_file.digest:
                     raise AgentsError(
                         "the records have changed since the run began",
@@ -275,17 +291,18 @@ def _open(
     choice: Choice,
     source: Source,
     threads: int | None,
+    run: str,
     folder: Output | None,
     progress: Callable[[Progress], None] | None,
 ) -> Engine:
     """Read and encode the records."""
-    near = folder.folder.absolute().parent if folder is not None else Path(gettempdir())
 
     def tell(done: float) -> None:
         if progress is not None:
             progress(Progress(0, done, "reading"))
 
-    return choice.open(source, threads, near, tell)
+    where = None if folder is None else folder.folder.absolute().parent
+    return choice.open(source, threads, Place(run[:8], where), tell)
 
 
 def _play(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -11,14 +12,19 @@ from jdpack.billboard import sync_folder
 
 
 def write_whole(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under a temporary name, then move it into place."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # of a run that was killed
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    """Write a file under a name that nobody else has, then move it into place.
+
+    What an earlier writer left half done is removed; should it still be at work, it fails.
+    """
+    for left in path.parent.glob(f".{path.name}.*.part"):
+        left.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+    part = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         part.rename(path)
         sync_folder(path.parent)

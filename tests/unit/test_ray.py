@@ -1,8 +1,10 @@
 """A Ray cluster gives the same bits as one machine, whatever happens to its workers."""
 
+import math
 import os
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -21,6 +23,7 @@ from jdpack import (
     MwuOnline,
     OutputError,
     Ray,
+    files,
     resume,
     solve,
 )
@@ -159,8 +162,8 @@ def test_a_cluster_agrees_with_one_machine(tmp_path, make, policy):
     check_same(result, alone, *reversed(folders))
     with pytest.raises(EngineError, match="have ended"):
         result.shares  # noqa: B018
-    files = sorted(p.name for p in (folders[1] / "private" / "allocation").iterdir())
-    assert files == ["00000.parquet", "00001.parquet"]
+    files = sorted(p.name[9:] for p in (folders[1] / "private" / "allocation").iterdir())
+    assert files == ["00000-of-00002.parquet", "00001-of-00002.parquet"]
 
 
 def test_without_an_output_folder_the_shares_stay(case):
@@ -281,16 +284,47 @@ def test_a_file_that_changes_between_rounds(case, tmp_path, quietly):
 def test_an_allocation_that_cannot_be_written(case, tmp_path):
     market, path, alone = case
     place = tmp_path / "place"
-    place.write_text("no folder")
+
+    def blocked(progress):
+        if progress.stage == "allocation":
+            place.rmdir()
+            place.write_text("no folder")
+
     engine = Ray(workers=2, allocation=str(place))
     with pytest.raises(OutputError) as caught:
-        solve(market, path, engine=engine, output=tmp_path / "out", **BUDGET)
+        solve(market, path, engine=engine, output=tmp_path / "out", progress=blocked, **BUDGET)
     check_error(caught.value, ["cannot write"], "jdpack resume")
-    place.unlink()
-    place.mkdir()
-    result = resume(tmp_path / "out")
+    engine = Ray(workers=1, allocation=str(tmp_path / "other"))  # where there is room
+    result = resume(tmp_path / "out", engine=engine)
     assert list(result.billboard.lines()) == list(alone.billboard.lines())
-    assert pyarrow.dataset.dataset(place).to_table().equals(given(tmp_path / "alone"))
+    written = pyarrow.dataset.dataset(tmp_path / "other").to_table()
+    assert written.equals(given(tmp_path / "alone"))
+    check_foreign_files_are_refused(market, path, tmp_path, engine)
+
+
+def check_foreign_files_are_refused(market, path, tmp_path, engine):
+    """A place has the allocation of one run."""
+    with pytest.raises(OutputError) as caught:
+        solve(market, path, engine=engine, output=tmp_path / "out2", **BUDGET | {"seed": 8})
+    check_error(caught.value, [str(tmp_path / "other"), "already"], "of its own")
+    assert not (tmp_path / "out2").exists()
+
+
+def test_a_resume_with_fewer_workers_leaves_nobody_twice(case, tmp_path):
+    market, path, alone = case
+    solve(market, path, engine=TWO, output=tmp_path / "out", **BUDGET)
+    (tmp_path / "out" / "private" / "report.html").unlink()
+    result = resume(tmp_path / "out", engine=Ray(workers=1))
+    check_same(result, alone, tmp_path / "out", tmp_path / "alone")
+
+
+def test_a_place_that_workers_cannot_write_to_is_refused_before_anything_is_spent(case, tmp_path):
+    market, path, _ = case
+    (tmp_path / "file").write_text("no folder")
+    engine = Ray(workers=2, allocation=str(tmp_path / "file"))
+    with pytest.raises(OutputError, match="cannot write an allocation"):
+        solve(market, path, engine=engine, output=tmp_path / "out", **BUDGET)
+    assert not (tmp_path / "out").exists()
 
 
 # --- what no worker sees alone ------------------------------------------------------------
@@ -326,6 +360,88 @@ def test_a_bad_record_is_told_as_on_one_machine(tmp_path):
         messages.append(str(caught.value))
     assert messages[0] == messages[1] and "700" in messages[0]
     assert not (tmp_path / "out").exists()
+
+
+def test_files_without_agents_of_their_own(tmp_path):
+    """An empty file, and one in which only the last agent of the file before goes on."""
+    market = wide(tmp_path / "all.parquet", n=400, options=3)
+    table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
+    ids = table["id"].to_numpy()
+    cut = int(np.flatnonzero(np.diff(ids) == 0)[-1]) + 1  # within an agent
+    end = int(np.searchsorted(ids, ids[cut], side="right"))
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    for name, rows in {
+        "a": (0, cut),
+        "b": (cut, end),
+        "c": (end, end),
+        "d": (end, len(ids)),
+    }.items():
+        pyarrow.parquet.write_table(
+            table.slice(rows[0], rows[1] - rows[0]), folder / f"{name}.parquet"
+        )
+    alone = solve(market, tmp_path / "all.parquet", **BUDGET)
+    result = solve(market, folder, engine=TWO, **BUDGET)
+    assert list(result.billboard.lines()) == list(alone.billboard.lines())
+    assert result.allocation.tolist() == alone.allocation.tolist()
+
+
+def test_nobody_at_all(tmp_path):
+    market = wide(tmp_path / "agents.parquet", n=10)
+    table = pyarrow.parquet.read_table(tmp_path / "agents.parquet")
+    pyarrow.parquet.write_table(table.slice(0, 0), tmp_path / "agents.parquet")
+    with pytest.raises(AgentsError, match="there are no agents"):
+        solve(market, tmp_path / "agents.parquet", engine=TWO, **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("rows", "workers", "expected"),
+    [
+        ([9, 11], 2, [[9], [11]]),
+        ([1, 1, 1, 9], 4, [[1], [1], [1], [9]]),
+        ([5] * 6, 3, [[5, 5], [5, 5], [5, 5]]),
+        ([100, 1, 1, 1], 2, [[100], [1, 1, 1]]),
+        ([], 2, []),
+    ],
+)
+def test_pieces_are_shared_out_evenly(rows, workers, expected):
+    pieces = [SimpleNamespace(rows=n) for n in rows]
+    cut = module._cut(pieces, workers)
+    assert [[piece.rows for piece in run] for run in cut] == expected
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_keys_fall_into_even_buckets(texts, tmp_path, monkeypatch):
+    """Also those of texts, whose low bits are all zero."""
+    path = tmp_path / "agents.parquet"
+    market = wide(path, n=1000, ids="texts" if texts else "shuffled")
+    worker = module.Worker(market, files.pieces(market, path, 200), False, 1, None)
+    buckets = [worker.keys(bucket, 4) for bucket in range(4)]
+    assert all(150 < len(keys) < 350 for keys in buckets)
+    assert len(np.unique(np.concatenate(buckets))) == 1000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"workers": 0}, {"workers": -1}, {"workers": 1.5}, {"patience": 0}, {"patience": math.inf}],
+)
+def test_settings_that_make_no_sense(settings):
+    with pytest.raises(EngineError, match="must be"):
+        Ray(**settings)
+
+
+def test_more_workers_than_cores_are_refused_at_once(case, tmp_path):
+    market, path, _ = case
+    with pytest.raises(EngineError) as caught:
+        solve(market, path, engine=Ray(workers=50), output=tmp_path / "out", **BUDGET)
+    check_error(caught.value, ["50 workers", "2 cores"], "fewer")
+
+
+def test_another_cluster_than_the_one_connected_to(case, tmp_path):
+    market, path, _ = case
+    with pytest.raises(EngineError) as caught:
+        solve(market, path, engine="ray://elsewhere:10001", output=tmp_path / "out", **BUDGET)
+    check_error(caught.value, ["ray://elsewhere:10001"], "ray.shutdown")
 
 
 def test_a_cluster_that_is_not_there(tmp_path):

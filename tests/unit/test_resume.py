@@ -161,7 +161,8 @@ def test_half_files_of_a_killed_run_are_replaced(place, tmp_path):
     run = whole(place)
     folder = cut(run, tmp_path / "cut")
     for name in FILES:
-        (folder / f"{name}.part").write_bytes(b"half")
+        path = folder / name
+        (path.parent / f".{path.name}.x7_q.part").write_bytes(b"half")
     resume(folder)
     assert content(folder) == content(run)
 
@@ -376,7 +377,7 @@ def test_another_market_in_the_header_is_refused(place, tmp_path, monkeypatch, c
         return records
 
     reseal(folder, change)
-    refused(folder, AgentsError, "have changed", "begin another", monkeypatch)
+    refused(folder, BillboardError, "is not the one", "another run", monkeypatch)
 
 
 def test_the_billboard_of_another_run_is_refused(place, tmp_path, monkeypatch):
@@ -463,7 +464,9 @@ def too_soon(records):
 def test_lines_that_the_run_would_not_have_posted_are_refused(place, tmp_path, monkeypatch, change):
     folder = cut(whole(place), tmp_path / "cut")
     reseal(folder, change)
-    refused(folder, BillboardError, "its policy would have posted", "another run", monkeypatch)
+    begun = change in (policy, budget)
+    says = "header is not the one" if begun else "its policy would have posted"
+    refused(folder, BillboardError, says, "another run", monkeypatch)
 
 
 def test_a_broken_hash_chain_is_refused(place, tmp_path, monkeypatch):

@@ -6,11 +6,13 @@ same bits, so the choice shows nowhere on the billboard.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from jdpack import files, tables
@@ -55,10 +57,20 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
+class Place:
+    """What an engine has to know of the run that it is opened for."""
+
+    name: str
+    """Of the run; files that workers write bear it."""
+    folder: Path | None
+    """The folder in which the run's output is or will be; None if it leaves none."""
+
+
+@dataclass(frozen=True)
 class Memory:
     """Codes in memory. The default where they fit."""
 
-    def open(self, source: Source, threads: int | None, near: Path, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.memory import MemoryEngine
 
         return MemoryEngine.read(source, threads, tell)
@@ -77,11 +89,12 @@ class Mapped:
     def __post_init__(self) -> None:
         _bytes(self.memory)
 
-    def open(self, source: Source, threads: int | None, near: Path, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.mapped import MappedEngine
 
         _check_files("mapped", source)
         store = None if self.store is None else Path(self.store)
+        near = place.folder or Path(gettempdir())
         return MappedEngine.open(source, threads, store, near, _bytes(self.memory), tell)
 
 
@@ -100,13 +113,25 @@ class Ray:
     """A folder that all workers can write to, or a URI such as "s3://bucket/folder", for the
     allocation; in the output folder, which all must then share, if not given."""
     patience: float = 900.0
-    """Give up on a worker that has not answered for so many seconds."""
+    """Give up on a worker that has not answered for so many seconds; ten times as many while it
+    reads its records."""
 
-    def open(self, source: Source, threads: int | None, near: Path, tell: Tell) -> Engine:
+    def __post_init__(self) -> None:
+        workers, patience = self.workers, self.patience
+        if workers is not None and (not _is_number(workers, int) or workers < 1):
+            raise EngineError(f"workers must be a whole number from 1 on, not {workers!r}")
+        if not _is_number(patience, int | float) or not 0 < patience < math.inf:
+            raise EngineError(f"patience must be a number of seconds above 0, not {patience!r}")
+        for name in ("store", "allocation"):  # workers have working folders of their own
+            path = getattr(self, name)
+            if path is not None and "://" not in path:
+                object.__setattr__(self, name, os.path.abspath(path))
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.ray import RayEngine
 
         _check_files("ray", source)
-        return RayEngine.open(source, threads, self, tell)
+        return RayEngine.open(source, threads, self, place, tell)
 
 
 Choice = Memory | Mapped | Ray
@@ -164,6 +189,10 @@ def _bytes(size: int | str) -> int:
     if found is None or (number := int(float(found[1]) * _UNITS[found[2].upper()])) < 10**7:
         raise EngineError(f"memory {size!r} is no size", "write '500MB' or '4GB'; at least 10MB")
     return number
+
+
+def _is_number(number: object, kind: Any) -> bool:
+    return isinstance(number, kind) and not isinstance(number, bool)
 
 
 def _check_files(engine: str, source: Source) -> None:

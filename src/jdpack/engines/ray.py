@@ -12,13 +12,15 @@ that it was computed from: if it changes, a file has changed under the run, and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +29,13 @@ from numpy.typing import NDArray
 
 from jdpack.agents import PART_ROWS
 from jdpack.billboard import Billboard
+from jdpack.buffers import to_arrow
 from jdpack.encoding import Codes, Tally, check_whole, encode_piece
 from jdpack.engines import Allocation
-from jdpack.engines.choice import Ray, Source, Tell
+from jdpack.engines.choice import Place, Ray, Source, Tell
 from jdpack.engines.combined import Combined, final
 from jdpack.engines.mapped import key_of
-from jdpack.engines.shard import Final, Shard
+from jdpack.engines.shard import Final, Rounds, Shard
 from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
 from jdpack.files import Piece
 from jdpack.ids import first_ids, keys, refuse_repeated, repeated, survey
@@ -51,6 +54,8 @@ except ImportError:
 _RESTARTS = 20  # of one worker; what dies more often has a cause that stays
 _OBJECTS = 200 * 10**6  # bytes of shared memory of a local Ray: answers are small
 _BUCKET = 2**22  # ids whose keys are compared at a time
+_ROOM = 10**9  # bytes for copies of codes that are on a worker's disk
+_READING = 10  # a worker may take so many times as long to read its records as to answer
 
 
 class Worker:
@@ -63,6 +68,7 @@ class Worker:
         self.threads = Threads(threads)
         self._shard: Shard | None = None
         self._digest = 0
+        self._keys: NDArray[np.uint64] | None = None
         self._tallies: list[Tally] = []
 
     def answer(self, question: str, *about: Any) -> tuple[int, float, Any]:
@@ -84,23 +90,29 @@ class Worker:
 
     def keys(self, bucket: int, of: int) -> NDArray[np.uint64]:
         """The keys of the agents' ids that fall into one of some buckets."""
-        found = [keys(ids) for ids in self._ids()]
-        return np.concatenate([k[k % np.uint64(of) == bucket] for k in found])
+        if self._keys is None:
+            self._keys = np.concatenate([np.empty(0, np.uint64), *map(keys, self._ids())])
+            self._keys.sort()
+        edges = [2**64 * at // of for at in (bucket, bucket + 1)]
+        first, last = (int(np.searchsorted(self._keys, _edge(e), "left")) for e in edges)
+        last = len(self._keys) if bucket + 1 == of else last
+        own = self._keys[first:last].copy()
+        if bucket + 1 == of:
+            self._keys = None  # all are compared
+        return own
 
-    def named(self, key: int) -> list[int | str]:
-        """The ids of the agents that have a key."""
-        same = (ids.filter(pa.array(keys(ids) == np.uint64(key))) for ids in self._ids())
+    def named(self, suspects: NDArray[np.uint64]) -> list[int | str]:
+        """The ids of the agents that have one of these keys."""
+        same = (ids.filter(to_arrow(np.isin(keys(ids), suspects))) for ids in self._ids())
         return [id for ids in same for id in ids.to_pylist()]
+
+    def probe(self, place: str, name: str) -> None:
+        """Write an empty file where the allocation will be."""
+        _put(place, name, lambda file: None)
 
     def write(self, final: Final, place: str, name: str) -> None:
         """Write what the worker's agents get to a file of its own, whole."""
-        shard = self._loaded()
-        if "://" in place:
-            system, folder = pyarrow.fs.FileSystem.from_uri(place)
-            with system.open_output_stream(f"{folder}/{name}") as stream:
-                shard.write(final, stream)
-        else:
-            write_whole(Path(place) / name, 0o600, lambda file: shard.write(final, file))
+        _put(place, name, lambda file: self._loaded().write(final, file))
 
     def _ids(self) -> Iterator[pa.Array]:
         """The id of every agent, some at a time."""
@@ -122,7 +134,8 @@ class Worker:
 
         if self.store is not None:
             store, key = Store(Path(self.store)), f"{self.pieces} {key_of(self.market, self.clamp)}"
-            return store.codes(key, self.pieces, encode, self.threads), {"scratch": store.scratch}
+            codes = store.codes(key, self.pieces, encode, self.threads)
+            return codes, {"scratch": store.scratch, "room": _ROOM}
 
         def in_memory(piece: Piece) -> Codes:
             parts: list[Any] = []
@@ -139,10 +152,16 @@ class RayEngine(Combined):
     """How long the slowest worker was at work on the last question."""
 
     def __init__(
-        self, market: Market, pieces: list[list[Piece]], clamp: bool, threads: int, settings: Ray
+        self,
+        market: Market,
+        pieces: list[list[Piece]],
+        clamp: bool,
+        threads: int,
+        settings: Ray,
+        run: str,
     ) -> None:
         super().__init__(market)
-        self._settings, self._pieces = settings, pieces
+        self._settings, self._pieces, self._run = settings, pieces, run
         actor: Any = ray.remote(
             num_cpus=threads,
             max_restarts=_RESTARTS,
@@ -151,20 +170,30 @@ class RayEngine(Combined):
         )(Worker)
         rest = clamp, threads, settings.store
         self._workers: list[Any] = [actor.remote(market, own, *rest) for own in pieces]
-        self._digests: list[int] | None = None
+        self._digests: list[int] = []
         self._count = self._clamped = 0
 
     @classmethod
-    def open(cls, source: Source, threads: int | None, settings: Ray, tell: Tell) -> RayEngine:
+    def open(
+        cls, source: Source, threads: int | None, settings: Ray, place: Place, tell: Tell
+    ) -> RayEngine:
         """Start workers that read some files, and wait until they have."""
         _connect(settings.address)
         cores = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
         workers = settings.workers or max(1, cores // (threads or 1))
         each = threads or max(1, cores // workers)
+        if workers * each > cores:
+            raise EngineError(
+                f"{workers} workers of {each} cores do not fit on the {cores} cores of the cluster",
+                "ask for fewer workers or threads",
+            )
         even = source.market.agents // (4 * workers)  # a few for each, so that loads are even
         pieces = source.pieces(max(1, min(PART_ROWS, even)))
-        engine = cls(source.market, _cut(pieces, workers), source.clamp, each, settings)
+        rest = source.clamp, each, settings, place.name
+        engine = cls(source.market, _cut(pieces, workers), *rest)
         try:
+            if place.folder is not None:
+                engine._check_place(settings.allocation or str(place.folder))
             engine._load(tell)
         except BaseException:
             engine.close()
@@ -184,19 +213,26 @@ class RayEngine(Combined):
         return False  # tables have ids
 
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
-        """A file a worker, in the folder `allocation`, or where the settings say."""
+        """A file a worker, in the folder `allocation`, or where the settings say.
+
+        Files bear the name of the run and how many there are; what this run wrote when there were
+        more or fewer workers is removed.
+        """
         place = self._settings.allocation
         if place is None:
             place = str((folder / "allocation").absolute())
             Path(place).mkdir(mode=0o700, exist_ok=True)
-        get = final(board, allocation.drop_from)
-        names = [f"{i:05d}.parquet" for i in range(len(self._workers))]
+        get, of = ray.put(final(board, allocation.drop_from)), len(self._workers)
+        names = [f"{self._run}-{i:05d}-of-{of:05d}.parquet" for i in range(of)]
         self._collect(
             [
-                w.answer.remote("write", get, place, n)
-                for w, n in zip(self._workers, names, strict=True)
+                worker.answer.remote("write", get, place, name)
+                for worker, name in zip(self._workers, names, strict=True)
             ]
         )
+        for name in _files(place):
+            if name.startswith(f"{self._run}-") and name not in names:
+                _remove(place, name)
 
     def close(self) -> None:
         """End the workers, whose cores others may wait for."""
@@ -210,9 +246,11 @@ class RayEngine(Combined):
                 "the workers of this run have ended",
                 "read the allocation in the output folder, or in Result.shares of a run without",
             )
-        return self._collect([w.answer.remote(question, *about) for w in self._workers])
+        # What is large is sent once, not once for each.
+        sent = [ray.put(a) if isinstance(a, Rounds | Final) else a for a in about]
+        return self._collect([w.answer.remote(question, *sent) for w in self._workers])
 
-    def _collect(self, coming: list[Any], tell: Tell = lambda done: None) -> list[Any]:
+    def _collect(self, coming: list[Any]) -> list[Any]:
         """What all workers answer, once it is sure that their records are still the same."""
         digests, seconds, answers = [], [], []
         for number, one in enumerate(coming):
@@ -220,9 +258,6 @@ class RayEngine(Combined):
             digests.append(digest)
             seconds.append(took)
             answers.append(answer)
-            tell((number + 1) / len(coming))
-        if self._digests is None:
-            self._digests = digests
         for number, (was, now) in enumerate(zip(self._digests, digests, strict=True)):
             if was != now:
                 raise AgentsError(
@@ -232,10 +267,11 @@ class RayEngine(Combined):
         self.seconds = max(seconds)
         return answers
 
-    def _get(self, coming: Any, who: str) -> Any:
+    def _get(self, coming: Any, who: str, times: int = 1) -> Any:
         """What comes from the cluster; what goes wrong there, as one of our errors."""
+        patience = times * self._settings.patience
         try:
-            return ray.get(coming, timeout=self._settings.patience)
+            return ray.get(coming, timeout=patience)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, JdpackError):
                 raise error.cause from None
@@ -246,7 +282,7 @@ class RayEngine(Combined):
                 ) from None
             raise
         except ray.exceptions.GetTimeoutError:
-            problem = f"has not answered for {self._settings.patience:g} seconds"
+            problem = f"has not answered for {patience:g} seconds"
         except ray.exceptions.RayError as error:
             problem = f"is lost: {str(error).splitlines()[0].rstrip('.')}"
         raise EngineError(
@@ -265,12 +301,56 @@ class RayEngine(Combined):
 
     def _load(self, tell: Tell) -> None:
         """Wait until all have read their pieces; check what only all of them together show."""
-        coming = [w.answer.remote("tallies") for w in self._workers]
-        tallies = [tally for some in self._collect(coming, tell) for tally in some]
+        tallies: list[Tally] = []
+        busy = []
+        coming = [worker.answer.remote("tallies") for worker in self._workers]
+        for number, one in enumerate(coming):
+            digest, _, own = self._get(one, self._who(number), _READING)
+            if any(tally.rows for tally in own):
+                busy.append((self._workers[number], self._pieces[number], digest))
+            else:  # of some files all rows belong to agents that begin in the files before
+                ray.kill(self._workers[number])
+            tallies += own
+            tell((number + 1) / len(coming))
         check_whole(self.market, tallies)
+        workers, pieces, digests = zip(*busy, strict=True)
+        self._workers, self._pieces, self._digests = list(workers), list(pieces), list(digests)
         self._count = sum(t.agents for t in tallies)
         self._clamped = sum(t.clamped for t in tallies)
         self._check_unique()
+
+    def _check_place(self, place: str) -> None:
+        """Refuse a place for the allocation that workers cannot write to, before any is spent."""
+        try:
+            others = [n for n in _files(place) if n.endswith(".parquet") and not self._is_ours(n)]
+        except OSError as error:
+            raise OutputError(
+                f"cannot write an allocation to {place!r}: {error}",
+                "give a folder that all machines share, or a URI, with --allocation",
+            ) from None
+        if others and place == self._settings.allocation:
+            raise OutputError(
+                f"there is {others[0]!r} in {place!r} already",
+                "choose a folder of its own for the allocation of each run",
+            )
+        names = [f".jdpack-{self._run}-{i}" for i in range(len(self._workers))]
+        probes = [
+            worker.probe.remote(place, name)
+            for worker, name in zip(self._workers, names, strict=True)
+        ]
+        for number, one in enumerate(probes):
+            self._get(one, self._who(number))
+        there = set(_files(place))
+        for name in names:
+            if name not in there:
+                raise OutputError(
+                    f"the workers do not write to the same {place!r} as this process reads",
+                    "give a folder that all machines share, or a URI, with --allocation",
+                )
+            _remove(place, name)
+
+    def _is_ours(self, name: str) -> bool:
+        return name.startswith(f"{self._run}-")
 
     def _check_unique(self) -> None:
         """Refuse an id of two agents, wherever they are."""
@@ -281,21 +361,77 @@ class RayEngine(Combined):
         buckets = -(-self._count // _BUCKET)
         for bucket in range(buckets):  # keys go from worker to worker, not through the driver
             found = [worker.keys.remote(bucket, buckets) for worker in self._workers]
-            key = self._get(compare.remote(*found), "the comparison of ids")
-            if key is not None:
-                named = [id for some in self._all("named", key) for id in some]
-                twice = next((id for id in named if named.count(id) > 1), None)
-                if twice is not None:
-                    refuse_repeated(twice, self.market.options > 1)
+            suspects = self._get(compare.remote(*found), "the comparison of ids", _READING)
+            if len(suspects):
+                named = Counter(id for some in self._all("named", suspects) for id in some)
+                id, times = named.most_common(1)[0]
+                if times > 1:
+                    refuse_repeated(id, self.market.options > 1)
 
 
-def _repeated(*found: NDArray[np.uint64]) -> int | None:
+def _repeated(*found: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return repeated(found)
+
+
+def _edge(key: int) -> np.uint64:
+    return np.uint64(min(key, 2**64 - 1))
+
+
+# --- where the allocation goes ------------------------------------------------------------
+
+
+def _system(place: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    if "://" not in place:
+        return pyarrow.fs.LocalFileSystem(), place
+    system, folder = pyarrow.fs.FileSystem.from_uri(place)
+    return system, folder
+
+
+def _put(place: str, name: str, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file whole, here or elsewhere."""
+    system, folder = _system(place)
+    if isinstance(system, pyarrow.fs.LocalFileSystem):
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(Path(folder) / name, 0o600, write)
+        return
+    half = f"{folder}/{name}.part"
+    try:
+        with system.open_output_stream(half) as stream:
+            write(stream)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            system.delete_file(half)
+        raise
+    system.move(half, f"{folder}/{name}")
+
+
+def _files(place: str) -> list[str]:
+    """The names of the files in a place."""
+    system, folder = _system(place)
+    found = system.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    return [info.base_name for info in found if info.is_file]
+
+
+def _remove(place: str, name: str) -> None:
+    system, folder = _system(place)
+    system.delete_file(f"{folder}/{name}")
+
+
+# --- Ray ----------------------------------------------------------------------------------
+
+
+_connected: list[str | None] = []
+"""The address that this module has connected the process to."""
 
 
 def _connect(address: str | None) -> None:
     """Use the Ray that this process is connected to, or connect, or start one here."""
     if ray.is_initialized():
+        if address is not None and address not in _connected:
+            raise EngineError(
+                f"this process is connected to a Ray other than {address!r}",
+                "leave the address out to use that one, or call ray.shutdown() first",
+            )
         return
     try:
         if address is not None or "RAY_ADDRESS" in os.environ:
@@ -313,16 +449,15 @@ def _connect(address: str | None) -> None:
             f"cannot reach Ray{f' at {address!r}' if address else ''}: {problem}",
             "start it with `ray start --head`, or leave the address out",
         ) from None
+    _connected[:] = [address]
 
 
 def _cut(pieces: Sequence[Any], workers: int) -> list[list[Piece]]:
     """Consecutive runs of pieces, of about the same number of rows, for at most so many workers."""
-    rows = sum(piece.rows for piece in pieces)
-    runs: list[list[Piece]] = []
-    before = 0
-    for piece in pieces:
-        if len(runs) <= before * workers // max(rows, 1):
-            runs.append([])
-        runs[-1].append(piece)
+    if len(pieces) <= workers:
+        return [[piece] for piece in pieces]
+    rows, before, runs = sum(piece.rows for piece in pieces), 0, dict[int, list[Piece]]()
+    for piece in pieces:  # it goes to the worker in whose even share its middle is
+        runs.setdefault((2 * before + piece.rows) * workers // max(1, 2 * rows), []).append(piece)
         before += piece.rows
-    return runs
+    return list(runs.values())
