@@ -132,7 +132,12 @@ def is_source(source: Any) -> bool:
 
 
 def find(source: Any) -> list[File]:
-    """The files of a source: those of a list in its order, others by their paths."""
+    """The files of a source: those of a list in its order, others by their paths.
+
+    Files that were found already stay what they are: whoever reads them notices if they changed.
+    """
+    if isinstance(source, list) and source and all(isinstance(file, File) for file in source):
+        return source
     several = [source] if isinstance(source, str | Path) else source
     if not several:
         raise AgentsError("there are no agents in an empty list", "give at least one file")

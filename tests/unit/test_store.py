@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from jdpack import Market, store
+from jdpack import Market, files, store
 from jdpack.encoding import encode_piece
 from jdpack.engines import mapped
 from jdpack.engines.choice import Source
@@ -148,6 +148,29 @@ def test_changed_records_are_not_found(tmp_path, agents, encoded):
     agents.write_bytes(data)
     assert answers(opened(folder, agents)) == first
     assert len(encoded) == 6 and len(whole_sets(folder)) == 2
+
+
+@pytest.mark.parametrize("step", ["find", "pieces", "fingerprint"])
+def test_records_that_change_meanwhile_are_never_kept_as_what_they_were(
+    tmp_path, agents, encoded, monkeypatch, step
+):
+    """Whether the change comes before the files are cut, before they are hashed, or after."""
+    folder, known = tmp_path / "store", getattr(files, step)
+
+    def changing(*arguments):
+        found = known(*arguments)
+        monkeypatch.setattr(files, step, known)
+        write_agents(agents, seed=2)
+        return found
+
+    old = agents.read_bytes()
+    monkeypatch.setattr(files, step, changing)
+    with pytest.raises(AgentsError, match="has changed since the run began"):
+        opened(folder, agents)
+    assert whole_sets(folder) == []
+    new = answers(opened(folder, agents))
+    agents.write_bytes(old)
+    assert answers(opened(folder, agents)) == answers(opened(tmp_path / "own", agents)) != new
 
 
 def test_texts_and_empty_ids_come_back(tmp_path, encoded):

@@ -43,7 +43,8 @@ class MappedEngine(MemoryEngine):
         the engine or its process: even a kill leaves nothing behind.
         """
         market, own = source.market, Threads(threads)
-        pieces, finished = source.pieces(_PIECE_ROWS), itertools.count(1)
+        found, finished = files.find(source.agents), itertools.count(1)
+        pieces = files.pieces(market, found, _PIECE_ROWS)
 
         def encode(piece: Piece, keep: Keep) -> Tally:
             tally = encode_piece(market, piece, clamp=source.clamp, keep=keep)
@@ -54,7 +55,7 @@ class MappedEngine(MemoryEngine):
         if folder is None:
             codes = store.unnamed(pieces, encode, own)
         else:
-            key = f"{files.fingerprint(source.agents, own)} {key_of(market, source.clamp)}"
+            key = f"{files.fingerprint(found, own)} {key_of(market, source.clamp)}"
             codes = store.codes(key, pieces, encode, own)
         return cls(gather(market, codes, room // 2), threads, store.scratch, room // 2)
 
