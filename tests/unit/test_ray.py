@@ -1,5 +1,6 @@
 """A Ray cluster gives the same bits as one machine, whatever happens to its workers."""
 
+import contextlib
 import math
 import os
 import shutil
@@ -10,6 +11,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet
 import pytest
 
@@ -308,6 +310,27 @@ def check_foreign_files_are_refused(market, path, tmp_path, engine):
         solve(market, path, engine=engine, output=tmp_path / "out2", **BUDGET | {"seed": 8})
     check_error(caught.value, [str(tmp_path / "other"), "already"], "of its own")
     assert not (tmp_path / "out2").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_files_on_other_systems_are_whole_too(tmp_path, monkeypatch, fails):
+    """A half Parquet file can be a valid one: it never has the name of a whole one."""
+    system = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    monkeypatch.setattr(module, "_system", lambda place: (system, place))
+
+    def write(file):
+        file.write(b"half")
+        if fails:
+            raise ZeroDivisionError
+
+    with contextlib.suppress(ZeroDivisionError):
+        module._put("", "name", write)
+    assert [p.name for p in tmp_path.iterdir()] == ([] if fails else ["name"])
+
+
+def test_an_address_on_this_machine_keeps_files_private(tmp_path):
+    module._put((tmp_path / "new").as_uri(), "name", lambda file: file.write(b"x"))
+    assert (tmp_path / "new" / "name").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_resume_with_fewer_workers_leaves_nobody_twice(case, tmp_path):
