@@ -157,7 +157,15 @@ class Billboard:
                     "a billboard is never overwritten; choose a path that is not there yet",
                 ) from None
             self._file = os.fdopen(handle, "wb", buffering=0)
-            sync_folder(path.parent)
+            try:
+                sync_folder(path.parent)
+            except OSError as error:
+                self.close()
+                path.unlink(missing_ok=True)
+                raise OutputError(
+                    f"cannot make the billboard {str(path)!r}: {error.strerror}",
+                    "nothing is spent: its folder must be one that you may read and write",
+                ) from None
         self._write(_header_to_dict(header))
 
     def post(self, record: Release | Certificate | Seed) -> None:

@@ -7,11 +7,11 @@ it, where the records are, and their digest (`jdpack.digest`).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,21 @@ class RunFile:
         return run
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a run; refuse, or wait, if another process does."""
-    with path.open("rb") as file:
+    with contextlib.ExitStack() as held:
         try:
+            file = held.enter_context(path.open("rb"))
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise OutputError(
                 f"another process is at work on {str(path.parent.parent)!r}",
                 "wait until it ends",
+            ) from None
+        except OSError as error:
+            raise OutputError(
+                f"cannot lock the run {str(path)!r}: {error.strerror}",
+                "it must be a file that you may read, on a disk that knows locks",
             ) from None
         yield

@@ -1,5 +1,6 @@
 """The billboard: what is written is read back, and nothing else passes."""
 
+import errno
 import hashlib
 import json
 import math
@@ -13,7 +14,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jdpack import Billboard, BillboardError, Budget, Certificate, Market, MwuAdaptive, OutputError
+from jdpack import (
+    Billboard,
+    BillboardError,
+    Budget,
+    Certificate,
+    Market,
+    MwuAdaptive,
+    OutputError,
+    SupplyWarning,
+    billboard,
+    solve,
+)
 from jdpack.billboard import SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.market import Query
 from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
@@ -141,6 +153,20 @@ def test_it_never_overwrites_or_follows_a_link(tmp_path):
             Billboard(HEADER, path)
     assert taken.read_text() == "mine"
     assert not target.exists()
+
+
+def test_a_folder_that_cannot_be_synced_takes_no_billboard(tmp_path, monkeypatch):
+    def failing(folder):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(billboard, "sync_folder", failing)
+    with pytest.raises(OutputError, match=r"cannot make the billboard.*Input/output") as error:
+        Billboard(HEADER, tmp_path / "billboard.jsonl")
+    assert "nothing is spent" in error.value.hint and list(tmp_path.iterdir()) == []
+    records = {"values": [1.0] * 7, "demands": [[0.5, 0.1]] * 7}
+    with pytest.warns(SupplyWarning), pytest.raises(OutputError, match="cannot make the billboard"):
+        solve(MARKET, **records, delta=1e-6, seed=1, output=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_everybody_may_read_it(tmp_path):
