@@ -385,18 +385,23 @@ def cost_dense(codes, prices, n, cost):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
     """Set the costs of the first n rows of block b."""
-    begin = pairs.offsets[b]
-    if begin == pairs.offsets[b + 1]:
+    slot, end = pairs.offsets[b], pairs.offsets[b + 1]
+    for i in range(n):
+        cost[i] = 0.0
+    while end - slot >= 3 * BLOCK:  # three at a time: costs are loaded and stored less often
+        one, two = slot + BLOCK, slot + 2 * BLOCK
+        code, resource = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
+        code1, resource1 = pairs.codes[one : one + n], pairs.resources[one : one + n]
+        code2, resource2 = pairs.codes[two : two + n], pairs.resources[two : two + n]
         for i in range(n):
-            cost[i] = 0.0
-    for slot in range(begin, pairs.offsets[b + 1], BLOCK):
-        codes, resources = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
-        if slot == begin:
-            for i in range(n):
-                cost[i] = codes[i] * prices[resources[i]]
-        else:
-            for i in range(n):
-                cost[i] += codes[i] * prices[resources[i]]
+            more = code1[i] * prices[resource1[i]] + code2[i] * prices[resource2[i]]
+            cost[i] += code[i] * prices[resource[i]] + more
+        slot += 3 * BLOCK
+    while slot < end:
+        code, resource = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
+        for i in range(n):
+            cost[i] += code[i] * prices[resource[i]]
+        slot += BLOCK
     for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
         cost[pairs.rest_rows[pair]] += pairs.rest_codes[pair] * prices[pairs.rest_resources[pair]]
 
