@@ -30,7 +30,7 @@ BLOCK = 2048
 PART_ROWS = 2**17
 """The most rows of a part: threads get even loads, and what they need beside it stays small."""
 
-_SMALL, _HUGE, _SLAB, _ALIGN = 2**18, 2**22, 2**23, 64  # bytes
+_SMALL, _HUGE, _SLAB, _ALIGN = 2**18, 2**22, 2**24, 64  # bytes
 _slab: NDArray[np.uint8] = np.empty(0, np.uint8)
 """What is left of the memory for large arrays; it is free again when all of them are."""
 _slab_lock = threading.Lock()
