@@ -37,6 +37,7 @@ bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/optimum.py
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/parquet.py
+	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/scaling.py
 
 $(PEERS)/ready: bench/requirements-peers.txt
