@@ -198,9 +198,10 @@ def draw(rows: dict[str, Row]) -> str:
                     continue
                 colour, shape = STYLES[side.startswith("jdpack")]
                 axes.plot([x], [y], shape, color=colour)
-                text = f"> {x:.3g}" if rows[side]["stopped"] else f"{x:.3g}"
+                number = f"{x:,.0f}" if x >= 100.0 else f"{x:.3g}"
+                text = f"> {number}" if rows[side]["stopped"] else number
                 axes.annotate(text, (x, y), (6.0, 0.0), textcoords="offset points", va="center")
-            axes.margins(x=0.25)
+            axes.margins(x=0.35)
             axes.set_xlabel(label)
             axes.grid(axis="x", alpha=0.3)
         memory.set_xlim(left=0.0)
