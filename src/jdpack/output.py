@@ -52,7 +52,11 @@ class Output:
     def reopen(cls, folder: str | Path) -> Output:
         """The folder of a run that was interrupted."""
         output = cls(Path(folder))
-        if not output.run_file.is_file():
+        try:
+            begun = output.run_file.is_file()
+        except OSError as error:
+            raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
+        if not begun:
             raise OutputError(
                 f"there is no run to resume in {str(folder)!r}",
                 "give the output folder of a run that solve began",

@@ -132,7 +132,7 @@ def test_without_privacy_it_is_algorithm_1_on_exact_answers(noise):
     board = result.billboard
     assert not board.header.private and result.spent.rho == math.inf
     assert {type(release.step.noise) for release in board.releases} == {NoNoise}
-    engine = MemoryEngine(result.agents)
+    engine = MemoryEngine(result.engine.agents)
     for release in board.releases[:-3]:
         if release.step.query == "demand":
             assert release.answer == engine.demand(release.step.prices)

@@ -29,6 +29,17 @@ class Allocation:
     drop_from: int
     """Agents with this coin or a larger one were dropped."""
 
+    @classmethod
+    def of_all(cls, parts: list[Allocation]) -> Allocation:
+        """What the agents of all parts get."""
+        return cls(
+            loads=tuple(sum(loads) for loads in zip(*(p.loads for p in parts), strict=True)),
+            winners=sum(p.winners for p in parts),
+            value=sum(p.value for p in parts),
+            dropped=sum(p.dropped for p in parts),
+            drop_from=parts[0].drop_from,
+        )
+
 
 class Engine(Protocol):
     """Answers rounds exactly, and computes everybody's allocation at the end."""

@@ -89,14 +89,7 @@ class Combined(ABC):
 
     def drop(self, board: Billboard, drop_from: int) -> Allocation:
         """What everybody gets, but agents with this coin or a larger one, who get nothing."""
-        given = self._all("give", final(board, drop_from))
-        return Allocation(
-            loads=_sums([g.loads for g in given]),
-            winners=sum(g.winners for g in given),
-            value=sum(g.value for g in given),
-            dropped=sum(g.dropped for g in given),
-            drop_from=drop_from,
-        )
+        return Allocation.of_all(self._all("give", final(board, drop_from)))
 
 
 def final(board: Billboard, drop_from: int) -> Final:

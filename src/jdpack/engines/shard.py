@@ -22,6 +22,7 @@ from jdpack.batch import Batch
 from jdpack.billboard import SHARE, Billboard, Seed, Step
 from jdpack.buffers import to_arrow, to_numpy
 from jdpack.digest import digest
+from jdpack.engines import Allocation
 from jdpack.engines.batched import Batched
 from jdpack.ids import texts
 from jdpack.market import Market
@@ -59,18 +60,6 @@ class Final:
     """An option's share is scaled by the least of the resources that it touches, over SHARE."""
     drop_from: int = NOBODY
     """Agents with this coin or a larger one get nothing: others' supply would be exceeded."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a shard's agents get, in sums."""
-
-    loads: tuple[int, ...]
-    """In units of code / SHARE."""
-    winners: int
-    dropped: int
-    value: int
-    """In value codes, rounded down for every row."""
 
 
 class Shard:
@@ -185,19 +174,22 @@ class Shard:
 
         return sum(self.threads.map(of, zip(self.parts, self._shares(rounds), strict=True)))
 
-    def give(self, final: Final) -> Given:
+    def give(self, final: Final) -> Allocation:
         """What all get, in sums."""
         m = len(self.market.resources)
 
-        def of(pair: tuple[Part, Shares]) -> tuple[list[int], int, int, int]:
+        def of(pair: tuple[Part, Shares]) -> Allocation:
             part, (shares, dropped) = pair[0], self._give(*pair, final)
-            loads = best_response.loads(part, m, shares)
-            return loads, part.agents_with(shares), dropped, best_response.welfare(part, shares)
+            return Allocation(
+                loads=tuple(best_response.loads(part, m, shares)),
+                winners=part.agents_with(shares),
+                value=best_response.welfare(part, shares),
+                dropped=dropped,
+                drop_from=final.drop_from,
+            )
 
         pairs = zip(self.parts, self._shares(final.rounds), strict=True)
-        loads, winners, dropped, value = zip(*self.threads.map(of, pairs), strict=True)
-        sums = tuple(sum(of_resource) for of_resource in zip(*loads, strict=True))
-        return Given(sums, sum(winners), sum(dropped), sum(value))
+        return Allocation.of_all(self.threads.map(of, pairs))
 
     def shares(self, final: Final) -> Shares:
         """What each row gets, in units of 1/SHARE."""
