@@ -83,7 +83,7 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
     """All algorithms, three budgets, two seeds: every law falls with epsilon."""
     bases = {
         table1.SMALL: table1.Case(m=1, alpha=0.3),
-        table1.LARGE: table1.Case(m=1, n=1_500, epsilon=20.0, alpha=0.3),
+        table1.LARGE: table1.Case(m=1, n=900, epsilon=20.0, alpha=0.3),
     }
     sweeps = {
         bases[table1.SMALL]: {"epsilon": [1.0, 1.5, 2.0, 3.0, 4.0]},
