@@ -142,16 +142,6 @@ class Agents:
         """1 at the first row of each agent, where agents may have several options."""
         return np.concatenate([part.heads() for part in self.parts])
 
-    def option_numbers(self) -> NDArray[np.int64]:
-        """The place of each row among the options of its agent, from 0."""
-        return np.concatenate([part.option_numbers() for part in self.parts])
-
-    def winners(self, shares: NDArray[np.uint32]) -> int:
-        """How many agents have a share of any option."""
-        return sum(
-            part.agents_with(shares[part.first : part.first + part.rows]) for part in self.parts
-        )
-
     def numbers(self) -> NDArray[np.int64]:
         """The agent of each row, from 0."""
         if self.market.options == 1:

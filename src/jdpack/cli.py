@@ -170,7 +170,7 @@ def solve_command(
     )
     where = _engine(
         engine,
-        store=None if store is None else str(store.absolute()),
+        store=store,
         memory=memory,
         workers=workers,
         allocation=allocation,
@@ -211,7 +211,7 @@ def resume_command(
     """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
     where = _engine(
         engine,
-        store=None if store is None else str(store.absolute()),
+        store=store,
         memory=memory,
         workers=workers,
         allocation=allocation,
@@ -401,6 +401,8 @@ def _engine(name: str | None, **settings: Any) -> str | Choice | None:
     given = {setting: value for setting, value in settings.items() if value is not None}
     if not given:
         return name
+    if "store" in given:
+        given["store"] = str(given["store"].absolute())
     takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in ENGINES.items()}
     address = name is not None and name.startswith("ray://")
     kind = "ray" if address else name or ""

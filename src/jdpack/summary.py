@@ -102,7 +102,13 @@ def as_text(result: Result, output: Path | None = None) -> str:
             "",
             f"public    {output / 'public' / 'index.html'}",
             f"          {output / 'public' / 'billboard.jsonl'}",
-            f"private   {output / 'private' / 'allocation.parquet'}",
+            f"private   {_allocation(output / 'private')}",
             f"          {output / 'private' / 'report.html'}",
         ]
     return "\n".join(lines)
+
+
+def _allocation(private: Path) -> Path:
+    """One file, or the folder to which the workers of a cluster write theirs."""
+    folder = private / "allocation"
+    return folder if folder.is_dir() else private / "allocation.parquet"

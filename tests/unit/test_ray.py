@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,6 +29,7 @@ from jdpack import (
     files,
     resume,
     solve,
+    summary,
 )
 from jdpack.market import Columns
 
@@ -164,6 +166,10 @@ def test_a_cluster_agrees_with_one_machine(tmp_path, make, policy):
     check_same(result, alone, *reversed(folders))
     with pytest.raises(EngineError, match="have ended"):
         result.shares  # noqa: B018
+    for told, folder in [(alone, folders[0]), (result, folders[1])]:
+        lines = summary.as_text(told, folder).splitlines()
+        where = next(line for line in lines if line.startswith("private")).removeprefix("private")
+        assert Path(where.strip()).exists()
     files = sorted(p.name[9:] for p in (folders[1] / "private" / "allocation").iterdir())
     assert files == ["00000-of-00002.parquet", "00001-of-00002.parquet"]
 

@@ -301,7 +301,8 @@ def test_two_agents_may_name_their_options_alike_and_in_any_order():
     agents = read(long_market(agents=2, options=2), pa.table(columns))
     assert decode(agents) == [[(1, (5, 0)), (2, (6, 0))], [(3, (7, 0)), (4, (8, 0))]]
     assert agents.numbers().tolist() == [0, 0, 1, 1]
-    assert agents.option_numbers().tolist() == [0, 1, 0, 1]
+    (part,) = agents.parts
+    assert part.option_numbers().tolist() == [0, 1, 0, 1]
 
 
 def test_resources_may_be_numbers():

@@ -231,7 +231,7 @@ class RayEngine(Combined):
             ]
         )
         for name in _files(place):
-            if name.startswith(f"{self._run}-") and name not in names:
+            if self._is_ours(name) and name not in names:
                 _remove(place, name)
 
     def close(self) -> None:
