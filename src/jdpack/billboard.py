@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import math
 import os
 import re
@@ -25,6 +24,7 @@ from typing import IO, Any, get_args
 from jdpack import noise as noises
 from jdpack.accounting import Budget
 from jdpack.batch import BATCHES_MAX, Batch
+from jdpack.chain import hash_of, open_line, seal
 from jdpack.errors import BillboardError, JdpackError, OutputError
 from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
 from jdpack.noise import Noise, NoNoise
@@ -38,9 +38,6 @@ WEIGHT_SUM_MAX = 2**39 - 1
 
 ANSWER_MAX = 2**64
 """Sums and noise are both below 2^63 in absolute value."""
-
-_HASH_KEY = ',"hash":"'
-_HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
 
 
 @dataclass(frozen=True)
@@ -192,7 +189,7 @@ class Billboard:
     @property
     def hash_of_header(self) -> str:
         """The hash of the first line, which fixes the market, the policy and the budget."""
-        return _hash_of(self._lines[0])
+        return hash_of(self._lines[0])
 
     def lines(self) -> Iterator[str]:
         """The text of the billboard, line by line."""
@@ -251,14 +248,14 @@ class Billboard:
         board: Billboard | None = None
         for number, line in enumerate(text[:-1].split("\n"), start=1):
             try:
-                data = _open_line(line, board._last_hash if board is not None else "")
+                data = open_line(line, board._last_hash if board is not None else "")
                 if board is None:
                     board = cls(_header_from_dict(data))
                     agrees = board._lines[0] == line
                 else:
                     record = _from_dict(data, board.header.market)
                     board._check_order(record)
-                    agrees = _seal(_to_dict(record), board._last_hash) == line
+                    agrees = seal(_to_dict(record), board._last_hash) == line
                     board._remember(line)
                     board._add(record)
                 if not agrees:
@@ -309,14 +306,14 @@ class Billboard:
                 self.seed = record
 
     def _write(self, data: dict[str, Any]) -> None:
-        line = _seal(data, self._last_hash)
+        line = seal(data, self._last_hash)
         if self._file is not None:
             _append(self._file, line.encode() + b"\n", len(self.releases))
         self._remember(line)
 
     def _remember(self, line: str) -> None:
         self._lines.append(line)
-        self._last_hash = _hash_of(line)
+        self._last_hash = hash_of(line)
 
 
 def _decoded(data: bytes, path: str | Path) -> str:
@@ -352,44 +349,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _seal(data: dict[str, Any], previous: str) -> str:
-    """The line of a record, with its place in the chain."""
-    body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
-    digest = hashlib.sha256(body.encode()).hexdigest()
-    return f'{body}{_HASH_KEY}{digest}"}}'
-
-
-def _hash_of(line: str) -> str:
-    """The hash that a sealed line ends with."""
-    return line[-66:-2]
-
-
-def _open_line(line: str, previous: str) -> dict[str, Any]:
-    """The record of a line, after checking its place in the chain."""
-    if not line.isascii():
-        raise BillboardError("it is not plain ASCII")
-    body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
-    if tail != f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}':
-        raise BillboardError("its text does not match its hash")
-    try:
-        data = json.loads(line, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as error:
-        raise BillboardError(f"it is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise BillboardError("it is not a JSON object")
-    if data.pop("prev", None) != previous:
-        raise BillboardError("it does not follow the line before it")
-    del data["hash"]
-    return data
-
-
-def _finite(text: str) -> float:
-    """A number of a line; JSON has no others, but Python's reader takes NaN and 1e999."""
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is not a number")
-    return number
 
 
 def _header_to_dict(header: Header) -> dict[str, Any]:

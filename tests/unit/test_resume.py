@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from helpers import check_error, forbid_drawing, run_cli
-from jdpack import Billboard, Market, billboard, closing, resume, solve
+from jdpack import Billboard, Market, billboard, chain, closing, resume, solve
 from jdpack.accounting import Filter
 from jdpack.engines.choice import Mapped
 from jdpack.errors import AgentsError, BillboardError, JdpackError, OutputError
@@ -115,7 +115,7 @@ def reseal(folder, change):
     sealed = []
     for record in change(records):
         bare = {key: value for key, value in record.items() if key not in ("prev", "hash")}
-        sealed.append(billboard._seal(bare, last))
+        sealed.append(chain.seal(bare, last))
         last = json.loads(sealed[-1])["hash"]
     path.write_text("".join(f"{line}\n" for line in sealed))
     Billboard.read(path)  # it is one that reads well

@@ -1,0 +1,59 @@
+"""Public: lines of JSON that each carry their own hash and that of the line before.
+
+The chain of the billboard and of the ledger: a changed, lost or reordered line shows. `hash` is
+the SHA-256 of all that stands before it in the line, `prev` the hash of the line before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from jdpack.errors import JdpackError
+
+_HASH_KEY = ',"hash":"'
+_HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
+
+
+def seal(data: Mapping[str, Any], previous: str) -> str:
+    """The line of a record, with its place in the chain."""
+    body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f'{body}{_HASH_KEY}{digest}"}}'
+
+
+def hash_of(line: str) -> str:
+    """The hash that a sealed line ends with."""
+    return line[-66:-2]
+
+
+def open_line(line: str, previous: str) -> dict[str, Any]:
+    """The record of a line, after checking its place in the chain.
+
+    It raises JdpackError with what is wrong with "it"; the caller says of which file and line.
+    """
+    if not line.isascii():
+        raise JdpackError("it is not plain ASCII")
+    body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
+    if tail != f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}':
+        raise JdpackError("its text does not match its hash")
+    try:
+        data = json.loads(line, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:
+        raise JdpackError(f"it is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise JdpackError("it is not a JSON object")
+    if data.pop("prev", None) != previous:
+        raise JdpackError("it does not follow the line before it")
+    del data["hash"]
+    return data
+
+
+def _finite(text: str) -> float:
+    """A number of a line; JSON has no others, but Python's reader takes NaN and 1e999."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a number")
+    return number
