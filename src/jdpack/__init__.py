@@ -20,10 +20,12 @@ from jdpack.errors import (
     BudgetError,
     EngineError,
     JdpackError,
+    LedgerError,
     MarketError,
     OutputError,
     SupplyWarning,
 )
+from jdpack.ledger import Ledger
 from jdpack.local import LocalAgent, LocalRun
 from jdpack.market import Columns, Market, Neighbours, Resource
 from jdpack.plan import Plan, plan
@@ -49,6 +51,8 @@ __all__ = [
     "DualGd",
     "EngineError",
     "JdpackError",
+    "Ledger",
+    "LedgerError",
     "LocalAgent",
     "LocalRun",
     "Mapped",

@@ -5,6 +5,7 @@
     ├── AgentsError      the private records do not fit the market
     ├── BudgetError      the privacy budget is malformed, or would be exceeded
     ├── BillboardError   a billboard is damaged, incomplete or of another schema
+    ├── LedgerError      a ledger is damaged, missing, or knows nothing of what is asked
     ├── EngineError      the machines that hold the records failed
     └── OutputError      the results cannot be written where asked
 
@@ -44,6 +45,10 @@ class BudgetError(JdpackError):
 
 class BillboardError(JdpackError):
     """A billboard is damaged, incomplete or of another schema."""
+
+
+class LedgerError(JdpackError):
+    """A ledger is damaged, missing, or knows nothing of what is asked."""
 
 
 class EngineError(JdpackError):

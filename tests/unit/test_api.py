@@ -49,7 +49,7 @@ def test_the_pages_use_nothing_that_is_not_promised():
 
 def test_errors_are_one_family():
     errors = [getattr(jdpack, name) for name in jdpack.__all__ if name.endswith("Error")]
-    assert len(errors) == 7
+    assert len(errors) == 8
     for error in errors:
         assert issubclass(error, jdpack.JdpackError)
         assert error.__name__ in (inspect.getdoc(inspect.getmodule(error)) or "")

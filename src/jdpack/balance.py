@@ -1,0 +1,242 @@
+"""Public: how the budgets of several runs on the same people add up.
+
+A data set has a total (epsilon, delta) for one relation of neighbours. Two limits are fixed when
+it is entered: the runs' deltas may sum to A = delta / 2, and their rhos to R, the largest for which
+R-zCDP implies (epsilon, delta - A)-DP. A run with budget (epsilon_i, delta_i, rho_i, truncation_i,
+beta_i) takes rho_i of R and delta_i + truncation_i of A. All sums are exact rationals.
+
+Formal guarantees. Everything that all runs of a data set show together is (epsilon, delta)-jointly
+DP, however each run is chosen from what the earlier ones showed.
+
+- Plain outcomes (before winners are dropped where supply would break) of runs chosen adaptively
+  are T-approximately R-zCDP, T the limit on the sum of truncations, by the filter theorem
+  (Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1). It needs limits fixed in advance, hence the
+  fixed split. A run is steered by nothing but its own billboard once it began, so that runs which
+  overlap in time count as if each were over before the next begins.
+- Let D, D' be neighbours with plain outcomes P, Q, and E the event that no run's plain allocation
+  breaks supply on D or on D'. Given the past, run i breaks on D with probability at most beta_i,
+  and on D' with P at most e^epsilon_i beta_i + d_i, as Q is at most beta_i and the plain run is
+  (epsilon_i, d_i)-DP with d_i = delta_of(rho_i, epsilon_i) + truncation_i. Both together are at
+  most delta_i (`Budget`). So P(not E) is at most the sum of delta_i: by a union bound up to the
+  first failure, as that sum is surely bounded.
+- On E the repaired outcomes P', Q' are the plain ones in both worlds, and E is one set of outcomes:
+  P'(S) <= P(S and E) + sum delta_i <= e^epsilon Q(S and E) + delta_of(R, epsilon) +
+  sum truncation_i + sum delta_i <= e^epsilon Q'(S) + (delta - A) + A.
+
+One exception: the first run may take up to the whole (epsilon, delta). Its own guarantee is then
+the whole statement, and it is chosen before anything was seen. If it takes more than R or A,
+nothing fits after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from opendp.mod import OpenDPException
+
+from jdpack.accounting import REPAIR_SHARE, TRUNCATION_SHARE, Budget, delta_of, epsilon_of, rho_of
+from jdpack.errors import BudgetError
+from jdpack.market import Neighbours
+
+_SLACK = 1.0 - 1e-12  # so that a limit holds however another machine rounds its logarithms
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What of a data set's budget is spent, and what is left."""
+
+    dataset: str
+    neighbours: Neighbours
+    epsilon: float
+    delta: float
+    rho_limit: Fraction
+    """R: what the runs' rhos may sum to."""
+    delta_limit: Fraction
+    """A: what the runs' deltas and truncations may sum to."""
+    rho_spent: Fraction = Fraction(0)
+    delta_spent: Fraction = Fraction(0)
+    runs: int = 0
+    """Runs that count: finished, or reserved and not cancelled."""
+    open: tuple[str, ...] = ()
+    """Runs that are reserved and not finished: under way, or crashed."""
+    alone: tuple[float, float] | None = None
+    """The (epsilon, delta) of the only run, if there is one only."""
+
+    @classmethod
+    def of(cls, dataset: str, epsilon: float, delta: float, neighbours: Neighbours) -> Balance:
+        """The balance of a new data set."""
+        if epsilon == math.inf:
+            raise BudgetError("the total epsilon of a data set must be finite, not inf")
+        Budget.split(epsilon, delta, truncated=False)  # refuses what makes no sense
+        half = float(delta) / 2.0
+        rho = rho_of(float(epsilon), half * _SLACK)
+        return cls(dataset, neighbours, float(epsilon), float(delta), Fraction(rho), Fraction(half))
+
+    @property
+    def sound(self) -> bool:
+        """Whether the limits are such that the total holds."""
+        if not (1e-6 <= self.epsilon <= 50.0 and 1e-100 <= self.delta < 1.0):
+            return False
+        rest = Fraction(self.delta) / 2
+        return self.delta_limit == rest and _implies(float(self.rho_limit), self.epsilon, rest)
+
+    @property
+    def rho_left(self) -> Fraction:
+        return max(Fraction(0), self.rho_limit - self.rho_spent)
+
+    @property
+    def delta_left(self) -> Fraction:
+        return max(Fraction(0), self.delta_limit - self.delta_spent)
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """An (epsilon, delta) that holds for all runs so far, and is the total when all is spent.
+
+        Half of the total delta is for the conversion from rho, and counts with the first run.
+        """
+        if self.runs == 0:
+            return 0.0, 0.0
+        if self.alone and (self.rho_spent > self.rho_limit or self.delta_spent > self.delta_limit):
+            return self.alone
+        rest = Fraction(self.delta) - self.delta_limit
+        epsilon = epsilon_of(_up(self.rho_spent), float(rest))
+        return min(epsilon, self.epsilon), min(float(rest + self.delta_spent), self.delta)
+
+    @property
+    def epsilon_spent(self) -> float:
+        """All runs so far are (epsilon_spent, delta)-DP together, delta being the data set's."""
+        return self.spent[0]
+
+    def fits(self, budget: Budget) -> bool:
+        """Whether a run of this budget may be made now."""
+        if self.runs == 0 and budget.epsilon <= self.epsilon and budget.delta <= self.delta:
+            return True
+        rho, delta = cost(budget)
+        return rho <= self.rho_left and delta <= self.delta_left
+
+    def plus(self, budget: Budget) -> Balance:
+        """The balance after one more run, or BudgetError."""
+        check(budget)
+        if not self.fits(budget):
+            raise BudgetError(*self._refusal(budget))
+        return self._changed(budget, 1)
+
+    def minus(self, budget: Budget) -> Balance:
+        """The balance if one of its runs had never been."""
+        return self._changed(budget, -1)
+
+    def _changed(self, budget: Budget, sign: int) -> Balance:
+        rho, delta = cost(budget)
+        return replace(
+            self,
+            rho_spent=self.rho_spent + sign * rho,
+            delta_spent=self.delta_spent + sign * delta,
+            runs=self.runs + sign,
+        )
+
+    def would_fit(self, budget: Budget) -> tuple[float, float] | None:
+        """The largest epsilon, to 3 digits, at the delta asked for or else at the one left.
+
+        None if next to nothing is left: a millionth of the limit on deltas is not worth a hint.
+        """
+        truncated = budget.truncation > 0.0
+        if self.runs == 0:
+            return self.epsilon, min(budget.delta, self.delta)
+        share = TRUNCATION_SHARE if truncated else Fraction(0)
+        delta = budget.delta
+        if Fraction(delta) + Fraction(budget.truncation) > self.delta_left:
+            delta = _down(float(self.delta_left / (1 + share)))
+        if delta < max(1e-100, 1e-6 * self.delta_limit) or self.rho_left <= 0:
+            return None
+        try:
+            rest = float(Fraction(delta) * (1 - REPAIR_SHARE - share))
+            most = min(epsilon_of(float(self.rho_left), rest), self.epsilon)
+        except OpenDPException:  # so little is left that it underflows
+            return None
+        for epsilon in (_down(most), _down(most * (1.0 - 5e-3))):
+            if epsilon >= 1e-6 and self.fits(Budget.split(epsilon, delta, truncated=truncated)):
+                return epsilon, delta
+        return None
+
+    def _refusal(self, budget: Budget) -> tuple[str, str]:
+        epsilon, delta = self.spent
+        fit = self.would_fit(budget)
+        return (
+            f"a run of epsilon {budget.epsilon:g}, delta {budget.delta:g} does not fit data set "
+            f"{self.dataset!r}: of ({self.epsilon:g}, {self.delta:g}), "
+            f"({epsilon:.3g}, {delta:.3g}) is spent",
+            (
+                f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit; nothing was spent"
+                if fit
+                else "next to nothing is left; nothing was spent"
+            ),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: JSON numbers, and the exact sums as text."""
+        epsilon, delta = self.spent
+        return {
+            "dataset": self.dataset,
+            "neighbours": self.neighbours.value,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "epsilon_spent": epsilon,
+            "delta_spent": delta,
+            "rho_limit": float(self.rho_limit),
+            "rho_spent": float(self.rho_spent),
+            "rho_left": float(self.rho_left),
+            "run_delta_limit": float(self.delta_limit),
+            "run_delta_spent": float(self.delta_spent),
+            "run_delta_left": float(self.delta_left),
+            "exact": {"rho_spent": str(self.rho_spent), "run_delta_spent": str(self.delta_spent)},
+            "runs": self.runs,
+            "open": list(self.open),
+        }
+
+
+def cost(budget: Budget) -> tuple[Fraction, Fraction]:
+    """What a run takes of the two limits."""
+    return Fraction(budget.rho), Fraction(budget.delta) + Fraction(budget.truncation)
+
+
+def check(budget: Budget) -> None:
+    """Refuse a budget that bounds nothing, or whose parts are none."""
+    parts = (budget.epsilon, budget.delta, budget.rho, budget.beta)
+    if math.inf in parts:
+        raise BudgetError(
+            "a run without privacy has no place in a ledger", "leave --ledger out, or set --epsilon"
+        )
+    if not all(0.0 < part < math.inf for part in parts) or not 0.0 <= budget.truncation < 1.0:
+        raise BudgetError(f"{budget} is no budget", "make it with Budget.split")
+
+
+def proved(budget: Budget) -> bool:
+    """Whether the parts of a budget prove its (epsilon, delta), as `Budget` says that they do."""
+    if not (1e-6 <= budget.epsilon <= 50.0 and 1e-100 <= budget.delta < 1.0):
+        return False
+    repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)
+    rest = Fraction(budget.delta) - Fraction(budget.truncation) - Fraction(repair)
+    return _implies(budget.rho, budget.epsilon, rest)
+
+
+@functools.lru_cache(maxsize=4096)
+def _implies(rho: float, epsilon: float, delta: Fraction) -> bool:
+    """Whether rho-zCDP implies (epsilon, delta)-DP."""
+    try:
+        return 0.0 < rho < 1e3 and delta_of(rho, epsilon) <= delta
+    except OpenDPException:  # it gives up on numbers beyond any budget
+        return False
+
+
+def _up(x: Fraction) -> float:
+    return math.nextafter(float(x), math.inf)
+
+
+def _down(x: float) -> float:
+    """To 3 significant digits, downwards."""
+    return float(Context(prec=3, rounding=ROUND_FLOOR).create_decimal(Decimal(x)))

@@ -1,0 +1,185 @@
+"""Public: what stands in a ledger, and by which rules one entry follows another.
+
+Reading and writing go by the same rules: `State.add` takes a sealed line as the next entry, or
+refuses it. `docs/ledger.md` is the reference of schema 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from jdpack.accounting import Budget
+from jdpack.balance import Balance
+from jdpack.chain import hash_of, open_line, seal
+from jdpack.errors import JdpackError, LedgerError
+from jdpack.market import Neighbours
+
+Kind = Literal["dataset", "reserve", "cancel", "finish"]
+
+SCHEMA = 1
+NAME_MAX = 100
+LINE_MAX = 4096
+
+_FIELDS: dict[str, dict[str, type]] = {
+    "dataset": {
+        "neighbours": str,
+        **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
+    },
+    "reserve": {"run": str, **dict.fromkeys(Budget.__dataclass_fields__, float)},
+    "cancel": {"run": str},
+    "finish": {"run": str, "billboard": str},
+}
+"""What a line has besides its type, its time and its data set, in this order."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger."""
+
+    number: int
+    kind: Kind
+    time: str
+    dataset: str
+    data: Mapping[str, Any]
+    """The fields of its kind."""
+    hash: str
+
+
+@dataclass
+class Run:
+    """What a run reserved, and what became of it."""
+
+    dataset: str
+    budget: Budget
+    state: Kind = "reserve"
+    billboard: str = ""
+
+
+@dataclass
+class State:
+    """What a chain of entries amounts to."""
+
+    balances: dict[str, Balance] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    head: str = ""
+
+    def balance(self, dataset: str) -> Balance:
+        if dataset not in self.balances:
+            names = ", ".join(map(repr, list(self.balances)[:10]))
+            raise LedgerError(
+                f"the ledger has no data set {dataset!r}",
+                f"it has {names}; `jdpack ledger create` enters another",
+            )
+        runs = {k: v for k, v in self.runs.items() if v.dataset == dataset and v.state != "cancel"}
+        only = [run.budget for run in runs.values()][:2]
+        return replace(
+            self.balances[dataset],
+            open=tuple(k for k, v in runs.items() if v.state == "reserve"),
+            alone=(only[0].epsilon, only[0].delta) if len(only) == 1 else None,
+        )
+
+    def run(self, run: str) -> Run:
+        if run not in self.runs:
+            raise LedgerError(f"the ledger has no run {run!r}", "it reserved nothing here")
+        return self.runs[run]
+
+    def append(self, kind: Kind, dataset: str, data: Mapping[str, Any]) -> str:
+        """The line of a new entry, if the rules allow it."""
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = seal({"type": kind, "time": time, "dataset": dataset, **data}, self.head)
+        self.add(line)
+        return line
+
+    def add(self, line: str) -> None:
+        """Take a line as the next entry, or raise JdpackError and change nothing."""
+        record = open_line(line, self.head)
+        kind, time, dataset = (record.pop(key, None) for key in ("type", "time", "dataset"))
+        if kind not in get_args(Kind):
+            raise JdpackError(f"a line of type {kind!r} is not one of schema {SCHEMA}")
+        if {key: type(value) for key, value in record.items()} != _FIELDS[kind]:
+            raise JdpackError(f"its fields are not those of a {kind} line")
+        if not isinstance(time, str) or not re.fullmatch(r"[0-9T:Z-]{20}", time):
+            raise JdpackError(f"time {time!r} is not one")
+        check_name("data set", dataset)
+        again = {"type": kind, "time": time, "dataset": dataset, **record}
+        if len(line) > LINE_MAX or seal(again, self.head) != line:
+            raise JdpackError(f"it is not written as schema {SCHEMA} writes it")
+        self._apply(kind, dataset, record)
+        self.head = hash_of(line)
+        number = len(self.entries) + 1
+        data = MappingProxyType(record)
+        self.entries.append(Entry(number, kind, time, dataset, data, self.head))
+
+    def _apply(self, kind: Kind, dataset: str, data: dict[str, Any]) -> None:
+        if kind == "dataset":
+            if dataset in self.balances:
+                raise LedgerError(
+                    f"the ledger has a data set {dataset!r} already",
+                    "a total is never changed; `jdpack ledger show` shows it",
+                )
+            self.balances[dataset] = _balance(dataset, data)
+            return
+        name = data["run"]
+        check_name("run", name)
+        known = self.runs.get(name)
+        if kind == "reserve":
+            if known is not None and known.state != "cancel":
+                raise JdpackError(f"run {name!r} is reserved already")
+            budget = budget_of(data)
+            total = self.balances.get(dataset)
+            if total is None or not total.fits(budget):
+                total = self.balance(dataset)  # with all that a refusal tells
+            self.balances[dataset] = total.plus(budget)
+            self.runs[name] = Run(dataset, budget)
+            return
+        if known is None or known.dataset != dataset:
+            raise JdpackError(f"data set {dataset!r} has no run {name!r}")
+        if known.state == "cancel":
+            raise LedgerError(f"run {name!r} is cancelled", "reserve it again first")
+        if known.state == "finish":
+            raise LedgerError(
+                f"run {name!r} is finished, with billboard {known.billboard}",
+                "what is posted stays spent",
+            )
+        if kind == "cancel":
+            self.balances[dataset] = self.balances[dataset].minus(known.budget)
+        elif re.fullmatch("[0-9a-f]{64}", data["billboard"]) is None:
+            raise LedgerError(f"billboard hash {data['billboard']!r} is not a SHA-256")
+        else:
+            known.billboard = data["billboard"]
+        known.state = kind
+
+
+def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
+    """The total of a data set line, if it holds what it says."""
+    try:
+        neighbours = Neighbours(data["neighbours"])
+    except ValueError:
+        raise JdpackError(f"{data['neighbours']!r} is no relation of neighbours") from None
+    rho, delta = Fraction(data["rho_limit"]), Fraction(data["delta_limit"])
+    balance = Balance(dataset, neighbours, data["epsilon"], data["delta"], rho, delta)
+    if not balance.sound:
+        raise JdpackError("its limits are not those of its total")
+    return balance
+
+
+def budget_of(data: Mapping[str, Any]) -> Budget:
+    """What a reserve line takes."""
+    return Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
+
+
+def check_name(what: str, name: object) -> None:
+    """Names are shown in terminals, and compared: nothing invisible, and not without end."""
+    if not (isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable()):
+        raise LedgerError(
+            f"the name of a {what} is printable text of 1 to {NAME_MAX} characters, "
+            f"not {str(name)[:NAME_MAX]!r}",
+            "such as 'clinic-2024'",
+        )

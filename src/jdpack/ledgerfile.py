@@ -1,0 +1,165 @@
+"""Public: the file of a ledger: SQLite, opened anew for every transaction and never trusted.
+
+Rollback journal, not WAL, so that the ledger is one file; every commit is synced, its folder too.
+A file is empty until its first transaction has made all of it, so a kill leaves nothing half made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jdpack.entries import SCHEMA, Kind, State
+from jdpack.errors import JdpackError, LedgerError
+
+APPLICATION_ID = 0x6A64706B  # "jdpk", where SQLite files say what they are for
+BUSY_SECONDS = 60.0
+
+_TABLES = {
+    "entries": "CREATE TABLE entries (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT",
+    "only_next": "CREATE TRIGGER only_next BEFORE INSERT ON entries WHEN NEW.number IS NOT"
+    " (SELECT coalesce(max(number), 0) + 1 FROM entries)"
+    " BEGIN SELECT RAISE(ABORT, 'entries are appended'); END",
+    "no_update": "CREATE TRIGGER no_update BEFORE UPDATE ON entries"
+    " BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END",
+    "no_delete": "CREATE TRIGGER no_delete BEFORE DELETE ON entries"
+    " BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END",
+}
+"""Against accidents; whoever means to change the file can drop them."""
+
+_DAMAGED = "put back a copy and compare its head; nothing was changed"
+
+# Closing a file drops this process's locks on it: nobody opens it while it is being made.
+_MAKING = threading.Lock()
+
+
+def make(path: Path) -> None:
+    """Make an empty file, if there is none: the first transaction fills it or leaves it empty."""
+    try:
+        with _MAKING:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+    except (OSError, ValueError) as error:
+        raise LedgerError(
+            f"cannot make the ledger {str(path)!r}: {error}", "its folder must be there, and yours"
+        ) from None
+
+
+@contextlib.contextmanager
+def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
+    """One transaction on the file, or LedgerError; it is on disk when this ends well."""
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError) as error:
+        raise LedgerError(
+            f"cannot find the ledger {str(path)!r}: {error}", "`jdpack ledger create` makes one"
+        ) from None
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise LedgerError(
+            f"ledger {str(path)!r} is not a file with one name",
+            "links are refused, as SQLite finds the journal of a crash by the name of the file",
+        )
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old", "3.37 or later is needed")
+    try:
+        with _MAKING:
+            db = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+            )
+        with contextlib.closing(db):
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**16)
+            db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            for setting in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = EXTRA"):
+                db.execute(f"PRAGMA {setting}")
+            if _ask(db, "journal_mode") != "delete":  # so that the ledger is one file
+                raise LedgerError(f"ledger {str(path)!r} is not in SQLite's journal mode DELETE")
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            yield db
+            db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise _explained(error, path) from None
+
+
+def _explained(error: sqlite3.Error, path: Path) -> LedgerError:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LedgerError(
+            f"ledger {str(path)!r} was in use by others for {BUSY_SECONDS:g} seconds",
+            "nothing was changed; try again, and see who holds it",
+        )
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG):
+        return LedgerError(f"{str(path)!r} is no ledger, or damaged: {error}", _DAMAGED)
+    return LedgerError(
+        f"cannot use the ledger {str(path)!r}: {error}",
+        "its folder must be yours to write, with some room; then the same again changes nothing "
+        "that is done already",
+    )
+
+
+def _ask(db: sqlite3.Connection, pragma: str) -> object:
+    (value,) = db.execute(f"PRAGMA {pragma}").fetchone()
+    return value
+
+
+def _things(db: sqlite3.Connection) -> list[tuple[object, ...]]:
+    """All that the file's schema has, or a little more than a ledger has."""
+    rows = db.execute("SELECT name, sql FROM sqlite_master").fetchmany(len(_TABLES) + 1)
+    return [tuple(row) for row in rows]
+
+
+def _empty(db: sqlite3.Connection) -> bool:
+    marks = (_ask(db, "application_id"), _ask(db, "user_version"))
+    return marks == (0, 0) and not _things(db)
+
+
+def begin(db: sqlite3.Connection) -> State:
+    """All entries of a file, whose tables are made if it is empty."""
+    if not _empty(db):
+        return read(db)
+    for statement in _TABLES.values():
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
+    return State()
+
+
+def insert(
+    db: sqlite3.Connection, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
+) -> None:
+    """Append an entry, if the rules allow it."""
+    line = state.append(kind, dataset, data)
+    db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
+
+
+def read(db: sqlite3.Connection) -> State:
+    """All entries, each checked."""
+    if _empty(db):
+        raise LedgerError("the ledger holds nothing yet", "`jdpack ledger create` makes it whole")
+    if _ask(db, "application_id") != APPLICATION_ID:
+        raise LedgerError("the file is no ledger, but another SQLite database", "nothing was done")
+    if (version := _ask(db, "user_version")) != SCHEMA:
+        raise LedgerError(f"schema {version!r} is not {SCHEMA}, the one this version reads")
+    if _things(db) != list(_TABLES.items()):
+        raise LedgerError("the ledger's tables and triggers are not as they were made", _DAMAGED)
+    state = State()
+    for number, line in db.execute("SELECT number, line FROM entries ORDER BY number"):
+        try:
+            if number != len(state.entries) + 1 or not isinstance(line, str):
+                raise JdpackError("its number or its type is wrong")
+            state.add(line)
+        except JdpackError as error:
+            place = len(state.entries) + 1
+            raise LedgerError(f"entry {place} of the ledger: {error.message}", _DAMAGED) from None
+    if not state.entries:
+        raise LedgerError("the ledger has lost all its entries", _DAMAGED)
+    return state
