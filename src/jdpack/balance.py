@@ -166,15 +166,17 @@ class Balance:
     def _refusal(self, budget: Budget) -> tuple[str, str]:
         epsilon, delta = self.spent
         fit = self.would_fit(budget)
+        if fit is not None:
+            hint = f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit"
+        elif self.rho_left > 0:
+            hint = "its delta is used up, of which runs may take half: choose theirs smaller"
+        else:
+            hint = "all of it is used up"
         return (
             f"a run of epsilon {budget.epsilon:g}, delta {budget.delta:g} does not fit data set "
             f"{self.dataset!r}: of ({self.epsilon:g}, {self.delta:g}), "
             f"({epsilon:.3g}, {delta:.3g}) is spent",
-            (
-                f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit; nothing was spent"
-                if fit
-                else "next to nothing is left; nothing was spent"
-            ),
+            f"{hint}; nothing was spent",
         )
 
     def to_dict(self) -> dict[str, Any]:

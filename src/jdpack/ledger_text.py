@@ -1,0 +1,88 @@
+"""Public: a ledger in words, and as JSON, for `jdpack ledger`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jdpack.balance import Balance
+from jdpack.entries import Entry
+from jdpack.ledger import Ledger, Verified
+
+
+def show(ledger: Ledger, dataset: str | None = None) -> str:
+    """Every data set, or one: its total, what is spent, what is left, and its runs."""
+    return "\n\n".join(_block(balance) for balance in _balances(ledger, dataset))
+
+
+def show_dict(ledger: Ledger, dataset: str | None = None) -> dict[str, Any]:
+    """Everything that `show` says, for programs."""
+    balances = _balances(ledger, dataset)
+    return {"head": ledger.head, "datasets": [balance.to_dict() for balance in balances]}
+
+
+def history(ledger: Ledger, dataset: str | None = None) -> str:
+    """A line an entry, oldest first."""
+    entries = ledger.entries(dataset)
+    width = max(len(entry.dataset) for entry in entries)
+    return "\n".join(
+        f"{e.number:>5}  {e.time}  {e.kind:<7}  {e.dataset:<{width}}  {_what(e)}" for e in entries
+    )
+
+
+def history_dict(ledger: Ledger, dataset: str | None = None) -> list[dict[str, Any]]:
+    """The entries, for programs."""
+    return [
+        {
+            "number": entry.number,
+            "time": entry.time,
+            "type": entry.kind,
+            "dataset": entry.dataset,
+            **entry.data,
+            "hash": entry.hash,
+        }
+        for entry in ledger.entries(dataset)
+    ]
+
+
+def verified(found: Verified) -> str:
+    """What a verification found, and what to keep of it."""
+    since = "" if found.since is None else f", {found.since} of them after the head that was given"
+    return (
+        f"in order: {found.entries} entries{since}; {found.runs} runs on {found.datasets} "
+        f"data sets, {found.open} of them open\nhead {found.head}"
+    )
+
+
+def _balances(ledger: Ledger, dataset: str | None) -> list[Balance]:
+    return [ledger.balance(name) for name in ([dataset] if dataset else ledger.datasets)]
+
+
+def _block(balance: Balance) -> str:
+    epsilon, delta = balance.spent
+    lines = [
+        balance.dataset,
+        f"  total     ({balance.epsilon:g}, {balance.delta:g})-joint differential privacy over "
+        f"all runs, {balance.neighbours.value} neighbours",
+        f"  spent     ({epsilon:.4g}, {delta:.4g}) by {balance.runs} runs",
+        f"  rho       {float(balance.rho_spent):.6g} of {float(balance.rho_limit):.6g}; "
+        f"left {float(balance.rho_left):.6g}",
+        f"  delta     {float(balance.delta_spent):.4g} of {float(balance.delta_limit):.4g} "
+        f"for the runs' own; left {float(balance.delta_left):.4g}",
+    ]
+    if balance.runs == 0:
+        lines.append("  first     the first run may take the whole total, and then nothing is left")
+    lines += [f"  open      {run}" for run in balance.open]
+    return "\n".join(lines)
+
+
+def _what(entry: Entry) -> str:
+    data = entry.data
+    match entry.kind:
+        case "dataset":
+            return f"total ({data['epsilon']:g}, {data['delta']:g}), {data['neighbours']}"
+        case "reserve":
+            return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}), rho {data['rho']:.6g}"
+        case "cancel":
+            return f"{data['run']}  nothing was posted"
+        case "finish":
+            return f"{data['run']}  billboard {data['billboard']}"
