@@ -128,7 +128,7 @@ class Ledger:
         with transaction(self.path, write=True) as db:
             state = read(db)
             known = state.run(run)
-            if known.billboard != billboard:
+            if (known.state, known.billboard) != ("finish", billboard):
                 insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
 
     def balance(self, dataset: str) -> Balance:

@@ -86,12 +86,12 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
             db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield db
             db.execute("COMMIT")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
         raise _explained(error, path) from None
 
 
-def _explained(error: sqlite3.Error, path: Path) -> LedgerError:
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+def _explained(error: Exception, path: Path) -> LedgerError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LedgerError(
             f"ledger {str(path)!r} was in use by others for {BUSY_SECONDS:g} seconds",
