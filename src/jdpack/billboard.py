@@ -9,23 +9,22 @@ and pages are pure functions of it. `docs/billboard-format.md` is the reference 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import math
-import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import Any, get_args
 
+from jdpack import boardfile
 from jdpack import noise as noises
 from jdpack.accounting import Budget
 from jdpack.batch import BATCHES_MAX, Batch
+from jdpack.boardfile import BoardFile
 from jdpack.chain import hash_of, open_line, seal
-from jdpack.errors import BillboardError, JdpackError, OutputError
+from jdpack.errors import BillboardError, JdpackError
 from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
 from jdpack.noise import Noise, NoNoise
 
@@ -129,10 +128,13 @@ class Seed:
 class Billboard:
     """A billboard in memory and, if given a path, on disk.
 
-    Use `Billboard(header, path)` to start one, `Billboard.read(path)` to read one back.
+    Use `Billboard(header, path)` to start one, `Billboard.read(path)` to read one back. With a
+    `journal`, each line is there before it is posted (`jdpack.boardfile`).
     """
 
-    def __init__(self, header: Header, path: Path | None = None) -> None:
+    def __init__(
+        self, header: Header, path: Path | None = None, journal: Path | None = None
+    ) -> None:
         self.header = header
         self.releases: list[Release] = []
         self.certificate: Certificate | None = None
@@ -143,26 +145,7 @@ class Billboard:
         self._counted = 0
         self._last_hash = ""
         self._lines: list[str] = []
-        self._file: IO[bytes] | None = None
-        if path is not None:
-            # os.open with O_EXCL never follows a link and never overwrites.
-            try:
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            except OSError as error:
-                raise OutputError(
-                    f"cannot make the billboard {str(path)!r}: {error.strerror}",
-                    "a billboard is never overwritten; choose a path that is not there yet",
-                ) from None
-            self._file = os.fdopen(handle, "wb", buffering=0)
-            try:
-                sync_folder(path.parent)
-            except OSError as error:
-                self.close()
-                path.unlink(missing_ok=True)
-                raise OutputError(
-                    f"cannot make the billboard {str(path)!r}: {error.strerror}",
-                    "nothing is spent: its folder must be one that you may read and write",
-                ) from None
+        self._file = BoardFile.make(path, journal) if path is not None else None
         self._write(_header_to_dict(header))
 
     def post(self, record: Release | Certificate | Seed) -> None:
@@ -187,9 +170,14 @@ class Billboard:
         return (r.step for r in self.releases if r.step.weight > 0)
 
     @property
-    def hash_of_header(self) -> str:
-        """The hash of the first line, which fixes the market, the policy and the budget."""
-        return hash_of(self._lines[0])
+    def first_line(self) -> str:
+        """The line of the header, which fixes the market, the policy and the budget."""
+        return self._lines[0]
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line, which fixes all of them."""
+        return self._last_hash
 
     def lines(self) -> Iterator[str]:
         """The text of the billboard, line by line."""
@@ -198,38 +186,18 @@ class Billboard:
     @classmethod
     def read(cls, path: str | Path) -> Billboard:
         """Read a billboard back, checking its schema and hash chain."""
-        try:
-            data = Path(path).read_bytes()  # read_text would take CR for LF
-        except OSError as error:
-            raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
-        return cls.from_text(_decoded(data, path))
+        return cls.from_text(boardfile.read(path))
 
     @classmethod
-    def reopen(cls, path: Path) -> Billboard:
+    def reopen(cls, path: Path, journal: Path) -> Billboard:
         """Read back the billboard of an interrupted run, to go on with it.
 
-        A torn last line was never whole on disk, so nobody was shown it, and it is dropped.
+        A torn last line is dropped, or else made whole from the journal.
         """
+        file = BoardFile.reopen(path, journal)
         try:
-            file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
-        except OSError as error:
-            raise BillboardError(
-                f"cannot open billboard {str(path)!r}: {error.strerror}",
-                "put it back; of a run that was stopped before it made one, remove the folder",
-            ) from None
-        try:
-            data = file.read()
-            whole = data.rfind(b"\n") + 1
-            if whole == 0:
-                raise BillboardError(
-                    "the billboard has not begun, and nothing is spent",
-                    "remove the folder, and solve again",
-                )
-            board = cls.from_text(_decoded(data[:whole], path))
-            if whole < len(data):
-                file.truncate(whole)
-                os.fsync(file.fileno())
-            file.seek(whole)
+            board = cls.from_text(file.text)
+            file.mend()
         except BaseException as error:
             file.close()
             if isinstance(error, BillboardError) and not error.hint:
@@ -308,47 +276,12 @@ class Billboard:
     def _write(self, data: dict[str, Any]) -> None:
         line = seal(data, self._last_hash)
         if self._file is not None:
-            _append(self._file, line.encode() + b"\n", len(self.releases))
+            self._file.append(line, len(self.releases))
         self._remember(line)
 
     def _remember(self, line: str) -> None:
         self._lines.append(line)
         self._last_hash = hash_of(line)
-
-
-def _decoded(data: bytes, path: str | Path) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
-
-
-def _append(file: IO[bytes], line: bytes, releases: int) -> None:
-    """Write a whole line and nothing less: of a line that does not fit, no byte stays."""
-    end, written = os.fstat(file.fileno()).st_size, 0
-    try:
-        written = file.write(line)
-        if written < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(file.fileno())
-    except OSError as error:
-        if written < len(line):  # a whole line may have been read already, and stays
-            with contextlib.suppress(OSError):
-                os.ftruncate(file.fileno(), end)
-        raise OutputError(
-            f"cannot write the billboard: {error.strerror}",
-            f"what its {releases} releases cost is spent, and nothing more: make room, then "
-            "`jdpack resume` goes on",
-        ) from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names in a folder outlast a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _header_to_dict(header: Header) -> dict[str, Any]:

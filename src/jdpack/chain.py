@@ -30,6 +30,17 @@ def hash_of(line: str) -> str:
     return line[-66:-2]
 
 
+def is_sealed(line: str) -> bool:
+    """Whether a line of ASCII ends with the hash of its text."""
+    body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
+    return tail == f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}'
+
+
+def follows(line: str, before: str) -> bool:
+    """Whether a sealed line names the one before it."""
+    return f',"prev":"{hash_of(before)}"{_HASH_KEY}' in line
+
+
 def open_line(line: str, previous: str) -> dict[str, Any]:
     """The record of a line, after checking its place in the chain.
 
@@ -37,8 +48,7 @@ def open_line(line: str, previous: str) -> dict[str, Any]:
     """
     if not line.isascii():
         raise JdpackError("it is not plain ASCII")
-    body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
-    if tail != f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}':
+    if not is_sealed(line):
         raise JdpackError("its text does not match its hash")
     try:
         data = json.loads(line, parse_float=_finite, parse_constant=_finite)

@@ -18,14 +18,15 @@ the privacy filter spends nothing.
 
 from __future__ import annotations
 
+_SHOWN, _END = 1200, 300  # characters of a message, and of its end if it is longer
+
 
 class JdpackError(Exception):
     """Base of all errors that jdpack raises on purpose."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message if not hint else f"{message}\nhint: {hint}")
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = fit(message), fit(hint)
+        super().__init__(self.message if not hint else f"{self.message}\nhint: {self.hint}")
 
     def __reduce__(self) -> tuple[type[JdpackError], tuple[str, str]]:
         return type(self), (self.message, self.hint)  # as it comes from another process
@@ -57,6 +58,16 @@ class EngineError(JdpackError):
 
 class OutputError(JdpackError):
     """The results cannot be written where asked."""
+
+
+def fit(text: str) -> str:
+    """A text that is fit for a terminal, whoever wrote what it quotes.
+
+    Characters that would steer the terminal are spelled out, and of a long text the middle goes.
+    """
+    if len(text) > _SHOWN:
+        text = f"{text[: _SHOWN - _END]} ... {text[-_END:]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class SupplyWarning(UserWarning):

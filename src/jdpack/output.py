@@ -3,11 +3,12 @@
     out/public/billboard.jsonl      the billboard
     out/public/index.html           the same for people
     out/private/run.json            what a resume needs (mode 0600)
+    out/private/journal.jsonl       the last line that was posted, or was about to be (mode 0600)
     out/private/allocation.parquet  what everybody gets (mode 0600)
     out/private/report.html         the curator's page (mode 0600)
 
-The folder must not exist; it is made only after all input is checked. Files are written under a
-temporary name and moved into place whole.
+The folder must not exist. It is made before anything is reserved or read, and taken back if the
+records are refused. Files are written under a temporary name and moved into place whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jdpack import report
-from jdpack.billboard import sync_folder
+from jdpack.boardfile import sync_folder
 from jdpack.errors import OutputError
 from jdpack.runfile import RunFile
 from jdpack.wholefile import write_text
@@ -54,8 +55,13 @@ class Output:
         output = cls(Path(folder))
         try:
             begun = output.run_file.is_file()
+            links = [p for p in (output.public, output.private) if p.is_symlink()]
         except OSError as error:
             raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
+        if links:
+            raise OutputError(
+                f"{str(links[0])!r} is a link", "a run's folders are its own: put them back"
+            )
         if not begun:
             raise OutputError(
                 f"there is no run to resume in {str(folder)!r}",
@@ -64,15 +70,27 @@ class Output:
         return output
 
     @property
+    def public(self) -> Path:
+        return self.folder / "public"
+
+    @property
+    def private(self) -> Path:
+        return self.folder / "private"
+
+    @property
+    def journal(self) -> Path:
+        return self.private / "journal.jsonl"
+
+    @property
     def billboard(self) -> Path:
-        return self.folder / "public" / "billboard.jsonl"
+        return self.public / "billboard.jsonl"
 
     @property
     def run_file(self) -> Path:
-        return self.folder / "private" / "run.json"
+        return self.private / "run.json"
 
-    def create(self, run: RunFile) -> None:
-        """Make the folder with everything that a resume needs but the billboard."""
+    def create(self) -> None:
+        """Make the folder, with a billboard that is empty: one that is not there was lost."""
         try:
             self.folder.mkdir()
         except OSError as error:  # another run may have made it meanwhile: it is not ours
@@ -80,17 +98,22 @@ class Output:
                 f"cannot make {str(self.folder)!r}: {error.strerror}", "nothing is spent"
             ) from None
         try:
-            (self.folder / "public").mkdir(mode=0o755)
-            (self.folder / "private").mkdir(mode=0o700)
-            run.write(self.run_file)
-            sync_folder(self.folder)
+            self.public.mkdir(mode=0o755)
+            self.private.mkdir(mode=0o700)
+            os.close(os.open(self.billboard, os.O_CREAT | os.O_EXCL, 0o644))
+            for folder in (self.public, self.folder):
+                sync_folder(folder)
             sync_folder(self.folder.absolute().parent)
         except OSError as error:
             self.remove()
-            raise OutputError(
-                f"cannot make {str(self.folder)!r}: {error.strerror}",
-                "nothing is spent: make room, and run again",
-            ) from None
+            raise _cannot_make(self.folder, error) from None
+
+    def keep(self, run: RunFile) -> None:
+        """Write what a resume needs, while nothing is spent."""
+        try:
+            run.write(self.run_file)
+        except OSError as error:
+            raise _cannot_make(self.folder, error) from None
 
     def remove(self) -> None:
         """Take the folder back, as long as nothing is spent."""
@@ -98,16 +121,22 @@ class Output:
 
     def write(self, result: Result) -> None:
         """Write everything but the billboard, which is there already."""
-        private, public = self.folder / "private", self.folder / "public"
         try:
-            result.engine.write(result.billboard, result.private, private)
+            result.engine.write(result.billboard, result.private, self.private)
             page = report.curator_page(result.billboard, result.curator)
-            write_text(private / "report.html", 0o600, page)
+            write_text(self.private / "report.html", 0o600, page)
             page = report.public_page(result.billboard)
-            write_text(public / "index.html", 0o644, page)
+            write_text(self.public / "index.html", 0o644, page)
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
                 "the budget is spent and the billboard complete: make room, then run "
                 f"`jdpack resume {self.folder}`, which spends nothing more",
             ) from None
+
+
+def _cannot_make(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"cannot make {str(folder)!r}: {error.strerror}",
+        "nothing is spent: make room, and run again",
+    )

@@ -19,8 +19,8 @@ from opendp.mod import enable_features
 from jdpack import closing
 from jdpack.accounting import Filter
 from jdpack.billboard import Billboard, Release, Seed, Step
+from jdpack.charge import charge
 from jdpack.engines import Engine
-from jdpack.errors import BudgetError
 from jdpack.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 
 
@@ -50,19 +50,6 @@ def release(
     exact = statistic(step, engine, board, coin_seed)
     noise = randomness.draw(step.noise, len(exact), len(board.releases))
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
-
-
-def charge(step: Step, filter: Filter, board: Billboard) -> None:
-    """Charge the filter for a step, or refuse it. For what is posted already too."""
-    if type(step.noise) not in (Gaussian, TruncatedLaplace, NoNoise):
-        raise BudgetError(f"noise {step.noise!r} is of no kind with a proven cost")
-    if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
-        raise BudgetError(f"the cost of a {step.query} release is proved for Gaussian noise only")
-    if step.batch is not None and step.query != "demand":
-        raise BudgetError(f"a batch is asked for its demand, not for {step.query}")
-    if step.query in ("granted", "luck") and board.header.market.divisible:
-        raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
-    filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
 
 
 def statistic(

@@ -1,8 +1,8 @@
 """Private: what a resume needs of a run beside its billboard, in out/private/run.json.
 
-It is written before the billboard begins, and its lock is held while the run goes on: two processes
-never go on with the same run. It holds the coins' seed, which is a secret until the billboard shows
-it, where the records are, and their digest (`jdpack.digest`).
+It is written before anything is reserved or read, and again with the digest of the records before
+the billboard begins. The lock of its folder is held while the run goes on: two processes never go
+on with the same run. It holds the coins' seed, which is a secret until the billboard shows it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard import Seed, sync_folder
+from jdpack.billboard import Seed
 from jdpack.errors import OutputError
+from jdpack.wholefile import write_text
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
 class RunFile:
     """What is fixed when a run begins."""
 
+    header: str
+    """The billboard's first line."""
+    market: str | None
+    """The market file; None if the market was given in memory."""
     agents: list[str] | None
     """Where the records are; None if they were given in memory."""
     clamp: bool
@@ -34,23 +39,18 @@ class RunFile:
     """Of the noise, in experiments."""
     coins: str
     """The coins' seed, in hexadecimal."""
-    digest: int
-    """Of the records."""
-    header: str
-    """The hash of the billboard's first line."""
+    ledger: dict[str, str] | None
+    """The ledger and the data set that the run is paid from (`jdpack.account`)."""
+    digest: int | None = None
+    """Of the records (`jdpack.digest`); None until they are read."""
 
     @property
     def coin_seed(self) -> Seed:
         return Seed(bytes.fromhex(self.coins))
 
     def write(self, path: Path) -> None:
-        """Write a new file; it is on disk when this returns."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
-            json.dump({"version": _VERSION, **asdict(self)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(path.parent)
+        """Write the file, whole; it is on disk when this returns."""
+        write_text(path, 0o600, json.dumps({"version": _VERSION, **asdict(self)}))
 
     @classmethod
     def read(cls, path: Path) -> RunFile:
@@ -59,7 +59,7 @@ class RunFile:
             if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
                 raise ValueError("it is not of this version of jdpack")
             run = cls(**data)
-            run.coin_seed  # noqa: B018 (raises if it is no seed)
+            run._check()
         except (OSError, TypeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(
@@ -68,22 +68,42 @@ class RunFile:
             ) from None
         return run
 
+    def _check(self) -> None:
+        kinds = {
+            "header": str,
+            "market": str | None,
+            "agents": list | None,
+            "clamp": bool,
+            "engine": dict,
+            "seed": int | None,
+            "coins": str,
+            "ledger": dict | None,
+            "digest": int | None,
+        }
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"its {name} is not what solve writes")
+        if not all(isinstance(path, str) for path in self.agents or []):
+            raise ValueError("its agents are not what solve writes")
+        if len(self.coin_seed.seed) != 16:
+            raise ValueError("its coins are not 16 bytes")
+
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a run; refuse, or wait, if another process does."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run by its private folder; refuse if another process does."""
     with contextlib.ExitStack() as held:
         try:
-            file = held.enter_context(path.open("rb"))
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError(
-                f"another process is at work on {str(path.parent.parent)!r}",
-                "wait until it ends",
+                f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
             ) from None
         except OSError as error:
             raise OutputError(
-                f"cannot lock the run {str(path)!r}: {error.strerror}",
-                "it must be a file that you may read, on a disk that knows locks",
+                f"cannot lock the run {str(folder)!r}: {error.strerror}",
+                "it must be a folder that you may read, on a disk that knows locks",
             ) from None
         yield

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
 import warnings
-from collections import deque
 from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack import closing, policies
-from jdpack.accounting import Budget, Cost, Filter
+from jdpack import policies
+from jdpack.account import Account
+from jdpack.accounting import Budget, Cost
 from jdpack.agents import Agents
+from jdpack.balance import Balance
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
+from jdpack.boardfile import first_line
 from jdpack.certificate import certify
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.choice import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
@@ -46,9 +48,9 @@ from jdpack.release import (
     Randomness,
     SeededRandomness,
     SystemRandomness,
-    charge,
     release,
 )
+from jdpack.replay import Replay
 from jdpack.report import Curator
 from jdpack.runfile import RunFile, locked
 
@@ -77,6 +79,8 @@ class Result:
     """Private: what is given, in sums of codes."""
     warning: SupplyWarning | None = None
     """Set if supply is too small for the budget; from public numbers."""
+    balance: Balance | None = None
+    """What the ledger says of the data set; None if nothing tracks what runs spend together."""
 
     @property
     def certificate(self) -> Certificate:
@@ -134,6 +138,8 @@ def solve(
     threads: int | None = None,
     engine: str | Choice | None = None,
     output: str | Path | None = None,
+    ledger: str | Path | None = None,
+    dataset: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Allocate a market's resources with joint differential privacy.
@@ -154,6 +160,8 @@ def solve(
             same billboard. If not given, memory where they fit, else mapped.
         output: a folder to create, with everything for the public and everything private apart.
             A run that was interrupted can go on from it (`resume`).
+        ledger, dataset: the ledger that holds the total budget of these people over all runs, and
+            their name in it. The run's whole budget is reserved there before a record is read.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
@@ -162,9 +170,11 @@ def solve(
     input raises, and a supply that is too small for the budget gives a SupplyWarning (`plan`),
     before anything is spent or written.
     """
+    market_file = os.path.abspath(market) if isinstance(market, str | Path) else None
     market, policy, budget = prepare(market, policy, epsilon, delta)
     check_arguments(agents, values, demands, ids, clamp, threads)
     choice = choice_of(engine, market, agents)
+    account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     _check_curated(policy)
     warning = shortfall(market, budget, policy)
@@ -174,35 +184,28 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     folder = Output.claim(output) if output is not None else None
     source = Source(market, agents, values, demands, ids, clamp)
-    run = header.commitment
-    with contextlib.closing(_open(choice, source, threads, run, folder, progress)) as opened:
-        _check_order(policy.outlook(market, budget), opened)
-        if folder is None:
-            result = _play(opened, policy, Billboard(header), coin_seed, seed, warning, progress)
-            if isinstance(choice, Ray):
-                result.shares  # noqa: B018 (from now on it has them: the workers end)
-            return result
-        folder.create(
-            RunFile(
-                agents=source.paths,
-                clamp=clamp,
-                engine=to_dict(choice),
-                seed=seed,
-                coins=coin_seed.seed.hex(),
-                digest=opened.digest(),
-                header=Billboard(header).hash_of_header,
-            )
-        )
-        with locked(folder.run_file, wait=True):
-            try:
-                board = Billboard(header, folder.billboard)
-            except OutputError as error:
+    run_file = RunFile(
+        header=Billboard(header).first_line,
+        market=market_file,
+        agents=source.paths,
+        clamp=clamp,
+        engine=to_dict(choice),
+        seed=seed,
+        coins=coin_seed.seed.hex(),
+        ledger=None if account is None else asdict(account),
+    )
+    go = _Run(run_file, header, policy, source, choice, account, folder, warning, threads, progress)
+    if folder is None:
+        return go.carry_out(None)
+    folder.create()
+    with locked(folder.private):
+        try:
+            folder.keep(run_file)
+            return go.carry_out(None)
+        except BaseException:
+            if first_line(folder.billboard, folder.journal) is None:
                 folder.remove()
-                hint = "nothing is spent: make room, and run again"
-                raise OutputError(error.message, hint) from None
-            result = _play(opened, policy, board, coin_seed, seed, warning, progress)
-            folder.write(result)
-            return result
+            raise
 
 
 def resume(
@@ -231,18 +234,22 @@ def resume(
     complete, what is missing in its folder is written, and nothing is spent.
     """
     folder = Output.reopen(output)
-    with locked(folder.run_file):
+    with locked(folder.private):
         run_file = RunFile.read(folder.run_file)
-        board = Billboard.reopen(folder.billboard)
+        header, board = Billboard.from_text(run_file.header + "\n").header, None
+        begun = first_line(folder.billboard, folder.journal)
+        if (
+            begun not in (None, run_file.header)
+            or run_file.coin_seed.commitment != header.commitment
+        ):
+            raise BillboardError(
+                "the billboard's header is not the one that the run began with",
+                "the billboard is that of another run: put back its own",
+            )
+        if begun is not None:
+            board = Billboard.reopen(folder.billboard, folder.journal)
         try:
-            header, coin_seed = board.header, run_file.coin_seed
-            own = coin_seed.commitment == header.commitment
-            if not own or run_file.header != board.hash_of_header:
-                raise BillboardError(
-                    "the billboard's header is not the one that the run began with",
-                    "the billboard is that of another run: put back its own",
-                )
-            policy = policies.from_dict(header.policy)
+            _check_market(run_file.market, header.market)
             if agents is None and values is None and demands is None:
                 agents = run_file.agents
                 if agents is None:
@@ -255,19 +262,15 @@ def resume(
             choice = from_dict(run_file.engine)
             if engine is not None:
                 choice = choice_of(engine, header.market, agents)
+            policy = policies.from_dict(header.policy)
             warning = shortfall(header.market, header.budget, policy)
-            rest = header.commitment, folder, progress
-            with contextlib.closing(_open(choice, source, threads, *rest)) as opened:
-                if opened.digest() != run_file.digest:
-                    raise AgentsError(
-                        "the records have changed since the run began",
-                        "a run ends with the records it began with; with others, begin another",
-                    )
-                result = _play(opened, policy, board, coin_seed, run_file.seed, warning, progress)
-                folder.write(result)
-                return result
+            account = Account.from_dict(run_file.ledger)
+            rest = folder, warning, threads, progress
+            go = _Run(run_file, header, policy, source, choice, account, *rest)
+            return go.carry_out(board)
         finally:
-            board.close()
+            if board is not None:
+                board.close()
 
 
 def experiment(
@@ -284,45 +287,95 @@ def experiment(
     header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)
     engine = MemoryEngine(agents, threads)
     _check_order(policy.outlook(agents.market, budget), engine)
-    return _play(engine, policy, Billboard(header), coin_seed, seed, None, progress)
+    board = Billboard(header)
+    spent = run(engine, policy, board, SeededRandomness(seed), coin_seed, progress)
+    return Result(board, spent, engine, engine.allocate(board))
 
 
-def _open(
-    choice: Choice,
-    source: Source,
-    threads: int | None,
-    run: str,
-    folder: Output | None,
-    progress: Callable[[Progress], None] | None,
-) -> Engine:
-    """Read and encode the records."""
+@dataclass(frozen=True)
+class _Run:
+    """A run that is to begin, or to go on."""
 
-    def tell(done: float) -> None:
-        if progress is not None:
-            progress(Progress(0, done, "reading"))
+    file: RunFile
+    header: Header
+    policy: Policy[Any]
+    source: Source
+    choice: Choice
+    account: Account | None
+    folder: Output | None
+    warning: SupplyWarning | None
+    threads: int | None
+    progress: Callable[[Progress], None] | None
 
-    where = None if folder is None else folder.folder.absolute().parent
-    return choice.open(source, threads, Place(run[:8], where), tell)
+    def carry_out(self, board: Billboard | None) -> Result:
+        """Reserve, read, play all rounds that are left, and allocate.
 
+        `board` is None if nothing is posted yet. Then what was reserved is given back, whatever
+        fails, until the billboard begins.
+        """
+        with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as undo:
+                if self.account is not None:
+                    self.account.reserve(self.header)
+                    if board is None:
+                        undo.callback(self.account.cancel, self.header)
+                engine = held.enter_context(contextlib.closing(self._read()))
+                if board is None:
+                    board = self._begin(engine)
+                undo.pop_all()
+            held.callback(board.close)
+            result = self._play(engine, board)
+            if self.folder is not None:
+                self.folder.write(result)
+            elif isinstance(self.choice, Ray):
+                result.shares  # noqa: B018 (from now on it has them: the workers end)
+            if self.account is not None:
+                result = replace(result, balance=self.account.finish(board))
+            return result
 
-def _play(
-    engine: Engine,
-    policy: Policy[Any],
-    board: Billboard,
-    coin_seed: Seed,
-    seed: int | None,
-    warning: SupplyWarning | None,
-    progress: Callable[[Progress], None] | None,
-) -> Result:
-    """All rounds that are left, and the allocation."""
-    randomness: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
-    try:
-        spent = run(engine, policy, board, randomness, coin_seed, progress)
-    finally:
+    def _read(self) -> Engine:
+        """Read and encode the records."""
+
+        def tell(done: float) -> None:
+            if self.progress is not None:
+                self.progress(Progress(0, done, "reading"))
+
+        near = None if self.folder is None else self.folder.folder.absolute().parent
+        place = Place(self.header.commitment[:8], near)
+        engine = self.choice.open(self.source, self.threads, place, tell)
+        try:
+            _check_order(self.policy.outlook(self.header.market, self.header.budget), engine)
+            if self.file.digest is not None and self.file.digest != engine.digest():
+                raise AgentsError(
+                    "the records have changed since the run began",
+                    "a run ends with the records it began with; with others, begin another",
+                )
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def _begin(self, engine: Engine) -> Billboard:
+        """Post the header: from here on, what is posted is spent."""
+        folder = self.folder
+        if folder is None:
+            return Billboard(self.header)
+        folder.keep(replace(self.file, digest=engine.digest()))
+        try:
+            return Billboard(self.header, folder.billboard, folder.journal)
+        except OutputError as error:
+            hint = "nothing is spent: make room, and run again"
+            raise OutputError(error.message, hint) from None
+
+    def _play(self, engine: Engine, board: Billboard) -> Result:
+        """All rounds that are left, and the allocation."""
+        coins, seed = self.file.coin_seed, self.file.seed
+        source: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
+        spent = run(engine, self.policy, board, source, coins, self.progress)
         board.close()
-    if progress is not None:
-        progress(Progress(sum(1 for _ in board.rounds), 1.0, "allocation"))
-    return Result(board, spent, engine, engine.allocate(board), warning)
+        if self.progress is not None:
+            self.progress(Progress(sum(1 for _ in board.rounds), 1.0, "allocation"))
+        return Result(board, spent, engine, engine.allocate(board), self.warning)
 
 
 def run(
@@ -337,49 +390,25 @@ def run(
 
     What an interrupted run has posted already is charged and followed, not asked again.
     """
-    market, budget = board.header.market, board.header.budget
-    filter, exact = Filter(budget), budget.rho == math.inf
-    outlook = policy.outlook(market, budget)
+    budget, exact = board.header.budget, board.header.budget.rho == math.inf
+    outlook = policy.outlook(board.header.market, budget)
     by_rounds = exact or outlook.batches is not None  # the first batch spends what all do
-    posted = deque(board.releases)
-    state, rounds = policy.start(market, budget), 0
-    while (step := policy.step(state)) is not None:
-        if posted:
-            answered = posted.popleft()
-            _check_posted(answered.step == step)
-            charge(step, filter, board)
-        else:
-            answered = release(step, engine, filter, randomness, board, coin_seed)
-            board.post(answered)
-        state = policy.observe(state, answered)
+    replay = Replay(policy, board)
+    filter, rounds = replay.filter, sum(1 for r in board.releases if r.step.query == "demand")
+    while board.certificate is None and (step := replay.step()) is not None:
+        answered = release(step, engine, filter, randomness, board, coin_seed)
+        board.post(answered)
+        replay.observe(answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
             whole = rounds, outlook.rounds_at_most
             part, of = whole if by_rounds else (filter.spent.rho, budget.rho)
             progress(Progress(rounds, float(part / of)))
-    for at, answered in enumerate(posted, len(board.releases) - len(posted)):
-        before = copy(board)
-        before.releases = board.releases[:at]
-        _check_posted(answered.step == closing.step(before))
-        charge(answered.step, filter, before)
-    if board.certificate is not None:
-        _check_posted(closing.step(board) is None and board.certificate == certify(board))
-    while board.certificate is None and (step := closing.step(board)) is not None:
-        board.post(release(step, engine, filter, randomness, board, coin_seed))
     if board.certificate is None:
         board.post(certify(board))
     if board.seed is None:
         board.post(coin_seed)
     return filter.spent
-
-
-def _check_posted(right: bool) -> None:
-    """Refuse to go on from lines that are not what this run would have posted."""
-    if not right:
-        raise BillboardError(
-            "the billboard is not one that its policy would have posted",
-            "it was changed, or written by another version of jdpack: begin another run",
-        )
 
 
 def check_arguments(
@@ -396,6 +425,17 @@ def check_arguments(
         raise AgentsError("values and demands go together")
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
+
+
+def _check_market(path: str | None, market: Market) -> None:
+    """Refuse to go on if the market file says something else now. It may be gone."""
+    if path is None or not os.path.exists(path):
+        return
+    if Market.from_toml(path) != market:
+        raise MarketError(
+            f"the market file {path!r} has changed since the run began",
+            "a run ends with the market it began with: put it back; with another, begin another",
+        )
 
 
 def _check_curated(policy: Policy[Any]) -> None:

@@ -37,7 +37,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jdpack.agents import BLOCK, Part
-from jdpack.billboard import sync_folder
+from jdpack.boardfile import sync_folder
 from jdpack.buffers import to_arrow, to_numpy
 from jdpack.encoding import Codes, Tally
 from jdpack.errors import OutputError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from jdpack.billboard import sync_folder
+from jdpack.boardfile import sync_folder
 
 
 def write_whole(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> None:

@@ -66,7 +66,7 @@ def outcome(folder):
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "run.json"
+        if path.is_file() and path.name not in ("run.json", "journal.jsonl")
     }
     table = pyarrow.parquet.read_table(folder / "private" / "allocation.parquet")
     return found | {"private/allocation.parquet": (table.schema, table.to_pylist())}

@@ -23,7 +23,7 @@ from jdpack import (
     MwuAdaptive,
     OutputError,
     SupplyWarning,
-    billboard,
+    boardfile,
     solve,
 )
 from jdpack.billboard import SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
@@ -159,12 +159,12 @@ def test_a_folder_that_cannot_be_synced_takes_no_billboard(tmp_path, monkeypatch
     def failing(folder):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(billboard, "sync_folder", failing)
+    monkeypatch.setattr(boardfile, "sync_folder", failing)
     with pytest.raises(OutputError, match=r"cannot make the billboard.*Input/output") as error:
         Billboard(HEADER, tmp_path / "billboard.jsonl")
     assert "nothing is spent" in error.value.hint and list(tmp_path.iterdir()) == []
     records = {"values": [1.0] * 7, "demands": [[0.5, 0.1]] * 7}
-    with pytest.warns(SupplyWarning), pytest.raises(OutputError, match="cannot make the billboard"):
+    with pytest.warns(SupplyWarning), pytest.raises(OutputError, match="cannot make"):
         solve(MARKET, **records, delta=1e-6, seed=1, output=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

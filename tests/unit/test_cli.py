@@ -18,6 +18,7 @@ import pytest
 
 from helpers import run_cli
 from jdpack import Billboard, Market, __version__, cli, demo, policies, solve
+from jdpack.cli import options
 from jdpack.policies import mirror_descent, mwu_adaptive
 from jdpack.release import SystemRandomness
 
@@ -101,6 +102,7 @@ def test_solve_leaves_public_and_private_apart(jdpack, tmp_path):
         os.umask(old)
     assert files_of(out) == [
         "private/allocation.parquet",
+        "private/journal.jsonl",
         "private/report.html",
         "private/run.json",
         "public/billboard.jsonl",
@@ -203,10 +205,10 @@ def test_options_reach_the_policy(jdpack, tmp_path, flags, policy):
 
 
 def test_the_command_line_has_every_policy_and_kind():
-    assert {name.value for name in cli.PolicyName} == set(policies.KINDS)
-    assert next(iter(policies.KINDS)) == cli.PolicyName.newton
-    assert tuple(cli.NoiseKind) == mwu_adaptive.NOISES
-    assert tuple(cli.PotentialKind) == mirror_descent.POTENTIALS
+    assert {name.value for name in options.PolicyName} == set(policies.KINDS)
+    assert next(iter(policies.KINDS)) == options.PolicyName.newton
+    assert tuple(options.NoiseKind) == mwu_adaptive.NOISES
+    assert tuple(options.PotentialKind) == mirror_descent.POTENTIALS
 
 
 def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
@@ -441,6 +443,7 @@ def test_demo(jdpack, tmp_path):
         "agents.parquet",
         "market.toml",
         "out/private/allocation.parquet",
+        "out/private/journal.jsonl",
         "out/private/report.html",
         "out/private/run.json",
         "out/public/billboard.jsonl",
@@ -502,7 +505,7 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private
-    assert files_of(out) == ["private/run.json", "public/billboard.jsonl"]
+    assert files_of(out) == ["private/journal.jsonl", "private/run.json", "public/billboard.jsonl"]
 
 
 def test_ctrl_c_that_is_swallowed_is_heeded_at_the_next_round(tmp_path, monkeypatch, capsys):
@@ -547,7 +550,7 @@ def test_errors_of_the_program_itself_are_not_hidden(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "solve", broken)
+    monkeypatch.setattr(cli.runs, "solve", broken)
     monkeypatch.setattr(sys, "argv", ["jdpack", "solve", str(market), str(agents), "-o", "x"])
     with pytest.raises(ZeroDivisionError):
         cli.main()

@@ -16,12 +16,13 @@ import pytest
 from helpers import check_error, forbid_drawing, run_cli
 from jdpack import Billboard, Market, billboard, chain, closing, resume, solve
 from jdpack.accounting import Filter
+from jdpack.charge import charge
 from jdpack.engines.choice import Mapped
-from jdpack.errors import AgentsError, BillboardError, JdpackError, OutputError
+from jdpack.errors import AgentsError, BillboardError, JdpackError, MarketError, OutputError
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.release import SystemRandomness, charge
+from jdpack.release import SystemRandomness
 
 N = 400
 POLICIES = {
@@ -85,6 +86,8 @@ def cut(run, to, lines=None, *, torn=0, files=()):
     all_lines = board.read_bytes().splitlines(keepends=True)
     count = len(all_lines) if lines is None else lines
     board.write_bytes(b"".join(all_lines[:count]) + b"".join(all_lines[count:])[:torn])
+    last = count if torn else count - 1
+    (to / "private" / "journal.jsonl").write_bytes(all_lines[last] if last > 0 else b"")
     for name in set(FILES) - set(files):
         (to / name).unlink()
     return to
@@ -118,6 +121,7 @@ def reseal(folder, change):
         sealed.append(chain.seal(bare, last))
         last = json.loads(sealed[-1])["hash"]
     path.write_text("".join(f"{line}\n" for line in sealed))
+    (folder / "private" / "journal.jsonl").write_text(f"{sealed[-1]}\n")
     Billboard.read(path)  # it is one that reads well
 
 
@@ -464,9 +468,10 @@ def too_soon(records):
 def test_lines_that_the_run_would_not_have_posted_are_refused(place, tmp_path, monkeypatch, change):
     folder = cut(whole(place), tmp_path / "cut")
     reseal(folder, change)
-    begun = change in (policy, budget)
-    says = "header is not the one" if begun else "its policy would have posted"
-    refused(folder, BillboardError, says, "another run", monkeypatch)
+    if change in (policy, budget):
+        refused(folder, BillboardError, "header is not the one", "another run", monkeypatch)
+    else:
+        refused(folder, BillboardError, "billboard line", "was changed", monkeypatch)
 
 
 def test_a_broken_hash_chain_is_refused(place, tmp_path, monkeypatch):
@@ -476,16 +481,93 @@ def test_a_broken_hash_chain_is_refused(place, tmp_path, monkeypatch):
     refused(folder, BillboardError, "line 2", "put back", monkeypatch)
 
 
-def test_a_run_that_never_posted_its_header_is_refused(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("read", [False, True])
+def test_a_run_that_never_posted_its_header_begins(place, tmp_path, read):
+    """A kill while records were read, or while the header was written."""
     for torn in (0, 1, 100):
         folder = cut(whole(place), tmp_path / str(torn), 0, torn=torn)
-        refused(folder, BillboardError, "nothing is spent", "solve again", monkeypatch)
+        path = folder / "private" / "run.json"
+        if not read:
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"digest": None}))
+            (folder / "private" / "journal.jsonl").unlink()
+        resume(folder)
+        assert content(folder) == content(whole(place))
+
+
+@pytest.mark.parametrize("lines", [0, 1, 4])
+def test_a_billboard_that_lost_lines_is_refused(place, tmp_path, monkeypatch, lines):
+    """Else their noise would be drawn a second time."""
+    folder = cut(whole(place, seed=None), tmp_path / "cut", 6)
+    path = folder / "public" / "billboard.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
+    refused(folder, BillboardError, "lacks lines", "put back the whole", monkeypatch)
+
+
+def test_a_torn_line_is_posted_as_it_was_drawn(place, tmp_path, draws):
+    """Half of it may have been read: its noise is not drawn again."""
+    run = whole(place, "newton", seed=None)
+    lines = (run / "public" / "billboard.jsonl").read_bytes().splitlines(keepends=True)
+    for at in (1, 40, len(lines) - 2):
+        posted = len(Billboard.from_text(b"".join(lines[: at + 1]).decode()).releases)
+        for torn in (1, len(lines[at]) - 1):
+            folder = cut(run, tmp_path / f"{at} {torn}", at, torn=torn)
+            draws.clear()
+            board = resume(folder).billboard
+            assert [f"{line}\n".encode() for line in board.lines()][: at + 1] == lines[: at + 1]
+            assert draws == list(range(posted, len(board.releases)))
+
+
+def test_a_damaged_last_line_is_posted_as_it_was_drawn(place, tmp_path):
+    """A power cut may leave the end of a line on disk and not its beginning."""
+    run = whole(place, "newton", seed=None)
+    lines = (run / "public" / "billboard.jsonl").read_bytes().splitlines(keepends=True)
+    folder = cut(run, tmp_path / "cut", 30)
+    with (folder / "public" / "billboard.jsonl").open("r+b") as file:
+        file.seek(-len(lines[29]), os.SEEK_END)
+        file.write(bytes(50))
+    board = resume(folder).billboard
+    assert [f"{line}\n".encode() for line in board.lines()][:30] == lines[:30]
+
+
+def test_a_line_that_was_cut_short_in_the_journal_was_never_posted(place, tmp_path, draws):
+    run = whole(place, seed=None)
+    folder = cut(run, tmp_path / "cut", 4, torn=0)
+    lines = (run / "public" / "billboard.jsonl").read_bytes().splitlines(keepends=True)
+    for kept in (b"", lines[4][:50], lines[4][:100] + lines[3][100:]):
+        again = shutil.copytree(folder, tmp_path / str(len(kept)))
+        (again / "private" / "journal.jsonl").write_bytes(kept)
+        draws.clear()
+        board = resume(again).billboard
+        assert [f"{line}\n".encode() for line in board.lines()][:4] == lines[:4]
+        assert draws == list(range(3, len(board.releases)))
+
+
+def test_a_market_file_that_has_changed_is_refused(place, tmp_path, monkeypatch):
+    market, run = tmp_path / "market.toml", tmp_path / "run"
+    market.write_text(MARKET)
+    policy = POLICIES["mwu-adaptive"]
+    solve(market, place / "agents.parquet", policy=policy, epsilon=5.0, seed=7, output=run)
+    market.write_text(MARKET.replace("300.0", "301.0"))
+    for lines in (0, 1, 4):
+        folder = cut(run, tmp_path / str(lines), lines)
+        refused(folder, MarketError, "market.toml' has changed", "put it back", monkeypatch)
+    market.write_text(MARKET + "# no other market\n")
+    resume(folder)
+    assert content(folder) == content(run)
+    market.unlink()
+    resume(cut(run, tmp_path / "gone", 3))
+
+
+def test_a_lost_journal_is_missed(place, tmp_path, monkeypatch):
+    folder = cut(whole(place), tmp_path / "cut", 6)
+    (folder / "private" / "journal.jsonl").unlink()
+    refused(folder, BillboardError, "journal.jsonl", "put it back", monkeypatch)
 
 
 def test_a_run_without_a_billboard_is_refused(place, tmp_path, monkeypatch):
     folder = cut(whole(place), tmp_path / "cut")
     (folder / "public" / "billboard.jsonl").unlink()
-    refused(folder, BillboardError, "cannot open billboard", "put it back", monkeypatch)
+    refused(folder, BillboardError, "billboard.jsonl", "put it back", monkeypatch)
 
 
 def test_a_billboard_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
@@ -493,7 +575,7 @@ def test_a_billboard_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
     path = folder / "public" / "billboard.jsonl"
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    refused(folder, BillboardError, "cannot open billboard", "put it back", monkeypatch)
+    refused(folder, BillboardError, "billboard.jsonl", "put it back", monkeypatch)
 
 
 def test_a_folder_that_is_no_run_is_refused(place, tmp_path, monkeypatch):
@@ -506,11 +588,11 @@ def test_a_folder_that_is_no_run_is_refused(place, tmp_path, monkeypatch):
 
 RUN_FILES = {
     "empty": "",
-    "half": '{"version": 1, "agents":',
+    "half": '{"version": 2, "agents":',
     "a list": "[1]",
     "nothing": "null",
-    "another version": '{"version": 2}',
-    "too little": '{"version": 1}',
+    "another version": '{"version": 1}',
+    "too little": '{"version": 2}',
     "no text": b"\xff\xfe",
 }
 
@@ -542,11 +624,10 @@ def test_a_changed_run_file_is_refused(place, tmp_path, monkeypatch, key, value)
 
 def test_a_run_that_another_process_holds_is_refused(place, tmp_path, monkeypatch):
     folder = cut(whole(place), tmp_path / "cut", 5)
-    with open(folder / "private" / "run.json", "rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        refused(
-            folder, OutputError, "another process is at work", "wait until it ends", monkeypatch
-        )
+    held = os.open(folder / "private", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    refused(folder, OutputError, "another process is at work", "wait until it ends", monkeypatch)
+    os.close(held)
     resume(folder)
     assert content(folder) == content(whole(place))
 
@@ -641,7 +722,8 @@ def test_kills_at_any_moment_do_no_harm(place, tmp_path, seed):
     assert given.any() and not given.all()
     for name, supply in (("beds", 300.0), ("nurses", 350.0)):
         assert data[name][given].sum() <= supply
-    assert sorted(content(out)) == sorted([*FILES, "private/run.json", "public/billboard.jsonl"])
+    others = ["private/journal.jsonl", "private/run.json", "public/billboard.jsonl"]
+    assert sorted(content(out)) == sorted([*FILES, *others])
     if seed:
         run = tmp_path / "uncut"
         solve(market, place / "agents.parquet", seed=7, output=run)
@@ -678,9 +760,10 @@ def test_the_command_refuses_in_a_sentence(place, tmp_path, monkeypatch, capsys)
     code, out, err = run_cli(monkeypatch, capsys, "resume", tmp_path)
     assert code == 2 and out == ""
     assert err.startswith("error: there is no run to resume in") and "hint: " in err
-    folder = cut(whole(place), tmp_path / "cut", 0)
+    folder = cut(whole(place), tmp_path / "cut", 4)
+    (folder / "public" / "billboard.jsonl").unlink()
     code, _, err = run_cli(monkeypatch, capsys, "resume", folder)
-    assert code == 2 and "hint: remove the folder, and solve again" in err
+    assert code == 2 and "hint: put it back" in err
 
 
 def test_ctrl_c_names_resume_and_resume_goes_on(place, tmp_path, monkeypatch, capsys):

@@ -14,7 +14,9 @@ PACKAGE = Path(jdpack.__file__).parent
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-JOINING = {"__init__.py", "cli.py", "local.py", "release.py", "solve.py"}
+JOINING = {"__init__.py", "local.py", "release.py", "solve.py"} | {
+    f"cli/{path.name}" for path in (PACKAGE / "cli").iterdir()
+}
 """They stand between the rooms, or are the package itself, and say so in their own words."""
 
 

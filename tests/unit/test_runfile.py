@@ -9,10 +9,9 @@ from jdpack import OutputError, runfile
 from jdpack.runfile import locked
 
 
-def make(tmp_path, name="run.json"):
-    path = tmp_path / "out" / "private" / name
-    path.parent.mkdir(parents=True)
-    path.write_text("{}")
+def make(tmp_path):
+    path = tmp_path / "out" / "private"
+    path.mkdir(parents=True)
     return path
 
 
@@ -23,13 +22,15 @@ def test_a_run_is_held_until_it_is_let_go(tmp_path):
         pass
     with locked(path), pytest.raises(ZeroDivisionError):
         1 / 0  # noqa: B018
-    with locked(path, wait=True):
+    with locked(path):
         pass
 
 
 def test_a_run_that_cannot_be_opened_is_refused_in_a_sentence(tmp_path):
     path = make(tmp_path)
-    for wrong in (path.parent, path.with_name("missing.json"), path / "below"):
+    (path / "file").write_text("")
+    (path / "link").symlink_to(path)
+    for wrong in (path / "file", path / "link", path / "missing", path / "file" / "below"):
         with pytest.raises(OutputError, match="cannot lock the run") as error, locked(wrong):
             pass
         assert error.value.hint and error.value.message.count("\n") == 0

@@ -4,12 +4,13 @@ import stat
 
 import pytest
 
+from jdpack import Market, output, solve
 from jdpack.errors import OutputError
 from jdpack.output import Output
 from jdpack.runfile import RunFile
 from jdpack.wholefile import write_text, write_whole
 
-RUN = RunFile(None, False, {"kind": "memory"}, None, "00" * 16, 7, "ab" * 32)
+RUN = RunFile("{}", None, None, False, {"kind": "memory"}, None, "00" * 16, None)
 
 
 def test_a_file_is_whole_and_has_its_mode(tmp_path):
@@ -55,19 +56,22 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 def test_a_run_does_not_take_away_the_folder_of_another(tmp_path):
     """Both found it free; the second to make it must leave it alone."""
     first, second = Output.claim(tmp_path / "out"), Output.claim(tmp_path / "out")
-    first.create(RUN)
+    first.create()
+    first.keep(RUN)
     first.billboard.write_text("spent")
     with pytest.raises(OutputError, match="File exists"):
-        second.create(RUN)
+        second.create()
     assert first.billboard.read_text() == "spent" and first.run_file.exists()
 
 
-def test_a_folder_that_cannot_be_filled_is_taken_back(tmp_path, monkeypatch):
-    def full(self, path):
+@pytest.mark.parametrize("step", ["write", "sync_folder"])
+def test_a_folder_that_cannot_be_filled_is_taken_back(tmp_path, monkeypatch, step):
+    def full(*about):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(RunFile, "write", full)
+    monkeypatch.setattr(RunFile if step == "write" else output, step, full)
+    market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=2, epsilon=1.0, delta=1e-6)
     with pytest.raises(OutputError, match="No space left") as caught:
-        Output.claim(tmp_path / "out").create(RUN)
+        solve(market, values=[1.0, 1.0], demands=[[1.0], [1.0]], output=tmp_path / "out")
     assert "nothing is spent" in caught.value.hint
     assert list(tmp_path.iterdir()) == []

@@ -197,16 +197,23 @@ class Shard:
 
     def write(self, final: Final, file: IO[bytes]) -> None:
         """Stream the allocation to Parquet: id, option if there are several, share or granted."""
-        schema = self._schema()
-        with pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=False) as writer:
-            for part, given in self._all_given(final):
-                columns = [_ids(part)]
-                if self.market.options > 1:
-                    columns.append(to_arrow(part.option_numbers().astype(np.int32)))
-                columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
-                writer.write_table(pa.table(columns, schema=schema))
+        options = {"use_dictionary": False, "write_page_checksum": True}
+        with pyarrow.parquet.ParquetWriter(file, self.schema, **options) as writer:
+            for table in self.tables(final):
+                writer.write_table(table)
 
-    def _schema(self) -> pa.Schema:
+    def tables(self, final: Final) -> Iterator[pa.Table]:
+        """The rows of the allocation, some at a time."""
+        for part, given in self._all_given(final):
+            columns = [_ids(part)]
+            if self.market.options > 1:
+                columns.append(to_arrow(part.option_numbers().astype(np.int32)))
+            columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
+            yield pa.table(columns, schema=self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the allocation."""
         kinds = [("id", _ids(self.parts[0]).type)]
         kinds += [("option", pa.int32())] if self.market.options > 1 else []
         kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]

@@ -1,0 +1,67 @@
+"""Private: what a run is paid from: a data set of a ledger."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.balance import Balance
+from jdpack.billboard import Billboard, Header
+from jdpack.errors import BudgetError, LedgerError
+from jdpack.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set of a ledger. A run is known there by the commitment in its header."""
+
+    ledger: str
+    dataset: str
+
+    @classmethod
+    def of(cls, ledger: str | Path | None, dataset: str | None) -> Account | None:
+        """The account of two arguments, which go together; None if neither is given."""
+        if ledger is None and dataset is None:
+            return None
+        if ledger is None or not isinstance(ledger, str | Path):
+            raise LedgerError(f"data set {dataset!r} needs the ledger that it is in")
+        if not isinstance(dataset, str):
+            raise LedgerError(
+                f"ledger {str(ledger)!r} needs the name of a data set, not {dataset!r}",
+                f"`jdpack ledger show {ledger}` lists them",
+            )
+        account = cls(os.path.abspath(ledger), dataset)
+        Ledger.open(account.ledger).balance(dataset)
+        return account
+
+    def reserve(self, header: Header) -> Balance:
+        """Reserve the whole budget of a run, or refuse it. Again for the same run: nothing more."""
+        if not header.private:
+            raise BudgetError(
+                f"{header.why_not_private}, so it fits no budget", "run it without a ledger"
+            )
+        return Ledger.open(self.ledger).reserve(
+            self.dataset, header.commitment, header.budget, header.market.neighbours
+        )
+
+    def cancel(self, header: Header) -> None:
+        """Give back what was reserved for a run of which nothing was posted."""
+        Ledger.open(self.ledger).cancel(header.commitment)
+
+    def finish(self, board: Billboard) -> Balance:
+        """Note that a run is complete, with the head of its billboard."""
+        ledger = Ledger.open(self.ledger)
+        ledger.finish(board.header.commitment, board.head)
+        return ledger.balance(self.dataset)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any] | None) -> Account | None:
+        """The account that a run file names."""
+        if data is None:
+            return None
+        try:
+            return cls(**data)
+        except TypeError:
+            raise LedgerError(f"account {data!r} names no data set of a ledger") from None

@@ -1,0 +1,5 @@
+"""python -m jdpack.cli"""
+
+from jdpack.cli import main
+
+main()

@@ -1,0 +1,128 @@
+"""For everybody: what a budget buys, what an agent gets, and whether a billboard is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack.allocate import allocate
+from jdpack.billboard import Billboard
+from jdpack.cli.options import (
+    Alpha,
+    AsJson,
+    BatchSize,
+    Noise,
+    PolicyName,
+    Potential,
+    Quiet,
+    Rounds,
+    policy_of,
+)
+from jdpack.cli.progress import progress
+from jdpack.errors import AgentsError, BillboardError
+from jdpack.market import Market
+from jdpack.plan import plan
+from jdpack.solve import Progress as Round
+from jdpack.verify import verify
+from jdpack.verify_run import verify_run
+
+
+def plan_command(
+    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    alpha: Alpha = None,
+    noise: Noise = None,
+    rounds: Rounds = None,
+    potential: Potential = None,
+    batch: BatchSize = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a privacy budget buys in a market, before any record is read."""
+    public = Market.from_toml(market)
+    algorithm = policy_of(
+        public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential, batch=batch
+    )
+    planned = plan(public, epsilon=epsilon, delta=delta, policy=algorithm)
+    print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
+
+
+def allocate_command(
+    billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
+    agent: Annotated[str, typer.Option("--id", help="Your id.")],
+    value: Annotated[list[float], typer.Option(help="Your value; once for each option.")],
+    demand: Annotated[
+        list[str],
+        typer.Option(
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once an option."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compute your own allocation from the public billboard. Nothing is sent anywhere."""
+    board = Billboard.read(billboard)
+    outcome = allocate(board, value=value, demand=[_demand(d) for d in demand], agent=agent)
+    if as_json:
+        print(
+            json.dumps(
+                {**outcome.__dict__, "share": outcome.share, "private": board.header.private}
+            )
+        )
+        return
+    if not board.header.private:
+        print(f"NOT PRIVATE: {board.header.why_not_private}.")
+    for option, (given, odds, rounds) in enumerate(
+        zip(outcome.given, outcome.odds, outcome.rounds, strict=True)
+    ):
+        label = f"option {option + 1}" if len(value) > 1 else "you get"
+        print(f"{label}: {given:.6g} (taken in {rounds} rounds, share {odds:.6g})")
+    if not board.header.market.divisible:
+        print(f"your coin: {outcome.coin:.6g}; an option is given if the coin falls on its share")
+
+
+def verify_command(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A billboard; or the output folder of a run, whose curator checks all."
+        ),
+    ],
+    agents: Annotated[
+        str | None, typer.Option(help="Where the records are now, if they have moved.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check a billboard: every line, price, cost, the certificate and the seed."""
+    if not path.is_dir():
+        if agents is not None:
+            raise BillboardError("--agents goes with the output folder of a run")
+        verdict = verify(path)
+    else:
+        with progress(quiet) as show:
+            verdict = verify_run(
+                path, agents, progress=lambda done: show(Round(0, done, "reading"))
+            )
+    print(json.dumps(verdict.to_dict()) if as_json else verdict)
+
+
+def _demand(text: str) -> list[float] | dict[str, float]:
+    try:
+        if "=" in text:
+            pairs = [part.rsplit("=", 1) for part in text.split(",")]
+            amounts = {name.strip(): float(amount) for name, amount in pairs}
+            if len(amounts) < len(pairs):
+                raise ValueError
+            return amounts
+        return [float(amount) for amount in text.split(",")]
+    except ValueError:
+        raise AgentsError(
+            f"demand {text!r} cannot be read",
+            "write '1,0.5' or 'doses=1,beds=0.5', each resource once",
+        ) from None

@@ -1,0 +1,158 @@
+"""Runs: solve, resume and the demo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack import demo, summary
+from jdpack.cli.options import (
+    AllocationPlace,
+    Alpha,
+    AsJson,
+    BatchSize,
+    Engine,
+    Noise,
+    PolicyName,
+    Potential,
+    Quiet,
+    Room,
+    Rounds,
+    Store,
+    WorkerPatience,
+    Workers,
+    engine_of,
+    policy_of,
+)
+from jdpack.cli.progress import progress
+from jdpack.market import Market
+from jdpack.solve import Result, resume, solve
+
+
+def solve_command(
+    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
+    agents: Annotated[
+        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    warm_start: Annotated[
+        Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
+    ] = None,
+    alpha: Alpha = None,
+    noise: Noise = None,
+    rounds: Rounds = None,
+    potential: Potential = None,
+    batch: BatchSize = None,
+    clamp: Annotated[
+        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
+    ] = False,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger of all runs on these people; the budget is reserved there."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Their name in the ledger.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
+    ] = None,
+    engine: Engine = None,
+    store: Store = None,
+    memory: Room = None,
+    workers: Workers = None,
+    allocation: AllocationPlace = None,
+    patience: WorkerPatience = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Allocate a market's resources among the agents of a table."""
+    public = Market.from_toml(market)
+    algorithm = policy_of(
+        public,
+        policy,
+        warm_start,
+        alpha=alpha,
+        noise=noise,
+        rounds=rounds,
+        potential=potential,
+        batch=batch,
+    )
+    where = engine_of(
+        engine,
+        store=store,
+        memory=memory,
+        workers=workers,
+        allocation=allocation,
+        patience=patience,
+    )
+    with progress(quiet) as show:
+        result = solve(
+            market,
+            agents,
+            epsilon=epsilon,
+            delta=delta,
+            policy=algorithm,
+            clamp=clamp,
+            seed=seed,
+            threads=threads,
+            engine=where,
+            output=output,
+            ledger=ledger,
+            dataset=dataset,
+            progress=show,
+        )
+    _print(result, output, as_json)
+
+
+def resume_command(
+    output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
+    ] = None,
+    engine: Engine = None,
+    store: Store = None,
+    memory: Room = None,
+    workers: Workers = None,
+    allocation: AllocationPlace = None,
+    patience: WorkerPatience = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
+    where = engine_of(
+        engine,
+        store=store,
+        memory=memory,
+        workers=workers,
+        allocation=allocation,
+        patience=patience,
+    )
+    with progress(quiet) as show:
+        result = resume(output, threads=threads, engine=where, progress=show)
+    _print(result, output, as_json)
+
+
+def demo_command(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")] = Path(
+        "demo"
+    ),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a realistic market with random agents, and solve it."""
+    with progress(quiet) as show:
+        result = demo.run(output, show)
+    _print(result, output / "out", as_json)
+
+
+def _print(result: Result, output: Path, as_json: bool) -> None:
+    print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

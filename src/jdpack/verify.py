@@ -1,0 +1,116 @@
+"""Public: anybody's check of a billboard, from the file alone.
+
+What is checked, in this order: the schema and the hash chain of every line (`Billboard.read`); that
+the header's budget keeps its own promise; that every line asks for what the policy asks for there,
+prices, noise and weight; that all of them together cost no more than the budget; that the
+certificate is what the lines give; and that the seed is the one that the header committed to.
+
+What no reader can check: that the answers were computed from true records, and that their noise was
+drawn as posted. For that the curator is trusted, and audited (`jdpack.audit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack import policies
+from jdpack.accounting import Budget, Cost, delta_of
+from jdpack.billboard import Billboard, Header
+from jdpack.errors import BillboardError, JdpackError
+from jdpack.replay import Replay
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a billboard turned out to be. Where it was wrong, there is an error instead."""
+
+    board: Billboard
+    spent: Cost
+    """The sum of what its releases cost, computed anew."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end. One that did not may have been cut short by anybody."""
+        return self.board.finished
+
+    def to_dict(self) -> dict[str, Any]:
+        header = self.board.header
+        return {
+            "finished": self.finished,
+            "private": header.private,
+            "releases": len(self.board.releases),
+            "rounds": sum(1 for _ in self.board.rounds),
+            "rho_spent": _finite(float(self.spent.rho)),
+            "rho": _finite(header.budget.rho),
+            "epsilon": _finite(header.budget.epsilon),
+            "delta": header.budget.delta,
+            "head": self.board.head,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        header, releases = self.board.header, len(self.board.releases)
+        if not header.private:
+            yield f"NOT PRIVATE: {header.why_not_private}."
+        rounds = sum(1 for _ in self.board.rounds)
+        yield f"right: the hash chain of {sum(1 for _ in self.board.lines())} lines"
+        yield f"right: {releases} releases in {rounds} rounds are what {header.policy['name']} asks"
+        yield (
+            f"right: they cost rho {float(self.spent.rho):.6g} of {header.budget.rho:.6g}, for "
+            f"epsilon {header.budget.epsilon:g}, delta {header.budget.delta:g}"
+        )
+        if self.finished:
+            yield "right: the certificate and the seed of the coins"
+        else:
+            yield "NOT FINISHED: the run did not end, or the end of the file was cut off"
+        yield f"head: {self.board.head}"
+
+
+def verify(billboard: Billboard | str | Path) -> Verdict:
+    """Check all of a billboard that can be computed anew; raise at the first thing that is wrong.
+
+    Args:
+        billboard: the path of a billboard, or one that was read.
+    """
+    board = billboard if isinstance(billboard, Billboard) else Billboard.read(billboard)
+    header = board.header
+    check_budget(header)
+    policy = policies.from_dict(header.policy)
+    try:
+        replay = Replay(policy, board)
+    except (ArithmeticError, ValueError) as error:  # numbers that no run comes to
+        raise BillboardError(f"the policy cannot follow the posted answers: {error}") from None
+    return Verdict(board, replay.filter.spent)
+
+
+def check_budget(header: Header) -> None:
+    """Refuse a budget whose parts promise less than its epsilon and delta, or more."""
+    budget = header.budget
+    try:
+        policy = policies.from_dict(header.policy)
+        right = Budget.split(budget.epsilon, budget.delta, truncated=policy.truncated)
+    except JdpackError as error:
+        raise BillboardError(f"billboard line 1: {error.message}") from None
+    if budget.epsilon == math.inf:
+        keeps = budget == right
+    else:
+        # `delta_of` is rounded in the last digits, and differently by another version of OpenDP.
+        whole = delta_of(budget.rho, budget.epsilon) + budget.truncation
+        whole += (1.0 + math.exp(budget.epsilon)) * budget.beta
+        keeps = whole <= budget.delta * (1.0 + 1e-9) and budget.truncation == right.truncation
+    if not keeps:
+        raise BillboardError(
+            f"billboard line 1: rho {budget.rho:g}, beta {budget.beta:g} and truncation "
+            f"{budget.truncation:g} are not a split of epsilon {budget.epsilon:g}, delta "
+            f"{budget.delta:g}"
+        )
+
+
+def _finite(number: float) -> float | None:
+    return None if number == math.inf else number
