@@ -150,7 +150,9 @@ def _amounts(market: Market, demand: object) -> list[float]:
         names = [r.name for r in market.resources]
         for name in demand:
             if name not in names:
-                raise AgentsError(f"there is no resource {name!r}", f"one of: {', '.join(names)}")
+                raise AgentsError(
+                    f"there is no resource {name!r}", f"one of: {', '.join(names[:20])}"
+                )
         return [demand.get(name, 0.0) for name in names]
     if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list an amount for each resource, not {demand!r}")

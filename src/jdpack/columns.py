@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 
 from jdpack.errors import AgentsError
@@ -33,23 +35,9 @@ def wanted(market: Market) -> list[str]:
 
 def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
     """Refuse a table that lacks a column, has one too many, or one that holds no numbers."""
-    c, needed = market.columns, wanted(market)
-    names = [n for n in schema.names if n not in c.ignore]
-    missing = sorted(set(needed) - set(names), key=needed.index)
-    if missing:
-        raise AgentsError(
-            f"{where} lacks the column {missing[0]!r}", f"it has: {', '.join(names[:20])}"
-        )
-    extra = sorted(set(names) - set(needed), key=names.index)
-    if extra:
-        raise AgentsError(
-            f"{where} has a column {extra[0]!r} that the market does not name",
-            "drop it, or add it to [agents] ignore",
-        )
-    if len(names) > len(needed):
-        repeated = next(n for n in names if names.count(n) > 1)
-        raise AgentsError(f"{where} has two columns named {repeated!r}")
-    for name in needed:
+    check_names(market, schema.names, where)
+    c = market.columns
+    for name in wanted(market):
         if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
             continue
         kind = schema.field(name).type
@@ -57,6 +45,27 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
             pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
         ):
             raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
+
+
+def check_names(market: Market, found: list[str], where: str) -> None:
+    """Refuse a table that lacks a column, or has one too many."""
+    needed, ignored = wanted(market), set(market.columns.ignore)
+    names = [n for n in found if n not in ignored]
+    known, there = set(needed), set(names)
+    missing = [name for name in needed if name not in there]
+    if missing:
+        raise AgentsError(
+            f"{where} lacks the column {missing[0]!r}", f"it has: {', '.join(names[:20])}"
+        )
+    extra = [name for name in names if name not in known]
+    if extra:
+        raise AgentsError(
+            f"{where} has a column {extra[0]!r} that the market does not name",
+            "drop it, or add it to [agents] ignore",
+        )
+    if len(names) > len(needed):
+        repeated = next(n for n, times in Counter(names).items() if times > 1)
+        raise AgentsError(f"{where} has two columns named {repeated!r}")
 
 
 def csv_types(market: Market) -> dict[str, pa.DataType]:

@@ -28,6 +28,8 @@ from jdpack.threads import Threads
 
 _PART_BYTES = 16 * 2**20
 
+_FEW = 2**20  # agents too many that are counted one by one, for a better error
+
 _TILE = 2**11  # numbers of a matrix that stay in the cache while they are encoded
 
 # What the kernels below found wrong with a number.
@@ -164,6 +166,12 @@ class _Encoder:
         if batch.ids is not None:
             ids = plain_ids(batch.ids, batch.first, batch.where)
         starts = self._group(ids, batch.rows)
+        if self.agents > self.market.agents + _FEW:  # the rest may be without end
+            raise AgentsError(
+                f"there are more than {self.market.agents + _FEW} agents, and the market declares "
+                f"{self.market.agents}",
+                "the number of agents is public: set it before looking at the data",
+            )
         row = 0
         while row < batch.rows:
             part = self.part if self.part is not None else self._open_part(self.rows + row)

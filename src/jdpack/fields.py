@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +12,19 @@ from jdpack.errors import MarketError
 LARGEST = 1e100
 """Numbers of a market are below it, and above its inverse."""
 
+TEXT_MAX = 1000
+"""The most characters of a name, a unit or a column."""
+
+_QUOTED = 160  # characters of a value in an error
+_STEERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
 
 class Section:
     """One table of a market file: takes typed keys out, then refuses what is left."""
 
     def __init__(self, where: str, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise MarketError(f"{where} must be a table, not {data!r}")
+            raise MarketError(f"{where} must be a table, not {quoted(data)}")
         self.where, self.rest = where, dict(data)
 
     def take(self, key: str, kind: type, *default: Any) -> Any:
@@ -27,7 +34,7 @@ class Section:
             raise MarketError(f"{self.where} lacks {key!r}", "docs/market-file.md lists every key")
         value = self.rest.pop(key)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise MarketError(f"{self.where}: {key} = {value!r} is not a {kind.__name__}")
+            raise MarketError(f"{self.where}: {key} = {quoted(value)} is not a {kind.__name__}")
         return value
 
     def number(self, key: str, *default: Any) -> Any:
@@ -51,7 +58,7 @@ def sequence(what: str, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:
-        raise MarketError(f"{what} must be a list of numbers, not {values!r}") from None
+        raise MarketError(f"{what} must be a list of numbers, not {quoted(values)}") from None
 
 
 def finite(what: str, value: Any) -> float:
@@ -61,9 +68,9 @@ def finite(what: str, value: Any) -> float:
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise MarketError(f"{what} must be a number, not {value!r}") from None
+        raise MarketError(f"{what} must be a number, not {quoted(value)}") from None
     if not math.isfinite(number):
-        raise MarketError(f"{what} must be a finite number, not {value!r}")
+        raise MarketError(f"{what} must be a finite number, not {quoted(value)}")
     return number
 
 
@@ -71,14 +78,36 @@ def positive(what: str, value: Any) -> float:
     """A number above 0."""
     number = finite(what, value)
     if not 1.0 / LARGEST < number < LARGEST:
-        raise MarketError(f"{what} must be positive, not {value!r}")
+        raise MarketError(f"{what} must be positive, not {quoted(value)}")
     return number
 
 
 def count(what: str, value: Any, most: int) -> int:
     """A whole number from 1 to `most`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise MarketError(f"{what} must be a whole number, not {value!r}")
+        raise MarketError(f"{what} must be a whole number, not {quoted(value)}")
     if not 1 <= int(value) <= most:
-        raise MarketError(f"{what} must be from 1 to {most}, not {int(value)}")
+        raise MarketError(f"{what} must be from 1 to {most}, not {quoted(int(value))}")
     return int(value)
+
+
+def text(what: str, value: object) -> str:
+    """A text that can be shown on one line, and steers nobody's terminal."""
+    shown = str(value)
+    if len(shown) > TEXT_MAX:
+        raise MarketError(f"{what} {quoted(shown)} has more than {TEXT_MAX} characters")
+    for c in shown:
+        if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or (
+            unicodedata.bidirectional(c) in _STEERING
+        ):
+            raise MarketError(f"{what} {quoted(shown)} has {c!r}, which cannot be written")
+    return shown
+
+
+def quoted(value: object) -> str:
+    """A value as errors quote it, whatever its size and depth."""
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return shown if len(shown) <= _QUOTED else f"{shown[: _QUOTED - 3]}..."

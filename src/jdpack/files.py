@@ -32,7 +32,8 @@ import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet
 
-from jdpack.columns import check_columns, clean, csv_types, has_runs, most_rows, wanted
+from jdpack import pages as packed
+from jdpack.columns import check_columns, check_names, clean, csv_types, has_runs, most_rows, wanted
 from jdpack.errors import AgentsError
 from jdpack.market import Market
 from jdpack.threads import Threads
@@ -40,6 +41,7 @@ from jdpack.threads import Threads
 KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
 _CSV_BYTES = 2**22  # of a CSV file in a batch
 _CSV_ROW = 2**20  # more bytes than a row of a CSV file has
+_FEW = 2**20  # rows too many that are counted one by one, for a better error
 _HASHED = 2**26  # bytes that are hashed in one go
 _FOOTERS = 16  # that are read at the same time: the wait is for the network
 _IS_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -169,6 +171,8 @@ def _find(source: str) -> list[File]:
     for info in sorted(found, key=lambda info: info.path.split("/")):
         name = info.path[len(base) :].lstrip("/")
         modified = -1 if info.mtime_ns is None else info.mtime_ns
+        if info.type is not pyarrow.fs.FileType.File:  # a pipe or a device may have no end
+            raise AgentsError(f"{info.path!r} is no regular file")
         file = File(info.path, name, info.size, modified, system, _keys(name))
         if os.path.splitext(info.path)[1].lower() not in KINDS:
             raise AgentsError(
@@ -307,6 +311,7 @@ def pieces(market: Market, source: Any, rows: int) -> list[Piece]:
     with ThreadPoolExecutor(_FOOTERS) as pool:
         for some in pool.map(lambda file: _spans(market, file), find(source)):
             spans += some
+    _check_rows(market, sum(span.rows for span in spans if span.groups is not None))
     cuts, held = [0], 0
     for at, span in enumerate(spans):
         if held and held + span.rows > rows:
@@ -328,6 +333,16 @@ def pieces(market: Market, source: Any, rows: int) -> list[Piece]:
         own = tuple(_joined(spans[start:stop]))
         found.append(Piece(own, tuple(before), tuple(after), end == len(spans) or not runs))
     return found
+
+
+def _check_rows(market: Market, rows: int) -> None:
+    """Refuse tables that have more rows than all agents could: they may take no room in a file."""
+    most = market.agents * (most_rows(market) - 1)
+    if rows > most + _FEW:
+        raise AgentsError(
+            f"there are {rows} rows, and {market.agents} agents have at most {most}",
+            "the number of agents is public: set it before looking at the data",
+        )
 
 
 def _spans(market: Market, file: File) -> list[Span]:
@@ -411,6 +426,8 @@ def _parquet(
         names = [n for n in table.schema_arrow.names if n not in market.columns.ignore]
         if only is not None:
             names = only
+        if not remote:  # there every header would be a request of its own
+            rows = packed.rows_at_once(source, table.metadata, range(*span.groups), names, rows)
         for some in [[g] for g in groups] if remote else [groups]:
             yield from table.iter_batches(
                 rows,
@@ -432,6 +449,15 @@ def _csv(market: Market, span: Span, rows: int, only: list[str] | None) -> Itera
     with fs.open_input_stream(file.path) as start:
         if start.read(4) == b"PAR1":
             raise AgentsError(f"{file.where!r} is a Parquet file", "name it .parquet")
+    try:
+        names = _csv_names(file)
+    except csv.Error as error:
+        raise AgentsError(
+            f"cannot read the names of the columns of {file.where!r}: {clean(error)}"
+        ) from None
+    if len(names) > len(wanted(market)) + len(market.columns.ignore):
+        # Arrow would make room for every one of them.
+        check_names(market, [*names, *(key for key, _ in file.keys)], file.where)
     with fs.open_input_stream(file.path) as source:
         table = pyarrow.csv.open_csv(
             source,
@@ -472,7 +498,7 @@ def _reading(file: File) -> Iterator[None]:
     """Say what is wrong with a file in one sentence."""
     try:
         yield
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException, packed.PageError) as error:
         check_unchanged(file)
         raise AgentsError(
             f"cannot read {file.where!r} as {file.kind}: {_problem(error, file)}",
@@ -502,10 +528,20 @@ def _problem(error: Exception, file: File) -> str:
     found = re.fullmatch(r"In CSV column #(\d+): CSV conversion error to \w+: (.*)", text)
     if found is None:
         return text
+    try:
+        names = _csv_names(file)
+    except csv.Error:
+        return text
+    if int(found[1]) >= len(names):
+        return text
+    return f"column {names[int(found[1])]!r} has {found[2]}"
+
+
+def _csv_names(file: File) -> list[str]:
+    """The names of the columns of a CSV file."""
     with file_system(file.system).open_input_stream(file.path) as source:
         start = source.read(_CSV_BYTES).decode("utf-8-sig", errors="replace")
-    names = next(csv.reader(StringIO(start, newline="")))
-    return f"column {names[int(found[1])]!r} has {found[2]}"
+    return next(csv.reader(StringIO(start, newline="")), [])
 
 
 # --- content ------------------------------------------------------------------------------

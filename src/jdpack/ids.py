@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jdpack.buffers import to_arrow, to_numpy
 from jdpack.coins import COIN_BITS, coins_of_texts
 from jdpack.errors import AgentsError
+from jdpack.pages import TEXT_MAX
 
 Chunks = Callable[[], Iterator[pa.Array]]
 """The ids of all rows, some at a time; they may be asked for again."""
@@ -28,8 +29,7 @@ _KEY_ROOM = 16  # bytes that a key needs while keys are gathered and sorted
 
 def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
     """Ids as 64-bit integers or texts; `first` rows stand before them in their file or table."""
-    if pa.types.is_dictionary(ids.type):
-        ids = ids.dictionary_decode()
+    ids = plain_texts(ids, "an id")
     if ids.null_count:
         row = first + pc.index(ids.is_null(), True).as_py() + 1
         raise AgentsError(
@@ -41,13 +41,26 @@ def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
             return ids.cast(pa.int64())
         except pa.ArrowInvalid:
             raise AgentsError(f"id {pc.max(ids)} is above 2^63 - 1", "use text ids") from None
-    if (
-        pa.types.is_string(ids.type)
-        or pa.types.is_large_string(ids.type)
-        or pa.types.is_string_view(ids.type)
-    ):
+    if _is_text(ids.type):
         return ids.cast(pa.large_string())
     raise AgentsError(f"ids are of type {ids.type}", "ids are whole numbers or texts")
+
+
+def plain_texts(texts: pa.Array, what: str) -> pa.Array:
+    """An array without a dictionary, whose texts are of a length that is fit to be repeated."""
+    coded = pa.types.is_dictionary(texts.type)
+    own = texts.dictionary if coded else texts
+    if _is_text(own.type):
+        length = pc.max(pc.binary_length(own.cast(pa.large_string()))).as_py()
+        if length is not None and length > TEXT_MAX:
+            raise AgentsError(f"{what} has {length} bytes, and {TEXT_MAX} are the most")
+    return texts.dictionary_decode() if coded else texts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def check_same_type(one: Any, other: Any) -> None:

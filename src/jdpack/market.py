@@ -28,8 +28,8 @@ supply, u = max_j (c_j / b_j) / 65535, with c_j the cap and b_j the supply of re
 from __future__ import annotations
 
 import enum
-import json
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,7 @@ import numpy as np
 
 from jdpack import fields
 from jdpack.errors import MarketError
+from jdpack.regular import read_regular
 
 DEMAND_CODE_MAX = 2**16 - 1
 VALUE_CODE_MAX = 2**32 - 1
@@ -51,6 +52,8 @@ PRICE_CODE_MAX = 2**52  # more than any value: whoever demands anything cannot p
 SUPPLY_CODE_MAX = 2**50
 AGENTS_MAX = 2**31 - 1  # sums of 32-bit value codes then fit in 63 bits
 RESOURCES_MAX = 2**16  # sparse records name a resource in 16 bits
+FILE_MAX = 2**24
+"""The most bytes of a market file."""
 
 BAND = 0.15
 """Choices are close if their surpluses differ by at most this share of their costs."""
@@ -63,6 +66,14 @@ CLOSING: tuple[Query, ...] = ("welfare", "granted", "luck")
 """Queries about the allocation of the rounds so far; the others are about posted prices."""
 
 Layout = Literal["wide", "long"]
+
+_QUOTES = re.compile(
+    r""""{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3}|\Z)"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+""",
+    re.DOTALL,
+)
+_DEEP = re.compile(r'(?<![\w"-])(?:[\w"-]++[ \t]*+\.[ \t]*+){8}')
+"""What stands in quotes and comments, and keys of more parts than a market has."""
 
 
 class Neighbours(enum.Enum):
@@ -168,11 +179,13 @@ class Market:
             if len(given) != m:
                 raise MarketError(f"{what} has {len(given)} entries for {m} resources")
         resources = tuple(
-            Resource(str(n), b, c, str(u), str(col))
+            Resource(
+                fields.text("name", n), b, c, fields.text("unit", u), fields.text("column", col)
+            )
             for n, b, c, u, col in zip(labels, supplies, caps, shown, columns_of, strict=True)
         )
         put = object.__setattr__
-        put(self, "name", str(name))
+        put(self, "name", fields.text("name", name))
         put(self, "resources", resources)
         put(self, "max_value", fields.positive("max_value", max_value))
         put(self, "agents", fields.count("agents", agents, AGENTS_MAX))
@@ -184,10 +197,11 @@ class Market:
         except ValueError:
             known = ", ".join(n.value for n in Neighbours)
             raise MarketError(
-                f"neighbours {neighbours!r} is not a neighbour relation", f"one of: {known}"
+                f"neighbours {fields.quoted(neighbours)} is not a neighbour relation",
+                f"one of: {known}",
             ) from None
         if not isinstance(divisible, bool):
-            raise MarketError(f"divisible must be true or false, not {divisible!r}")
+            raise MarketError(f"divisible must be true or false, not {fields.quoted(divisible)}")
         put(self, "divisible", divisible)
         put(self, "epsilon", None if epsilon is None else fields.finite("epsilon", epsilon))
         put(self, "delta", None if delta is None else fields.finite("delta", delta))
@@ -195,11 +209,12 @@ class Market:
         self._check()
 
     def _check(self) -> None:
-        try:
-            json.dumps(self.to_dict(), ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            character = error.object[error.start]
-            raise MarketError(f"a name has {character!r}, which cannot be written") from None
+        c = self.columns
+        if not all(isinstance(column, str) for column in c.ignore):
+            listed = fields.quoted(c.ignore)
+            raise MarketError(f"ignore must list names of columns, not {listed}")
+        for column in (c.id, c.value, c.option, c.resource, c.amount, *c.ignore):
+            fields.text("column", column)
         for r in self.resources:
             if r.max_demand > r.supply:
                 raise MarketError(
@@ -214,8 +229,6 @@ class Market:
             twice = sorted(v for v, times in Counter(values).items() if times > 1)
             if twice:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
-        if not all(isinstance(column, str) for column in self.columns.ignore):
-            raise MarketError(f"ignore must list names of columns, not {self.columns.ignore!r}")
         if self.columns.id == self.columns.value:
             raise MarketError(f"column {self.columns.id!r} is named for both id and value")
         clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
@@ -378,13 +391,14 @@ class Market:
     def from_toml(cls, path: str | Path) -> Market:
         """Read a market file; `docs/market-file.md` describes every key."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_regular(path, FILE_MAX).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise MarketError(f"cannot read market file {str(path)!r}: {error}") from None
         try:
-            return cls.from_dict(tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            data = _parsed(text)
+        except (ValueError, RecursionError) as error:
             raise MarketError(f"{str(path)!r} is not a TOML file: {error}") from None
+        return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Market:
@@ -464,6 +478,18 @@ class Market:
                 for r in self.resources
             ],
         }
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    The time and memory that Python's reader takes grow with the square of the length of a key.
+    """
+    text = text.replace("\r\n", "\n")
+    bare = _QUOTES.sub(lambda quotes: "" if quotes[0].startswith("#") else '""', text)
+    if _DEEP.search(bare):
+        raise ValueError("a key has more parts than any of a market")
+    return tomllib.loads(text)
 
 
 def _round_up(x: Fraction, bits: int) -> float:

@@ -12,7 +12,9 @@ from typing import Any
 
 import jinja2
 
+from jdpack import fields
 from jdpack.billboard import SHARE, Billboard
+from jdpack.errors import BillboardError
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,10 @@ def curator_page(board: Billboard, curator: Curator) -> str:
 def resource_rows(board: Billboard) -> list[dict[str, Any]]:
     """One row a resource: what everybody may know of it."""
     market, certificate = board.header.market, board.certificate
-    assert certificate is not None
-    final = list(board.rounds)[-1].prices
+    rounds = list(board.rounds)
+    if certificate is None or not rounds:
+        raise BillboardError("the run is not finished: there is nothing to show yet")
+    final = rounds[-1].prices
     return [
         {
             "name": r.name,
@@ -81,6 +85,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["short"] = lambda number: (
         f"{number:,.4g}" if number < 1e4 else f"{number:,.0f}"
+    )
+    environment.filters["plain"] = lambda value: (
+        value if isinstance(value, str) else fields.quoted(value)
     )
     environment.filters["percent"] = lambda number: f"{100 * number:.1f}%"
     return environment

@@ -27,7 +27,7 @@ from jdpack.buffers import to_arrow, to_numpy
 from jdpack.columns import check_columns, clean, has_runs, is_long
 from jdpack.errors import AgentsError
 from jdpack.files import Rows
-from jdpack.ids import check_same_type, plain_ids
+from jdpack.ids import check_same_type, plain_ids, plain_texts
 from jdpack.market import Market
 
 _CELLS = 2**18  # numbers in a batch
@@ -298,9 +298,7 @@ def _numbers(column: pa.Array, name: str, ids: pa.Array) -> NDArray[np.float64]:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    column = batch.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = plain_texts(batch.column(name), f"column {name!r}")
     try:
         return column.cast(pa.large_string())
     except pa.ArrowException:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
+from jdpack import fields
 from jdpack.accounting import Budget
 from jdpack.billboard import Release, Step
 from jdpack.errors import BillboardError
@@ -55,10 +56,11 @@ KINDS: dict[str, type[Any]] = {
 
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
     """The policy that a billboard's header names."""
-    kind = KINDS.get(str(data.get("name")))
+    name = data.get("name")
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise BillboardError(f"policy {data.get('name')!r} is not known")
+        raise BillboardError(f"policy {fields.quoted(name)} is not known")
     try:
         return kind(**{key: value for key, value in data.items() if key != "name"})  # type: ignore[no-any-return]
     except TypeError:
-        raise BillboardError(f"policy {dict(data)!r} has unknown parameters") from None
+        raise BillboardError(f"policy {fields.quoted(dict(data))} has unknown parameters") from None

@@ -139,7 +139,7 @@ class Newton:
         if [r.name for r in earlier.resources] != [r.name for r in market.resources]:
             raise MarketError(
                 "the earlier billboard is of other resources",
-                f"it has: {', '.join(r.name for r in earlier.resources)}",
+                f"it has: {', '.join(r.name for r in earlier.resources[:20])}",
             )
         if not board.header.private:
             raise MarketError(
