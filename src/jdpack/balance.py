@@ -117,7 +117,9 @@ class Balance:
         if self.runs == 0 and budget.epsilon <= self.epsilon and budget.delta <= self.delta:
             return True
         rho, delta = cost(budget)
-        return rho <= self.rho_left and delta <= self.delta_left
+        return (
+            self.rho_spent + rho <= self.rho_limit and self.delta_spent + delta <= self.delta_limit
+        )
 
     def plus(self, budget: Budget) -> Balance:
         """The balance after one more run, or BudgetError."""
@@ -201,6 +203,7 @@ class Balance:
         }
 
 
+@functools.lru_cache(maxsize=4096)
 def cost(budget: Budget) -> tuple[Fraction, Fraction]:
     """What a run takes of the two limits."""
     return Fraction(budget.rho), Fraction(budget.delta) + Fraction(budget.truncation)
