@@ -53,6 +53,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     return float(_conversion().map(sensitivity).epsilon(delta))
 
 
+@functools.lru_cache(maxsize=64)
 def rho_of(epsilon: float, delta: float) -> float:
     """The largest rho (to one part in 10^12, from below) that implies (epsilon, delta)-DP."""
     # sqrt(rho) < sqrt(l + epsilon) - sqrt(l), l = ln(1/delta), is the classical conversion, which

@@ -1,0 +1,202 @@
+"""Private: empirical tests of the privacy that is promised. Curator only.
+
+An audit runs the real pipeline many times, attacks it, looks at its noise, and replays it on
+neighbouring data sets. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof: the
+proofs are in the docstrings of `Market.shifts`, `noise`, `accounting` and `release`; an audit finds
+where the code does not do what they say, as far as its attacks can see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from jdpack.audit import charges, draws, reference, replays
+from jdpack.audit.bound import LowerBound, gaussian_epsilon, lower_bound, scipy
+from jdpack.audit.coalition import Coalition, attack
+from jdpack.audit.findings import Audit, Finding, judged
+from jdpack.audit.game import distinguish
+from jdpack.audit.people import People, example, example_sparse
+from jdpack.audit.script import BATCHES, GREEDY, Script, known
+from jdpack.audit.tape import Setting, Tape
+from jdpack.engines.choice import Choice, Source
+from jdpack.errors import BudgetError, MarketError
+from jdpack.market import Market
+from jdpack.plan import prepare
+from jdpack.policies import Policy
+from jdpack.policies.spec import label_of
+
+__all__ = [
+    "Audit",
+    "Finding",
+    "LowerBound",
+    "audit",
+    "distinguish",
+    "gaussian_epsilon",
+    "lower_bound",
+]
+
+NEIGHBOURS = 16
+"""How many records of one agent are replayed."""
+
+
+def audit(
+    market: Market | str | Path | None = None,
+    agents: Any = None,
+    *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    policy: Policy[Any] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    trials: int = 100,
+    neighbours: int = NEIGHBOURS,
+    engines: Sequence[str | Choice] = ("memory", "mapped"),
+    confidence: float = 0.95,
+    seed: int | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Audit:
+    """Test the privacy of the real pipeline.
+
+    Args:
+        market: the public market, or the path of a market file; a small one if not given.
+        agents, values, demands, ids: the records, as for `solve`; invented ones within the
+            market's bounds if not given. Runs are real, so many agents take long.
+        policy, epsilon, delta: as for `solve`; without a market, Newton at (1, 1e-6).
+        trials: how often the coalition plays each of its two worlds.
+        neighbours: how many records of one agent are replayed, in each engine.
+        engines: where sensitivities are checked.
+        confidence: of the lower bounds that are shown. What is flagged does not depend on it: an
+            honest pipeline fails with probability at most 1e-6.
+        seed: of the audit's own choices of data; noise and coins are never seeded.
+        progress: called with the share that is done, and what is being done.
+    """
+    scipy("stats")
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 4:
+        raise MarketError(f"trials must be a whole number from 4 on, not {trials!r}")
+    if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 2:
+        raise MarketError(f"neighbours must be a whole number from 2 on, not {neighbours!r}")
+    if not isinstance(confidence, float) or not 0.0 < confidence < 1.0:
+        raise MarketError(f"confidence must be a number between 0 and 1, not {confidence!r}")
+    tell = progress if progress is not None else lambda done, label: None
+    if market is None:
+        market = example()
+        epsilon, delta = epsilon or 1.0, delta or 1e-6
+    market, policy, budget = prepare(market, policy, epsilon, delta)
+    if budget.epsilon == math.inf:
+        raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
+    setting = Setting(policy, budget.epsilon, budget.delta)
+    people = _people(market, agents, values, demands, ids, seed)
+
+    return _Auditor(setting, people, neighbours, seed or 0, tell).audit(engines, trials, confidence)
+
+
+@dataclass
+class _Auditor:
+    """What is found, and the real runs that were recorded on the way, in their order."""
+
+    setting: Setting
+    people: People
+    neighbours: int
+    seed: int
+    tell: Callable[[float, str], None]
+    found: list[Finding] = field(default_factory=list)
+    bounds: dict[str, LowerBound] = field(default_factory=dict)
+    runs: list[Tape] = field(default_factory=list)
+
+    def audit(self, engines: Sequence[str | Choice], trials: int, confidence: float) -> Audit:
+        names = [e if isinstance(e, str) else type(e).__name__.lower() for e in engines]
+        policy = label_of(self.setting.policy)
+        self.tell(0.0, "budget")
+        self.found.append(charges.of_filter(self.people, self.setting.epsilon, self.setting.delta))
+        for number, (name, engine) in enumerate(zip(names, engines, strict=True)):
+            self.tell(0.4 * number / len(engines), f"neighbours ({name})")
+            self._replay_policy(name, engine, engines if number == 0 else ())
+            self._replay_queries(name, engine)
+        coalition = Coalition.against(self.people)
+        with known(Script):
+            greedy = replace(self.setting, policy=GREEDY)
+            self._attack("greedy", greedy, coalition, 2 * trials, confidence, 0.4, 0.2)
+        self._attack(policy, self.setting, coalition, trials, confidence, 0.6, 0.3)
+        self.tell(0.9, "noise")
+        self.found.append(replace(replays.of_runs(self.runs), check="runs: finished (recorded)"))
+        self.found += draws.of_vetted_source(self.runs)
+        self.found += draws.of_seeds(self.runs)
+        self.found += draws.of_noise(draws.draws_of(self.runs))
+        self.found += draws.of_source()
+        self.tell(1.0, "done")
+        budget = self.setting.epsilon, self.setting.delta
+        return Audit(judged(self.found), self.bounds, *budget, policy, tuple(names))
+
+    def _replay_policy(
+        self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
+    ) -> None:
+        """Neighbours of the people given, under the policy given."""
+        setting, people = self.setting, self.people
+        group = replays.family(setting, people, self.neighbours, self.seed, engine)
+        self.runs.append(group.recorded)
+        self.found += _replayed(group, name)
+        if all_engines:
+            self.found += charges.of_charges(group.recorded, setting)
+            self.found += [
+                reference.of_answers(group.recorded),
+                reference.of_allocation(group.recorded),
+                replays.of_same_people(setting, people, all_engines, group.recorded),
+            ]
+
+    def _replay_queries(self, name: str, engine: str | Choice) -> None:
+        """Neighbours under a script that asks every query, here and in a market of another kind."""
+        sparse = People.invented(example_sparse(), self.seed)
+        with known(Script):
+            for what, people, policy in [
+                ("all queries", self.people, Script()),
+                ("batches", self.people, BATCHES),
+                ("sparse", sparse, Script()),
+            ]:
+                own, where = replace(self.setting, policy=policy), f"{name}, {what}"
+                group = replays.family(own, people, self.neighbours, self.seed, engine)
+                self.runs.append(group.recorded)
+                exact = reference.of_answers(group.recorded)
+                self.found += _replayed(group, where)
+                self.found.append(replace(exact, check=f"{exact.check} ({where})"))
+
+    def _attack(
+        self,
+        name: str,
+        setting: Setting,
+        coalition: Coalition,
+        trials: int,
+        confidence: float,
+        start: float,
+        share: float,
+    ) -> None:
+        findings, bound, tapes = attack(
+            setting,
+            coalition,
+            trials,
+            confidence,
+            lambda done: self.tell(start + share * done, f"coalition ({name})"),
+        )
+        self.runs += tapes
+        self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
+        if bound is not None:
+            self.bounds[f"coalition against {name}"] = bound
+
+
+def _replayed(group: replays.Family, where: str) -> list[Finding]:
+    tapes = [group.recorded, *(tape for _, tape in group.replayed)]
+    found = [*replays.of_steps(group), replays.of_others(group), replays.of_runs(tapes)]
+    found += replays.of_sensitivity(group)
+    return [replace(one, check=f"{one.check} ({where})") for one in found]
+
+
+def _people(
+    market: Market, agents: Any, values: Any, demands: Any, ids: Any, seed: int | None
+) -> People:
+    if agents is None and values is None and demands is None:
+        return People.invented(market, seed or 0)
+    return People.read(Source(market, agents, values, demands, ids, False))

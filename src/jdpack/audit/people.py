@@ -1,0 +1,264 @@
+"""Private: the data sets of an audit: given or synthetic agents, and neighbours of them.
+
+Neighbours are made to be as different as the public bounds allow: everything at its cap, nothing
+at all, other resources, several options, and values just at what the options cost at prices that
+were posted, where agents change their minds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from jdpack.agents import BLOCK, Part
+from jdpack.encoding import encode
+from jdpack.engines.choice import Source
+from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+
+Option = tuple[float, tuple[float, ...]]
+"""A value and an amount of each resource."""
+Record = tuple[Option, ...]
+"""One agent's options."""
+
+VALUE_UNITS = PRICE_UNITS_PER_VALUE_CODE
+
+
+def example(
+    *, divisible: bool = False, neighbours: Neighbours = Neighbours.REPLACE_ONE, agents: int = 600
+) -> Market:
+    """A small market, and large enough for something to be given at epsilon = 1."""
+    return Market(
+        supply=[0.2 * agents, 0.25 * agents],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=agents,
+        neighbours=neighbours,
+        divisible=divisible,
+        name="audit",
+    )
+
+
+def example_sparse(*, options: int = 3, agents: int = 80) -> Market:
+    """Many resources, small bundles of several kinds, and agents who may come and go."""
+    return Market(
+        supply=[0.05 * agents * (1 + j % 3) for j in range(9)],
+        max_demand=[1.0 + 0.25 * (j % 3) for j in range(9)],
+        max_value=7.0,
+        agents=agents,
+        bundle_size=2,
+        options=options,
+        neighbours=Neighbours.ADD_REMOVE,
+        name="sparse",
+    )
+
+
+def plain(market: Market) -> Market:
+    """The same market for tables of our own."""
+    data = market.to_dict()
+    data["value"]["column"] = "value"
+    data["agents"] |= {"id": "id", "layout": "wide", "ignore": []}
+    for j, resource in enumerate(data["resource"]):
+        resource["column"] = f"amount {j}"
+    return Market.from_dict(data)
+
+
+@dataclass(frozen=True)
+class People:
+    """A data set: ids, and the options of each."""
+
+    market: Market
+    ids: tuple[Any, ...]
+    agents: tuple[Record, ...]
+
+    @classmethod
+    def read(cls, source: Source) -> People:
+        """The agents of a market as they are encoded; numbers in between codes are rounded."""
+        encoded = encode(source.market, source.pieces(), clamp=source.clamp)
+        market, ids = plain(source.market), []
+        agents: list[list[Option]] = []
+        for part in encoded.parts:
+            values, codes = _codes_of(part, len(market.resources))
+            names = part.ids.to_pylist() if part.ids is not None else range(part.first, 2**63)
+            heads = part.heads().tolist() or [1] * part.rows
+            for name, head, value, row in zip(names, heads, values, codes.tolist(), strict=False):
+                if head:
+                    ids.append(name)
+                    agents.append([])
+                agents[-1].append(_option_of(market, value, row))
+        return cls(market, tuple(ids), tuple(tuple(options) for options in agents))
+
+    @classmethod
+    def invented(cls, market: Market, seed: int = 2019) -> People:
+        """Random agents within a market's bounds, of every kind."""
+        market, rng = plain(market), np.random.default_rng(seed)
+        records = tuple(_some(market, rng) for _ in range(market.agents))
+        return cls(market, tuple(range(market.agents)), records)
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        """As `solve` takes them."""
+        options = [option for record in self.agents for option in record]
+        return {
+            "values": np.array([value for value, _ in options]),
+            "demands": np.array([amounts for _, amounts in options]),
+            "ids": [
+                name for name, record in zip(self.ids, self.agents, strict=True) for _ in record
+            ],
+        }
+
+    def write(self, path: Path) -> None:
+        """A Parquet file, for engines that read files."""
+        data = self.arrays
+        columns = {"id": data["ids"], "value": data["values"]}
+        for j, resource in enumerate(self.market.resources):
+            columns[resource.column] = data["demands"][:, j]
+        pyarrow.parquet.write_table(pa.table(columns), path)
+
+    def replaced(self, place: int, record: Record | None) -> People:
+        """The neighbour in which one agent has another record, or is not there."""
+        before, after = slice(0, place), slice(place + 1, None)
+        if record is None:
+            return People(
+                self.market,
+                self.ids[before] + self.ids[after],
+                self.agents[before] + self.agents[after],
+            )
+        return People(self.market, self.ids, (*self.agents[before], record, *self.agents[after]))
+
+    def shuffled(self, seed: int) -> People:
+        """The same agents in another order."""
+        order = np.random.default_rng(seed).permutation(len(self.ids)).tolist()
+        return People(
+            self.market,
+            tuple(self.ids[i] for i in order),
+            tuple(self.agents[i] for i in order),
+        )
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The number of each agent's first row."""
+        return np.cumsum([0, *(len(record) for record in self.agents)])[:-1]
+
+    @cached_property
+    def codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Value codes and demand codes of all rows, by the market's own scalar functions."""
+        data, market = self.arrays, self.market
+        values = [market.value_code(v) for v in data["values"].tolist()]
+        demands = [
+            [market.demand_code(j, a) for j, a in enumerate(row)]
+            for row in data["demands"].tolist()
+        ]
+        return np.array(values, np.int64), np.array(demands, np.int64)
+
+
+# --- neighbours ---------------------------------------------------------------------------
+
+
+def nothing(market: Market) -> Record:
+    """An agent who wants nothing, and values it at nothing."""
+    return ((0.0, (0.0,) * len(market.resources)),)
+
+
+def everything(market: Market, first: int = 0) -> Record:
+    """An agent who wants as much as one may, at the highest value; from some resource on."""
+    m, caps = len(market.resources), [r.max_demand for r in market.resources]
+    order = sorted(range(m), key=lambda j: -market.cap_codes[j])
+    wanted = {order[(first + j) % m] for j in range(market.bundle_size)}
+    return ((market.max_value, tuple(caps[j] if j in wanted else 0.0 for j in range(m))),)
+
+
+def candidates(
+    market: Market, posted: Sequence[tuple[int, ...]], count: int, seed: int
+) -> list[Record | None]:
+    """Records that one agent might have, the most different first; None: it is not there.
+
+    `posted` are prices at which choices should be close.
+    """
+    rng = np.random.default_rng([seed, 1])
+    found: list[Record | None] = [nothing(market), everything(market)]
+    if market.neighbours is Neighbours.ADD_REMOVE:
+        found.insert(0, None)
+    if market.bundle_size < len(market.resources):
+        found.append(everything(market, market.bundle_size))
+    found.append(_modest(market, rng))
+    for turn in range(count - len(found)):
+        if not posted or turn % 5 == 0:
+            found.append(_some(market, rng))
+            continue
+        prices = posted[turn % len(posted)]
+        only = int(rng.integers(len(market.resources))) if turn % 2 else None
+        found.append(_close(market, prices, rng, only))
+    return found[:count]
+
+
+def _close(
+    market: Market, prices: tuple[int, ...], rng: np.random.Generator, only: int | None
+) -> Record:
+    """Options at the caps that are worth about what they cost; of one resource, or of several."""
+    m, caps = len(market.resources), [r.max_demand for r in market.resources]
+    options = []
+    for _ in range(int(rng.integers(1, market.options + 1))):
+        wanted = [only] if only is not None else rng.permutation(m)[: market.bundle_size].tolist()
+        amounts = tuple(caps[j] if j in wanted else 0.0 for j in range(m))
+        cost = sum(market.cap_codes[j] * prices[j] for j in wanted)
+        near = int(cost * float(rng.choice([0.9, 1.0, 1.0, 1.02, 1.1])))
+        code = min(market.value_cap_code, -(-near // VALUE_UNITS))
+        options.append((code * market.value_step, amounts))
+    return tuple(options)
+
+
+def _modest(market: Market, rng: np.random.Generator) -> Record:
+    """An agent who wants so little that it takes it at nearly any price."""
+    value, amounts = everything(market)[0]
+    parts = rng.uniform(0.001, 0.02, len(amounts)).tolist()
+    return ((value, tuple(a * part for a, part in zip(amounts, parts, strict=True))),)
+
+
+def _some(market: Market, rng: np.random.Generator) -> Record:
+    m, caps = len(market.resources), [r.max_demand for r in market.resources]
+    options = []
+    for _ in range(int(rng.integers(1, market.options + 1))):
+        parts = rng.choice([rng.random(), 1.0, 0.5], m) * rng.uniform(0.5, 1.0, m)
+        parts[rng.permutation(m)[market.bundle_size :]] = 0.0
+        worth = float(rng.uniform(0.2, 1.0)) * float(parts.sum()) / market.bundle_size
+        amounts = tuple(float(p) * cap for p, cap in zip(parts, caps, strict=True))
+        options.append((market.max_value * worth, amounts))
+    return tuple(options)
+
+
+# --- codes read back ----------------------------------------------------------------------
+
+
+def _option_of(market: Market, value: int, codes: list[int]) -> Option:
+    """The amounts that these codes stand for; they are encoded to the same codes again."""
+    return value * market.value_step, tuple(
+        min(code * unit, r.max_demand)
+        for code, unit, r in zip(codes, market.unit_sizes, market.resources, strict=True)
+    )
+
+
+def _codes_of(part: Part, m: int) -> tuple[list[int], NDArray[np.int64]]:
+    values, found = [], []
+    for block, fill in enumerate(part.fill.tolist()):
+        values += part.values[block, :fill].tolist()
+        codes = np.zeros((fill, m), np.int64)
+        pairs = part.pairs
+        if pairs is None:
+            codes[:] = part.codes[block, :, :fill].T
+        else:
+            for slot in range(int(pairs.offsets[block]), int(pairs.offsets[block + 1]), BLOCK):
+                some = slice(slot, slot + fill)
+                np.add.at(codes, (np.arange(fill), pairs.resources[some]), pairs.codes[some])
+            rest = slice(int(pairs.rest_offsets[block]), int(pairs.rest_offsets[block + 1]))
+            where = pairs.rest_rows[rest], pairs.rest_resources[rest]
+            np.add.at(codes, where, pairs.rest_codes[rest])
+        found.append(codes)
+    return values, np.concatenate(found)

@@ -1,0 +1,250 @@
+"""Private: replay of neighbours under identical randomness.
+
+One run is recorded. Then the pipeline runs on neighbours of its data set, with the same random
+bytes and the same posted answers forced on it, and everything that is claimed to be a function of
+the billboard must come out the same: steps, prices, weights, noise scales, the certificate, the
+seed, and what all other agents get. The exact answers may move, by no more than was claimed: all
+records of one agent are compared with each other, since any two of them make neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jdpack import closing
+from jdpack.audit.findings import Finding, fact
+from jdpack.audit.people import People, Record, candidates, everything
+from jdpack.audit.tape import Setting, Tape, record, replay
+from jdpack.engines.choice import Choice
+from jdpack.market import Neighbours, Query
+
+WHOLE = ("curvature", "gauge")
+"""Queries with one claim for the length of the whole move."""
+
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A recorded run, and replays of it in which one agent has other records."""
+
+    place: int
+    recorded: Tape
+    replayed: list[tuple[Record | None, Tape]]
+
+
+def family(
+    setting: Setting,
+    people: People,
+    count: int,
+    seed: int = 0,
+    engine: str | Choice = "memory",
+    place: int | None = None,
+    tell: Tell = lambda done: None,
+) -> Family:
+    """Record a run, in which the agent at `place` wants everything, and replay its neighbours."""
+    place = len(people.ids) // 2 if place is None else place
+    base = people.replaced(place, everything(people.market))
+    recorded = record(setting, base, engine)
+    found: list[tuple[Record | None, Tape]] = []
+    for record_ in candidates(people.market, _prices(recorded), count, seed):
+        neighbour = people.replaced(place, record_)
+        found.append((record_, replay(recorded, setting, neighbour, engine)))
+        tell(len(found) / count)
+    return Family(place, recorded, found)
+
+
+def _prices(tape: Tape) -> list[tuple[int, ...]]:
+    """Prices at which choices should be close: where curvature was asked, and some rounds."""
+    steps = [line.step for line in tape.lines]
+    curved = [step.prices for step in steps if step.query in WHOLE]
+    rounds = [step.prices for step in steps if step.query == "demand"]
+    return curved + curved + rounds[:: max(1, len(rounds) // 4)]
+
+
+def of_runs(tapes: Sequence[Tape]) -> Finding:
+    """No run ends before its time."""
+    wrong = [tape.error for tape in tapes if tape.error]
+    return fact("runs: finished", "every run ends with its seed", wrong, f"{len(tapes)} runs")
+
+
+# --- what must be the same ----------------------------------------------------------------
+
+
+def of_steps(group: Family) -> list[Finding]:
+    """Steps and lines are functions of the billboard alone."""
+    steps, lines = [], []
+    first = group.recorded
+    posted = list(first.board.lines()) if first.board is not None else []
+    for record_, tape in group.replayed:
+        who = f"with {_shown(record_)} in place of agent {group.place}"
+        for at, (a, b) in enumerate(zip(first.lines, tape.lines, strict=False)):
+            if a.step != b.step:
+                steps.append(f"step {at} ({a.step.query}) is another one {who}")
+                break
+        else:
+            if tape.error:
+                steps.append(f"the run stops {who}: {tape.error}")
+        if tape.board is not None and list(tape.board.lines()) != posted:
+            pairs = itertools.zip_longest(posted, tape.board.lines())
+            at = next(i for i, (a, b) in enumerate(pairs) if a != b)
+            lines.append(f"line {at + 1} of the billboard is another one {who}")
+    return [
+        fact(
+            "replay: steps",
+            "prices, weights and noise scales follow from the billboard",
+            steps,
+            f"{len(first.lines)} steps are the same in {len(group.replayed)} neighbours",
+        ),
+        fact(
+            "replay: billboard",
+            "with the same answers and random bytes, the same billboard",
+            lines,
+            f"{len(posted)} lines are the same in {len(group.replayed)} neighbours",
+        ),
+    ]
+
+
+def of_others(group: Family) -> Finding:
+    """What all other agents get does not depend on the record that differs."""
+    wrong, first = [], _others(group.recorded, group.place, present=True)
+    for record_, tape in group.replayed:
+        others = _others(tape, group.place, present=record_ is not None)
+        if tape.board is not None and others != first:
+            who = f"with {_shown(record_)} in place of agent {group.place}"
+            wrong.append(f"others get something else {who}")
+    return fact(
+        "replay: other agents",
+        "what others get is a function of their records and the billboard",
+        wrong,
+        f"{len(first)} others get the same in {len(group.replayed)} neighbours",
+    )
+
+
+def _others(tape: Tape, place: int, *, present: bool) -> list[list[int]]:
+    if tape.shares is None:
+        return []
+    shares, starts = tape.shares.tolist(), [*tape.people.starts.tolist(), len(tape.shares)]
+    each = [shares[a:b] for a, b in itertools.pairwise(starts)]
+    return each[:place] + each[place + present :]
+
+
+def of_same_people(
+    setting: Setting,
+    people: People,
+    engines: Sequence[str | Choice] = ("memory",),
+    recorded: Tape | None = None,
+) -> Finding:
+    """Order of the records, number of threads and engine change no answer."""
+    first = recorded if recorded is not None else record(setting, people)
+    people, wrong, ways = first.people, [], 0
+    trials: list[tuple[str, Tape]] = [
+        ("in another order", replay(first, setting, people.shuffled(1))),
+        ("in a third order", replay(first, setting, people.shuffled(2))),
+        ("on two threads", replay(first, setting, people, threads=2)),
+    ]
+    for engine in engines:
+        if engine != "memory":
+            trials.append((f"with the engine {engine}", replay(first, setting, people, engine)))
+    for how, tape in trials:
+        ways += 1
+        for at, (a, b) in enumerate(zip(first.lines, tape.lines, strict=False)):
+            if a.exact != b.exact:
+                wrong.append(f"answer {at} ({a.step.query}) is {b.exact} {how}, not {a.exact}")
+                break
+        else:
+            if tape.error:
+                wrong.append(f"the run stops {how}: {tape.error}")
+    return fact(
+        "queries: any order",
+        "answers depend on no order, threads or engine",
+        wrong,
+        f"{len(first.lines)} answers are the same in {ways} ways",
+    )
+
+
+# --- what may move ------------------------------------------------------------------------
+
+
+def of_sensitivity(group: Family) -> list[Finding]:
+    """No two records of an agent move an exact answer by more than is claimed."""
+    market, board = group.recorded.people.market, group.recorded.board
+    if board is None:
+        return []
+    most: dict[Query, float] = {}
+    wrong: dict[Query, list[str]] = {}
+    relation = market.neighbours
+    tapes = [(everything(market), group.recorded), *group.replayed]
+    tapes = [(r, t) for r, t in tapes if len(t.lines) == len(group.recorded.lines)]
+    for at, line in enumerate(group.recorded.lines):
+        query = line.step.query
+        claimed = closing.shifts(board, query)
+        wrong.setdefault(query, [])
+        for (one, a), (two, b) in itertools.combinations(tapes, 2):
+            if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
+                continue
+            share = moved(query, a.lines[at].exact, b.lines[at].exact, claimed)
+            most[query] = max(share, most.get(query, 0.0))
+            if share > 1.0:
+                wrong[query].append(
+                    f"release {at} moves by {share:.6g} times the claim between {_shown(one)} "
+                    f"and {_shown(two)}"
+                )
+    return [
+        *_of_batches(tapes),
+        *(_sensitivity(query, wrong[query], most.get(query, 0.0)) for query in wrong),
+    ]
+
+
+def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
+    return fact(
+        f"sensitivity: {query}",
+        "one agent moves the answer by no more than is charged for",
+        wrong,
+        f"at most {most:.1%} of the claim",
+    )
+
+
+def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
+    """One agent moves the answers of one batch: that is why batches cost as much as one."""
+    wrong, asked = [], 0
+    for (one, a), (two, b) in itertools.combinations(tapes, 2):
+        moved_in = {
+            x.step.batch
+            for x, y in zip(a.lines, b.lines, strict=True)
+            if x.step.batch is not None and x.exact != y.exact
+        }
+        asked += any(line.step.batch is not None for line in a.lines)
+        if len(moved_in) > 1:
+            wrong.append(f"{_shown(one)} and {_shown(two)} differ in {len(moved_in)} batches")
+    if not asked:
+        return []
+    return [fact("sensitivity: batches", "one agent moves the answers of one batch", wrong)]
+
+
+def moved(query: Query, one: Sequence[int], two: Sequence[int], claimed: tuple[int, ...]) -> float:
+    """How far an answer moved, as a share of the claim; above 1 if it is not covered."""
+    moves = sorted((abs(a - b) for a, b in zip(one, two, strict=True)), reverse=True)
+    if query in WHOLE:
+        square = sum(move * move for move in moves)
+        if square > claimed[0] ** 2:
+            return max(math.sqrt(square) / claimed[0], math.nextafter(1.0, 2.0))
+        return math.sqrt(square) / claimed[0]
+    room = [*claimed, *[0] * len(moves)][: len(moves)]
+    if any(move > 0 for move, limit in zip(moves, room, strict=True) if limit == 0):
+        return math.inf
+    return max(
+        (move / limit for move, limit in zip(moves, room, strict=True) if limit), default=0.0
+    )
+
+
+def _shown(record_: Record | None) -> str:
+    if record_ is None:
+        return "nobody"
+    value, amounts = record_[0]
+    more = f" and {len(record_) - 1} more" if len(record_) > 1 else ""
+    some = ", ".join(f"{a:.4g}" for a in amounts[:4]) + (", ..." if len(amounts) > 4 else "")
+    return f"an agent of value {value:.4g} for ({some}){more}"

@@ -1,0 +1,262 @@
+"""Pipelines that are broken on purpose, as context managers: an audit must catch each of them.
+
+Each one changes the real code while it is entered, so that the same call of `audit` sees it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from jdpack import best_response, release
+from jdpack.accounting import Filter
+from jdpack.billboard import Seed
+from jdpack.engines import shard
+from jdpack.engines.memory import MemoryEngine
+from jdpack.errors import BudgetError
+from jdpack.market import Query
+from jdpack.noise import Gaussian
+from jdpack.policies import KINDS
+from jdpack.release import SystemRandomness
+
+Broken = Callable[[], AbstractContextManager[Any]]
+
+
+def drawing(draw: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """Gaussian noise from another function of the true source, its scale, count and index."""
+    honest = SystemRandomness.draw
+
+    def changed(self, noise, count, index):
+        if not isinstance(noise, Gaussian):
+            return honest(self, noise, count, index)
+        return draw(partial(honest, self), noise.scale, count, index)
+
+    return mock.patch.object(SystemRandomness, "draw", changed)
+
+
+# --- noise ----------------------------------------------------------------------------------
+
+
+def noise_too_small() -> AbstractContextManager[Any]:
+    """By 30%."""
+    return drawing(lambda honest, scale, count, index: honest(Gaussian(0.7 * scale), count, index))
+
+
+def noise_in_doubles() -> AbstractContextManager[Any]:
+    """Not rounded at all."""
+    rng = np.random.default_rng()
+    return drawing(lambda honest, scale, count, index: rng.normal(0.0, scale, count).tolist())
+
+
+def noise_in_rounded_doubles() -> AbstractContextManager[Any]:
+    """Rounded, from a generator that is not made for secrets."""
+    rng = np.random.default_rng()
+    return drawing(
+        lambda honest, scale, count, index: [
+            round(z) for z in rng.normal(0.0, scale, count).tolist()
+        ]
+    )
+
+
+def noise_in_singles() -> AbstractContextManager[Any]:
+    """Rounded, in single precision."""
+    rng = np.random.default_rng()
+
+    def draw(honest, scale, count, index):
+        z = rng.standard_normal(count, dtype=np.float32) * np.float32(scale)
+        return [round(float(x)) for x in z]
+
+    return drawing(draw)
+
+
+def noise_of_every_round_the_same() -> AbstractContextManager[Any]:
+    """Each run draws once, and scales that."""
+    kept: dict[int, tuple[list[int], float]] = {}
+
+    def draw(honest, scale, count, index):
+        if index == 0:
+            kept.clear()
+        if count not in kept:
+            kept[count] = honest(Gaussian(scale), count, index), scale
+        first, its_scale = kept[count]
+        return [round(z * scale / its_scale) for z in first]
+
+    return drawing(draw)
+
+
+def noise_of_every_second_run_the_same() -> AbstractContextManager[Any]:
+    """Every second run has the noise of the run before it."""
+    runs, kept = [0], {}
+
+    def draw(honest, scale, count, index):
+        runs[0] += index == 0
+        if runs[0] % 2 == 1 or len(kept.get(index, ((), 1.0))[0]) != count:
+            kept[index] = honest(Gaussian(scale), count, index), scale
+        drawn, its_scale = kept[index]
+        return [round(z * scale / its_scale) for z in drawn]
+
+    return drawing(draw)
+
+
+@contextlib.contextmanager
+def scale_without_noise() -> Iterator[None]:
+    """The leak of the printed algorithm: step sizes are exact functions of the demands."""
+    statistic, draw, asked = release.statistic, SystemRandomness.draw, []
+
+    def asks(step, *rest):
+        asked[:] = [step.query]
+        return statistic(step, *rest)
+
+    def draws(self, noise, count, index):
+        return [0] * count if asked == ["scale"] else draw(self, noise, count, index)
+
+    with (
+        mock.patch.object(release, "statistic", asks),
+        mock.patch.object(SystemRandomness, "draw", draws),
+    ):
+        yield
+
+
+# --- queries --------------------------------------------------------------------------------
+
+
+def sum_in_the_order_of_values(dtype: Any = np.float64) -> AbstractContextManager[Any]:
+    """Loads are added in floating point, the most valued first, and rounded down."""
+    exact = shard.Shard.demand
+
+    def demand(self, prices):
+        if any(part.resources is not None for part in self.parts):
+            return exact(self, prices)
+        supply, total = self.market.supply_code, np.zeros(len(prices), dtype)
+        price, weight = np.array([prices], dtype=np.float64), np.ones(1, np.int64)
+        for part in self.parts:
+            taken = best_response.shares(part, price, weight) > 0
+            fills = list(enumerate(part.fill.tolist()))
+            codes = np.concatenate([part.codes[b, :, :n].T for b, n in fills])
+            values = np.concatenate([part.values[b, :n] for b, n in fills])
+            order = np.argsort(values, kind="stable")[::-1]
+            loads = (codes[order][taken[order]] / supply).astype(dtype)
+            total = np.add.accumulate(np.vstack([total, loads]), axis=0)[-1]
+        return tuple(int(load * supply) for load in total.tolist())
+
+    return mock.patch.object(shard.Shard, "demand", demand)
+
+
+def sum_in_singles() -> AbstractContextManager[Any]:
+    """The same in single precision."""
+    return sum_in_the_order_of_values(np.float32)
+
+
+def doubled(query: Query) -> Broken:
+    """Every agent counts twice in one query."""
+
+    def broken() -> AbstractContextManager[Any]:
+        exact = release.statistic
+
+        def statistic(step, *rest):
+            answer = exact(step, *rest)
+            return tuple(2 * a for a in answer) if step.query == query else answer
+
+        return mock.patch.object(release, "statistic", statistic)
+
+    broken.__name__ = f"doubled_{query}"
+    return broken
+
+
+# --- policies and filters -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def peeking_policy() -> Iterator[None]:
+    """A price is one unit higher if the exact demand is an odd number."""
+    opened: list[MemoryEngine] = []
+    make = MemoryEngine.__init__
+
+    def remember(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        opened[:] = [self]
+
+    def peeking(step):
+        def peek(self, state):
+            asked = step(self, state)
+            if asked is None or not opened or asked.query != "demand":
+                return asked
+            odd = sum(opened[0].demand(asked.prices)) % 2
+            moved = (asked.prices[0] + odd, *asked.prices[1:])
+            return type(asked)(asked.query, moved, asked.noise, asked.weight, asked.batch)
+
+        return peek
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
+        for kind in KINDS.values():
+            stack.enter_context(mock.patch.object(kind, "step", peeking(kind.step)))
+        yield
+
+
+def filter_off_by_one() -> AbstractContextManager[Any]:
+    """It refuses from the second release on that the budget does not cover."""
+    charge = Filter.charge
+
+    def late(self, cost, batch=None):
+        try:
+            charge(self, cost, batch)
+        except BudgetError:
+            if getattr(self, "late", False):
+                raise
+            self.late = True
+
+    return mock.patch.object(Filter, "charge", late)
+
+
+# --- coins ----------------------------------------------------------------------------------
+
+
+def _seeding(seed_of: Callable[[bytes], bytes]) -> AbstractContextManager[Any]:
+    """The seed of the coins is a function of the records' hash."""
+    pipeline: Any = importlib.import_module("jdpack.solve")
+    solve = pipeline.solve
+
+    def changed(market, agents=None, **arguments):
+        hashed = hashlib.sha256()
+        if agents is not None:
+            hashed.update(agents.read_bytes())
+        else:
+            hashed.update(arguments["values"].tobytes() + arguments["demands"].tobytes())
+        seed = Seed(seed_of(hashed.digest())[:16])
+        with mock.patch.object(Seed, "draw", classmethod(lambda cls: seed)):
+            return solve(market, agents, **arguments)
+
+    return mock.patch.object(pipeline, "solve", changed)
+
+
+def seed_from_the_records() -> AbstractContextManager[Any]:
+    """The same records have the same coins."""
+    return _seeding(lambda records: records)
+
+
+def seed_from_salted_records() -> AbstractContextManager[Any]:
+    """Fresh in every run, and yet a function of the records."""
+    return _seeding(lambda records: hashlib.sha256(records + secrets.token_bytes(16)).digest())
+
+
+def coin_from_the_value() -> AbstractContextManager[Any]:
+    """An agent's coin is a hash of its value."""
+
+    def coins(part, key, tossed=None):
+        fills = enumerate(part.fill.tolist())
+        values = np.concatenate([part.values[b, :n] for b, n in fills]).astype(np.uint64)
+        mixed = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        found = mixed >> np.uint64(11)
+        return found if tossed is None else np.where(tossed, found, np.uint64(0))
+
+    return mock.patch.object(shard, "_coins", coins)
