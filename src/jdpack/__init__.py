@@ -36,6 +36,8 @@ from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.solve import Result, resume, solve
+from jdpack.verify import Verdict, verify
+from jdpack.verify_run import verify_run
 
 __version__ = "0.1.0"
 
@@ -72,9 +74,12 @@ __all__ = [
     "Resource",
     "Result",
     "SupplyWarning",
+    "Verdict",
     "allocate",
     "compare",
     "plan",
     "resume",
     "solve",
+    "verify",
+    "verify_run",
 ]

@@ -40,7 +40,8 @@ class Account:
         """Reserve the whole budget of a run, or refuse it. Again for the same run: nothing more."""
         if not header.private:
             raise BudgetError(
-                f"{header.why_not_private}, so it fits no budget", "run it without a ledger"
+                "a run with seeded noise, or none, protects nobody and fits no budget",
+                "make it without a ledger, on records that are not private",
             )
         return Ledger.open(self.ledger).reserve(
             self.dataset, header.commitment, header.budget, header.market.neighbours

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from jdpack.ledger import Ledger
 from jdpack.market import Market
 from jdpack.output import Output
 from jdpack.solve import Progress, Result, solve
@@ -59,14 +60,25 @@ unit = "kWh"
 """
 
 
+DATASET = "households"
+
+
 def run(folder: Path, progress: Callable[[Progress], None] | None = None) -> Result:
-    """Write the demo's market and agents to a new folder, and solve them into folder/out."""
+    """Write the demo's market, agents and ledger to a new folder, and solve into folder/out."""
     Output.claim(folder)
     folder.mkdir()
     (folder / "market.toml").write_text(MARKET, encoding="utf-8")
     market = Market.from_toml(folder / "market.toml")
     pyarrow.parquet.write_table(households(market), folder / "agents.parquet")
-    return solve(market, folder / "agents.parquet", output=folder / "out", progress=progress)
+    Ledger.create(folder / "ledger.db", DATASET, epsilon=4.0, delta=1e-6)
+    return solve(
+        folder / "market.toml",
+        folder / "agents.parquet",
+        output=folder / "out",
+        ledger=folder / "ledger.db",
+        dataset=DATASET,
+        progress=progress,
+    )
 
 
 def households(market: Market) -> pa.Table:

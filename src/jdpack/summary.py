@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from jdpack.balance import Balance
 from jdpack.billboard import SHARE
 from jdpack.report import resource_rows
 from jdpack.solve import Result
@@ -32,6 +33,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "optimum_at_most": certificate.optimum_at_most,
         "ratio_at_least": certificate.ratio_at_least,
         "value_beta": certificate.value_beta,
+        "ledger": None if result.balance is None else result.balance.to_dict(),
         "warning": None if result.warning is None else str(result.warning),
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
@@ -80,7 +82,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
     else:
         lines.append(f"  rho       all privacy, in {s['releases']} exact answers")
     lines += [
-        "  ledger    none: nothing tracks what other runs spend on the same people",
+        f"  ledger    {_ledger(result.balance)}",
         "curator only (exact, do not publish)",
         f"  winners   {curator.winners:,} of {curator.agents:,} agents, "
         f"total value {curator.welfare:,.6g}",
@@ -106,6 +108,16 @@ def as_text(result: Result, output: Path | None = None) -> str:
             f"          {output / 'private' / 'report.html'}",
         ]
     return "\n".join(lines)
+
+
+def _ledger(balance: Balance | None) -> str:
+    if balance is None:
+        return "none: nothing tracks what other runs spend on the same people"
+    epsilon, delta = balance.spent
+    return (
+        f"({epsilon:.4g}, {delta:.4g}) of ({balance.epsilon:g}, {balance.delta:g}) is spent on "
+        f"{balance.dataset!r}, in {balance.runs} run{'s' if balance.runs > 1 else ''}"
+    )
 
 
 def _allocation(private: Path) -> Path:

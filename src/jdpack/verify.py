@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from jdpack import policies
-from jdpack.accounting import Budget, Cost, delta_of
+from jdpack.accounting import Cost
+from jdpack.balance import proved
 from jdpack.billboard import Billboard, Header
-from jdpack.errors import BillboardError, JdpackError
+from jdpack.errors import BillboardError
 from jdpack.replay import Replay
 
 
@@ -60,7 +61,8 @@ class Verdict:
             yield f"NOT PRIVATE: {header.why_not_private}."
         rounds = sum(1 for _ in self.board.rounds)
         yield f"right: the hash chain of {sum(1 for _ in self.board.lines())} lines"
-        yield f"right: {releases} releases in {rounds} rounds are what {header.policy['name']} asks"
+        name = header.policy["name"]
+        yield f"right: {releases} releases, in {rounds} rounds that count, are what {name} asks for"
         yield (
             f"right: they cost rho {float(self.spent.rho):.6g} of {header.budget.rho:.6g}, for "
             f"epsilon {header.budget.epsilon:g}, delta {header.budget.delta:g}"
@@ -90,25 +92,12 @@ def verify(billboard: Billboard | str | Path) -> Verdict:
 
 
 def check_budget(header: Header) -> None:
-    """Refuse a budget whose parts promise less than its epsilon and delta, or more."""
+    """Refuse a budget whose parts do not prove its epsilon and delta."""
     budget = header.budget
-    try:
-        policy = policies.from_dict(header.policy)
-        right = Budget.split(budget.epsilon, budget.delta, truncated=policy.truncated)
-    except JdpackError as error:
-        raise BillboardError(f"billboard line 1: {error.message}") from None
-    if budget.epsilon == math.inf:
-        keeps = budget == right
-    else:
-        # `delta_of` is rounded in the last digits, and differently by another version of OpenDP.
-        whole = delta_of(budget.rho, budget.epsilon) + budget.truncation
-        whole += (1.0 + math.exp(budget.epsilon)) * budget.beta
-        keeps = whole <= budget.delta * (1.0 + 1e-9) and budget.truncation == right.truncation
-    if not keeps:
+    if budget.epsilon != math.inf and not proved(budget):
         raise BillboardError(
             f"billboard line 1: rho {budget.rho:g}, beta {budget.beta:g} and truncation "
-            f"{budget.truncation:g} are not a split of epsilon {budget.epsilon:g}, delta "
-            f"{budget.delta:g}"
+            f"{budget.truncation:g} do not prove epsilon {budget.epsilon:g}, delta {budget.delta:g}"
         )
 
 

@@ -441,6 +441,7 @@ def test_demo(jdpack, tmp_path):
     assert data["curator"]["agents"] == Market.from_toml(tmp_path / "demo" / "market.toml").agents
     assert files_of(tmp_path / "demo") == [
         "agents.parquet",
+        "ledger.db",
         "market.toml",
         "out/private/allocation.parquet",
         "out/private/journal.jsonl",

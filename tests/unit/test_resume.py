@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from helpers import check_error, forbid_drawing, run_cli
-from jdpack import Billboard, Market, billboard, chain, closing, resume, solve
+from jdpack import Billboard, Market, billboard, chain, closing, resume, solve, verify
 from jdpack.accounting import Filter
 from jdpack.charge import charge
 from jdpack.engines.choice import Mapped
@@ -468,6 +468,8 @@ def too_soon(records):
 def test_lines_that_the_run_would_not_have_posted_are_refused(place, tmp_path, monkeypatch, change):
     folder = cut(whole(place), tmp_path / "cut")
     reseal(folder, change)
+    with pytest.raises(BillboardError, match="billboard line"):
+        verify(folder / "public" / "billboard.jsonl")
     if change in (policy, budget):
         refused(folder, BillboardError, "header is not the one", "another run", monkeypatch)
     else:

@@ -1,0 +1,73 @@
+"""The ledger: what all runs on the same people may spend together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack import ledger_text
+from jdpack.cli.options import AsJson
+from jdpack.ledger import Ledger
+from jdpack.market import Neighbours
+
+app = typer.Typer(
+    help="Keep the privacy budget of people over all runs on them.", no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Argument(help="The ledger, one file.")]
+Dataset = Annotated[str | None, typer.Option(help="This data set only.")]
+
+
+@app.command("create")
+def create_command(
+    ledger: File,
+    dataset: Annotated[str, typer.Option(help="A name for the people that records are about.")],
+    epsilon: Annotated[float, typer.Option(help="Of all runs together.")],
+    delta: Annotated[float, typer.Option(help="Of all runs together.")],
+    neighbours: Annotated[
+        Neighbours, typer.Option(help="As in the markets of the runs.")
+    ] = Neighbours.REPLACE_ONE,
+    as_json: AsJson = False,
+) -> None:
+    """Enter a data set with its total budget, in a new ledger or one that is there."""
+    made = Ledger.create(ledger, dataset, epsilon=epsilon, delta=delta, neighbours=neighbours)
+    _show(made, dataset, as_json)
+
+
+@app.command("show")
+def show_command(ledger: File, dataset: Dataset = None, as_json: AsJson = False) -> None:
+    """Show what is spent and what is left."""
+    _show(Ledger.open(ledger), dataset, as_json)
+
+
+@app.command("history")
+def history_command(ledger: File, dataset: Dataset = None, as_json: AsJson = False) -> None:
+    """List every entry, oldest first."""
+    opened = Ledger.open(ledger)
+    if as_json:
+        print(json.dumps(ledger_text.history_dict(opened, dataset)))
+    else:
+        print(ledger_text.history(opened, dataset))
+
+
+@app.command("verify")
+def verify_command(
+    ledger: File,
+    head: Annotated[
+        str | None, typer.Option(help="A head that was noted earlier: nothing before it changed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the chain of entries and every sum."""
+    found = Ledger.open(ledger).verify(head)
+    print(json.dumps(found.__dict__) if as_json else ledger_text.verified(found))
+
+
+def _show(ledger: Ledger, dataset: str | None, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(ledger_text.show_dict(ledger, dataset)))
+    else:
+        print(ledger_text.show(ledger, dataset))

@@ -1,0 +1,318 @@
+"""A run and its ledger: reserved before a record is read, given back only if nothing was posted."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from helpers import check_error, run_cli
+from jdpack import (
+    AgentsError,
+    BudgetError,
+    Ledger,
+    LedgerError,
+    Market,
+    MwuFixed,
+    boardfile,
+    resume,
+    solve,
+)
+from jdpack.engines.memory import MemoryEngine
+from jdpack.errors import JdpackError, OutputError
+from jdpack.release import SystemRandomness
+
+N = 300
+POLICY = MwuFixed(rounds=4)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a ledger for two runs, and records."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    rng = np.random.default_rng(1)
+    table = {"id": np.arange(N), "value": rng.uniform(0, 10, N), "beds": rng.uniform(0, 2, N)}
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "agents.parquet")
+    Ledger.create(tmp_path / "ledger.db", "clinic", epsilon=3.0, delta=4e-6)
+    return tmp_path
+
+
+def market(**more):
+    settings = {"supply": [200.0], "max_demand": 2.0, "max_value": 10.0, "names": ["beds"]}
+    return Market(**settings | {"agents": N, "epsilon": 1.0, "delta": 1e-6} | more)
+
+
+def run(place, name="out", **more):
+    settings = {"policy": POLICY, "ledger": place / "ledger.db", "dataset": "clinic"}
+    settings |= {"output": place / name} | more
+    return solve(settings.pop("market", market()), place / "agents.parquet", **settings)
+
+
+def entries(place):
+    return [entry.kind for entry in Ledger.open(place / "ledger.db").entries()]
+
+
+def spent(place):
+    return Ledger.open(place / "ledger.db").balance("clinic").runs
+
+
+def test_a_run_is_reserved_and_finished(place):
+    result = run(place)
+    assert entries(place) == ["dataset", "reserve", "finish"]
+    made = Ledger.open(place / "ledger.db").entries()
+    header = result.billboard.header
+    assert made[1].data["run"] == header.commitment and made[1].data["rho"] == header.budget.rho
+    assert made[2].data["billboard"] == result.billboard.head
+    assert result.balance == Ledger.open(place / "ledger.db").balance("clinic")
+    assert result.balance.runs == 1 and not result.balance.open
+    assert solve(market(), place / "agents.parquet", policy=POLICY).balance is None
+
+
+@pytest.mark.parametrize("output", [None, "out"])
+def test_it_is_reserved_before_a_record_is_read(place, monkeypatch, output):
+    seen, read = [], MemoryEngine.read
+
+    def watching(*about):
+        seen.append((entries(place), output is None or boardfile.read(board)))
+        return read(*about)
+
+    board = place / "out" / "public" / "billboard.jsonl"
+    monkeypatch.setattr(MemoryEngine, "read", watching)
+    run(place, **({"output": None} if output is None else {}))
+    assert seen == [(["dataset", "reserve"], True if output is None else "")]
+
+
+def test_over_budget_is_refused_before_a_record_is_read(place, monkeypatch):
+    run(place, "first")
+    run(place, "second", epsilon=0.9, delta=0.9e-6)
+    before = (place / "ledger.db").read_bytes()
+
+    def reading(*about):
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(MemoryEngine, "read", reading)
+    with pytest.raises(BudgetError) as error:
+        run(place, "third")
+    says = ["a run of epsilon 1, delta 1e-06 does not fit data set 'clinic'", "(3, 4e-06)"]
+    check_error(error.value, says, "would fit; nothing was spent")
+    assert not (place / "third").exists()
+    assert (place / "ledger.db").read_bytes() == before
+
+
+WRONG = [
+    ({"market": market(agents=N - 1)}, AgentsError),
+    ({"market": market(names=["chairs"])}, AgentsError),
+    ({"market": market(max_value=1.0)}, AgentsError),
+]
+
+
+@pytest.mark.parametrize("output", [None, "out"])
+@pytest.mark.parametrize(("wrong", "kind"), WRONG)
+def test_records_that_are_refused_cost_nothing(place, wrong, kind, output):
+    with pytest.raises(kind):
+        run(place, **wrong | ({"output": None} if output is None else {}))
+    assert not (place / "out").exists()
+    assert entries(place) == ["dataset", "reserve", "cancel"] and spent(place) == 0
+    run(place)
+    assert spent(place) == 1
+
+
+@pytest.mark.parametrize("output", [None, "out"])
+def test_an_interrupt_while_reading_costs_nothing(place, output):
+    def strike(progress):
+        assert progress.stage == "reading"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(place, progress=strike, **({"output": None} if output is None else {}))
+    assert not (place / "out").exists() and spent(place) == 0
+
+
+def strikes(at):
+    def strike(progress):
+        if progress.stage == "rounds" and progress.rounds == at:
+            raise KeyboardInterrupt
+
+    return strike
+
+
+@pytest.mark.parametrize("output", [None, "out"])
+def test_an_interrupt_after_the_first_line_stays_spent(place, output):
+    more = {"output": None} if output is None else {}
+    with pytest.raises(KeyboardInterrupt):
+        run(place, progress=strikes(1), **more)
+    balance = Ledger.open(place / "ledger.db").balance("clinic")
+    assert balance.runs == 1 and len(balance.open) == 1
+    if output is not None:
+        result = resume(place / "out")
+        assert entries(place) == ["dataset", "reserve", "finish"]
+        assert result.balance.runs == 1 and not result.balance.open
+        resume(place / "out")
+        assert entries(place) == ["dataset", "reserve", "finish"], "nothing more"
+
+
+def begun(place, lines):
+    """A run that was killed after so many lines; with 0, while records were read."""
+    with pytest.raises(KeyboardInterrupt):
+        run(place, progress=strikes(2))
+    out = place / "out"
+    board, journal = out / "public" / "billboard.jsonl", out / "private" / "journal.jsonl"
+    kept = board.read_bytes().splitlines(keepends=True)[:lines]
+    board.write_bytes(b"".join(kept))
+    journal.write_bytes(kept[-1] if lines > 1 else b"")
+    if lines == 0:
+        file = out / "private" / "run.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"digest": None}))
+    return out
+
+
+def without_reservation(place):
+    """The ledger as it was before the run, as if a kill had come before it was reserved."""
+    (place / "ledger.db").unlink()
+    Ledger.create(place / "ledger.db", "clinic", epsilon=3.0, delta=4e-6)
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_resume_reserves_what_the_ledger_does_not_know(place, lines):
+    """After a kill between folder and reservation; or with a ledger that was rolled back."""
+    out = begun(place, lines)
+    without_reservation(place)
+    assert resume(out).balance.runs == 1
+    assert entries(place) == ["dataset", "reserve", "finish"]
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_resume_that_does_not_fit_any_more_is_refused(place, lines):
+    out = begun(place, lines)
+    without_reservation(place)
+    run(place, "other", epsilon=3.0, delta=4e-6)
+    board = (out / "public" / "billboard.jsonl").read_bytes()
+    with pytest.raises(BudgetError, match="does not fit"):
+        resume(out)
+    assert (out / "public" / "billboard.jsonl").read_bytes() == board
+
+
+def test_a_resume_that_reads_nothing_gives_back_what_it_reserved(place):
+    """The folder stays: the files may be put back."""
+    out = begun(place, 0)
+    (place / "agents.parquet").rename(place / "away.parquet")
+    with pytest.raises(AgentsError):
+        resume(out)
+    assert spent(place) == 0 and (out / "private" / "run.json").exists()
+    result = resume(out, place / "away.parquet")
+    assert entries(place) == ["dataset", "reserve", "cancel", "reserve", "finish"]
+    assert result.balance.runs == 1
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, lines):
+    out = begun(place, lines)
+    (place / "agents.parquet").rename(place / "away.parquet")
+    with pytest.raises(AgentsError):
+        resume(out)
+    assert entries(place) == ["dataset", "reserve"] and spent(place) == 1
+
+
+def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):
+    out = begun(place, 2)
+    shutil.move(place / "ledger.db", place / "away.db")
+
+    def draw(*about):
+        raise AssertionError("something was drawn")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemRandomness, "draw", draw)
+        with pytest.raises(LedgerError) as error:
+            resume(out)
+    check_error(error.value, ["ledger.db"], error.value.hint)
+    shutil.move(place / "away.db", place / "ledger.db")
+    assert resume(out).balance.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "says"),
+    [
+        ({"ledger": None}, LedgerError, "needs the ledger"),
+        ({"dataset": None}, LedgerError, "needs the name of a data set"),
+        ({"dataset": "village"}, LedgerError, "no data set 'village'"),
+        ({"ledger": "missing.db"}, LedgerError, "missing.db"),
+        ({"seed": 1}, BudgetError, "protects nobody"),
+        ({"epsilon": float("inf")}, BudgetError, "protects nobody"),
+        ({"market": market(neighbours="add-remove")}, BudgetError, "add-remove"),
+    ],
+)
+@pytest.mark.parametrize("output", [None, "out"])
+def test_what_fits_no_ledger_is_refused(place, monkeypatch, more, kind, says, output):
+    def reading(*about):
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(MemoryEngine, "read", reading)
+    with pytest.raises(JdpackError) as error:
+        run(place, **more | ({"output": None} if output is None else {}))
+    assert type(error.value) is kind and says in error.value.message
+    assert not (place / "out").exists() and entries(place) == ["dataset"]
+
+
+def test_a_folder_that_is_taken_reserves_nothing(place):
+    (place / "out").mkdir()
+    with pytest.raises(OutputError, match="exists already"):
+        run(place)
+    assert entries(place) == ["dataset"]
+
+
+# --- the command line -----------------------------------------------------------------------
+
+
+def test_the_commands(place, monkeypatch, capsys):
+    def jdpack(*arguments):
+        return run_cli(monkeypatch, capsys, *arguments)
+
+    book = place / "town.db"
+    create = ["ledger", "create", book, "--dataset", "town", "--epsilon", 2, "--delta", "1e-5"]
+    code, out, err = jdpack(*create)
+    assert (code, err) == (0, "") and "(2, 1e-05)" in out
+    code, _, err = jdpack(*create)
+    assert code == 2 and err.startswith("error: ") and "'town'" in err and "hint: " in err
+    (place / "market.toml").write_text(MARKET)
+    solving = ["solve", place / "market.toml", place / "agents.parquet", "-q"]
+    solving += ["--policy", "mwu-fixed", "--rounds", 3]
+    account = ["--ledger", book, "--dataset", "town"]
+    code, out, err = jdpack(*solving, "-o", place / "out", *account)
+    assert code == 0 and "is spent on 'town', in 1 run\n" in out
+    code, out, _ = jdpack(*solving, "-o", place / "plain")
+    assert code == 0 and "ledger    none: nothing tracks" in out
+    code, out, _ = jdpack(*solving, "-o", place / "json", *account, "--json")
+    assert json.loads(out)["ledger"]["runs"] == 2
+    code, out, _ = jdpack("ledger", "show", book, "--json")
+    assert json.loads(out)["datasets"][0]["runs"] == 2
+    code, out, _ = jdpack("ledger", "show", book, "--dataset", "town")
+    assert code == 0 and "town" in out
+    code, out, _ = jdpack("ledger", "history", book)
+    assert [line.split()[2] for line in out.splitlines()] == [
+        "dataset",
+        *("reserve", "finish") * 2,
+    ]
+    code, out, _ = jdpack("ledger", "history", book, "--json")
+    head = json.loads(out)[-1]["hash"]
+    code, out, _ = jdpack("ledger", "verify", book, "--head", head)
+    assert code == 0 and head in out
+    code, out, _ = jdpack("ledger", "verify", book, "--json")
+    assert json.loads(out)["entries"] == 5
+    code, _, err = jdpack("ledger", "verify", book, "--head", "00" * 32)
+    assert code == 2 and "hint: " in err
+    code, _, err = jdpack("ledger", "show", place / "agents.parquet")
+    assert code == 2 and err.startswith("error: ")
+    code, out, err = jdpack(*solving, "-o", place / "more", *account, "--epsilon", 2)
+    assert code == 2 and "would fit" in err and out == ""
+
+
+MARKET = """
+name = "Clinic"
+privacy = {epsilon = 1.0, delta = 1e-6}
+value.max = 10.0
+agents.count = 300
+resource = [{name = "beds", supply = 200.0, max_demand = 2.0}]
+"""
