@@ -391,6 +391,7 @@ def test_the_file_itself_refuses_accidents(ledger):
         (3, {"billboard": "0" * 63}),
         (3, {"type": "cancel"}),
         (4, {"run": "a"}),
+        (4, {"run": "\x1b[31m"}),
         (4, {"dataset": "other"}),
     ],
 )
@@ -402,6 +403,26 @@ def test_an_entry_against_the_rules_is_refused_however_well_sealed(ledger, numbe
     assert Ledger.open(ledger.path).verify().runs == 2
     resealed(ledger.path, number, **changes)
     with pytest.raises(LedgerError, match=f"entry [{number}-4] of the ledger: "):
+        Ledger.open(ledger.path)
+
+
+def test_an_entry_written_in_another_way_or_place_is_refused(ledger):
+    (line,) = sqlite3.connect(ledger.path).execute("SELECT line FROM entries").fetchone()
+    data = {k: v for k, v in json.loads(line).items() if k not in ("prev", "hash")}
+    turned = chain.seal(dict(reversed(data.items())), "")
+    tampered(ledger.path, ("UPDATE entries SET line = ?", (turned,)))
+    with pytest.raises(LedgerError, match="not written as schema 1"):
+        Ledger.open(ledger.path)
+    tampered(ledger.path, ("UPDATE entries SET line = ?", (line,)))
+    assert Ledger.open(ledger.path).datasets == ["clinic"]
+    tampered(ledger.path, "UPDATE entries SET number = 9")
+    with pytest.raises(LedgerError, match="its number"):
+        Ledger.open(ledger.path)
+
+
+def test_a_huge_line_is_not_even_read(ledger):
+    tampered(ledger.path, ("UPDATE entries SET line = ?", ("x" * 100_000,)))
+    with pytest.raises(LedgerError, match="too big"):
         Ledger.open(ledger.path)
 
 
