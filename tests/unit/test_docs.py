@@ -19,7 +19,7 @@ from jdpack.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
+ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 COMMAND = Path(sys.executable).parent / "jdpack"
 
 
@@ -177,7 +177,9 @@ def test_every_command_and_option_is_documented_and_no_other():
     commands = set(re.findall(r"^## jdpack (\w+)$", page, re.M))
     assert commands == set(group.commands)
     for name, command in group.commands.items():
-        options = {o for p in command.params if p.param_type_name == "option" for o in p.opts}
+        inner = getattr(command, "commands", {}).values()  # of `jdpack ledger`
+        params = [p for c in (command, *inner) for p in c.params]
+        options = {o for p in params if p.param_type_name == "option" for o in p.opts}
         assert documented_options(page, f"## jdpack {name}") == options - {"--help"}
     head = page[: page.index("\n## ")]
     options = {o for p in group.params for o in p.opts}

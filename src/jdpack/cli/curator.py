@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+from jdpack.audit import NEIGHBOURS, audit
 from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
+from jdpack.compare import Progress as Stage
 from jdpack.compare import compare
 from jdpack.comparison import check_output
+from jdpack.policies.spec import parse
 
 
 def compare_command(
@@ -67,3 +70,50 @@ def compare_command(
     print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
     if output is not None:
         found.write(output)
+
+
+def audit_command(
+    market: Annotated[
+        Path | None, typer.Argument(help="The market file (TOML); a small one if not given.")
+    ] = None,
+    agents: Annotated[
+        str | None, typer.Argument(help="Records to test with; invented ones if not given.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="A name, or name:key=value,...")] = "newton",
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="How often the coalition plays each world.")] = 100,
+    neighbours: Annotated[
+        int, typer.Option(help="How many records of one agent are replayed.")
+    ] = NEIGHBOURS,
+    confidence: Annotated[float, typer.Option(help="Of the lower bounds that are shown.")] = 0.95,
+    epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the invented records.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
+    try:
+        with progress(quiet, stage_bar) as show:
+            found = audit(
+                market,
+                agents,
+                policy=parse(policy),
+                epsilon=epsilon,
+                delta=delta,
+                trials=trials,
+                neighbours=neighbours,
+                engines=engine or ("memory", "mapped"),
+                confidence=confidence,
+                seed=seed,
+                progress=lambda done, label: show(Stage(label, done)),
+            )
+    except CtrlCError:
+        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
+    if not found.passed:
+        raise typer.Exit(1)
