@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup bench experiments lock clean
+.PHONY: demo test check setup bench fuzz experiments lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
@@ -57,6 +57,16 @@ ifdef JDPACK_HOTEL_BOOKINGS
 else
 	@echo "left out: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
 endif
+
+# Market files, tables, billboards, ledgers and run files that somebody made to do harm, by coverage;
+# what breaks anything is kept in results/fuzz.
+FUZZ_SECONDS ?= 300
+fuzz: $(VENV)/ready
+	$(BIN)/python fuzz/run.py all --seconds $(FUZZ_SECONDS)
+
+# A thousand kill -9s at random moments, and one at every operation of a run; about 10 minutes.
+soak: $(VENV)/ready
+	$(BIN)/python soak/soak.py --kills 1000 --every 1
 
 # Write the lock anew from the newest versions that pyproject.toml admits.
 lock:

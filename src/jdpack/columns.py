@@ -37,6 +37,10 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
     """Refuse a table that lacks a column, has one too many, or one that holds no numbers."""
     check_names(market, schema.names, where)
     c = market.columns
+    kind = schema.field(c.id).type
+    id = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(id) or pa.types.is_null(id) or is_text(id)):
+        raise AgentsError(f"ids are of type {kind}", "ids are whole numbers or texts")
     for name in wanted(market):
         if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
             continue
@@ -45,6 +49,13 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
             pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
         ):
             raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are texts."""
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def check_names(market: Market, found: list[str], where: str) -> None:

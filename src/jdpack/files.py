@@ -427,7 +427,9 @@ def _parquet(
         if only is not None:
             names = only
         if not remote:  # there every header would be a request of its own
-            rows = packed.rows_at_once(source, table.metadata, range(*span.groups), names, rows)
+            for group, columns in zip(groups, _chunks(file)[slice(*span.groups)], strict=True):
+                count = table.metadata.row_group(group).num_rows
+                rows = packed.rows_at_once(source, columns, names, count, rows)
         for some in [[g] for g in groups] if remote else [groups]:
             yield from table.iter_batches(
                 rows,
@@ -441,6 +443,12 @@ def _parquet(
 def _metadata(file: File) -> pyarrow.parquet.FileMetaData:
     with file_system(file.system).open_input_file(file.path) as source:
         return pyarrow.parquet.read_metadata(source)
+
+
+@lru_cache(maxsize=4)
+def _chunks(file: File) -> list[list[packed.Chunk]]:
+    with file_system(file.system).open_input_file(file.path) as source:
+        return packed.chunks(source, file.size)
 
 
 def _csv(market: Market, span: Span, rows: int, only: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -498,7 +506,7 @@ def _reading(file: File) -> Iterator[None]:
     """Say what is wrong with a file in one sentence."""
     try:
         yield
-    except (OSError, UnicodeDecodeError, pa.ArrowException, packed.PageError) as error:
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         check_unchanged(file)
         raise AgentsError(
             f"cannot read {file.where!r} as {file.kind}: {_problem(error, file)}",

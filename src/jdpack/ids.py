@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jdpack.buffers import to_arrow, to_numpy
 from jdpack.coins import COIN_BITS, coins_of_texts
+from jdpack.columns import is_text
 from jdpack.errors import AgentsError
 from jdpack.pages import TEXT_MAX
 
@@ -41,7 +42,7 @@ def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
             return ids.cast(pa.int64())
         except pa.ArrowInvalid:
             raise AgentsError(f"id {pc.max(ids)} is above 2^63 - 1", "use text ids") from None
-    if _is_text(ids.type):
+    if is_text(ids.type):
         return ids.cast(pa.large_string())
     raise AgentsError(f"ids are of type {ids.type}", "ids are whole numbers or texts")
 
@@ -50,17 +51,11 @@ def plain_texts(texts: pa.Array, what: str) -> pa.Array:
     """An array without a dictionary, whose texts are of a length that is fit to be repeated."""
     coded = pa.types.is_dictionary(texts.type)
     own = texts.dictionary if coded else texts
-    if _is_text(own.type):
+    if is_text(own.type):
         length = pc.max(pc.binary_length(own.cast(pa.large_string()))).as_py()
         if length is not None and length > TEXT_MAX:
             raise AgentsError(f"{what} has {length} bytes, and {TEXT_MAX} are the most")
     return texts.dictionary_decode() if coded else texts
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
 
 
 def check_same_type(one: Any, other: Any) -> None:

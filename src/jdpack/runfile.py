@@ -60,7 +60,7 @@ class RunFile:
                 raise ValueError("it is not of this version of jdpack")
             run = cls(**data)
             run._check()
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(
                 f"cannot resume from {str(path)!r}: {reason}",

@@ -185,7 +185,7 @@ def _memory() -> int:
 
 
 def _bytes(size: int | str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", str(size), re.IGNORECASE)
+    found = re.fullmatch(r"(\d{1,30}(?:\.\d+)?) ?([KMGT]?)i?B?", str(size), re.IGNORECASE)
     if found is None or (number := int(float(found[1]) * _UNITS[found[2].upper()])) < 10**7:
         raise EngineError(f"memory {size!r} is no size", "write '500MB' or '4GB'; at least 10MB")
     return number

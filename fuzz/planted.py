@@ -1,0 +1,30 @@
+"""Bugs on purpose: a fuzzer that finds none of them would find nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jdpack import noise
+
+
+def plant(kind: str) -> None:
+    """Break the reading of noise, which only a sealed change of a billboard comes to."""
+    right = noise.from_dict
+
+    def wrong(data: Mapping[str, Any]) -> Any:
+        if data.get("kind") == "gaussian" and type(data.get("scale")) is not float:
+            if kind == "hang":
+                time.sleep(3600)
+            if kind == "memory":
+                bytearray(2**31)[:] = b"x" * 2**31
+            if kind == "file":
+                with open(os.path.expanduser("~/.profile"), "a"):
+                    pass
+            if kind == "traceback":
+                return noise.Gaussian(float(data["scale"]))
+        return right(data)
+
+    noise.from_dict = wrong

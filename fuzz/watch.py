@@ -1,0 +1,71 @@
+"""What no input may do, whatever the target: take memory, run code, reach for other files."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jdpack
+from jdpack.errors import JdpackError
+
+SPARE, TIMES = 256 * 2**20, 64
+"""An input may take so many bytes, and so many times its own length, of memory."""
+
+_OWN = (
+    sys.prefix,
+    sys.base_prefix,
+    os.path.dirname(jdpack.__file__),
+    "/proc/",
+    "/sys/",
+    "/dev/null",
+    "/usr/share/zoneinfo/",
+)
+_FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
+_watching: str | None = None
+
+
+class ForbiddenError(BaseException):
+    """An input made the program do what no input may; no handler of errors takes it for one."""
+
+
+@contextmanager
+def watched(length: int, folder: str) -> Iterator[None]:
+    """Raise ForbiddenError for what no input may do; JdpackError is how inputs are refused."""
+    global _watching
+    before, _watching = _peak(), folder
+    try:
+        yield
+    except JdpackError as error:
+        check_error(error)
+    finally:
+        _watching = None
+    if (took := _peak() - before) > SPARE + TIMES * length:
+        raise ForbiddenError(f"{length} bytes of input took {took >> 20} MB of memory")
+
+
+def check_error(error: JdpackError) -> None:
+    """A refusal is one sentence, and a hint, that steers no terminal."""
+    for text in (error.message, error.hint):
+        if not text.isprintable() or len(text) > 2000:
+            raise ForbiddenError(f"an error is not fit to be shown: {text[:2000]!r}")
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if _watching is None:
+        return
+    if event in _FORBIDDEN:
+        raise ForbiddenError(f"{event} {arguments!r}")
+    if event == "open" and isinstance(arguments[0], str | bytes):
+        path = os.fspath(os.path.abspath(os.fsdecode(arguments[0])))
+        if not path.startswith((*_OWN, _watching)):
+            raise ForbiddenError(f"opened {path!r}")
+
+
+sys.addaudithook(_hook)
