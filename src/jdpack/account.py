@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +49,9 @@ class Account:
         )
 
     def cancel(self, header: Header) -> None:
-        """Give back what was reserved for a run of which nothing was posted."""
-        Ledger.open(self.ledger).cancel(header.commitment)
+        """Give back what was reserved, if it was, for a run of which nothing was posted."""
+        with contextlib.suppress(LedgerError):  # what cannot be given back stays spent
+            Ledger.open(self.ledger).cancel(header.commitment)
 
     def finish(self, board: Billboard) -> Balance:
         """Note that a run is complete, with the head of its billboard."""

@@ -18,11 +18,6 @@ from typing import IO
 from jdpack import chain
 from jdpack.errors import BillboardError, OutputError
 
-_LOST = BillboardError(
-    "the billboard lacks lines that were posted",
-    "put back the whole of it: noise is never drawn again for a posted line",
-)
-
 
 class BoardFile:
     """An open billboard, which only grows, and its journal if it has one."""
@@ -90,7 +85,7 @@ class BoardFile:
             posted, missing = "".join(line + "\n" for line in lines), ""
             if written is not None and (not lines or lines[-1] != written):
                 if not lines or not chain.follows(written, lines[-1]):
-                    raise _LOST
+                    raise _lost()
                 missing = written + "\n"
             opened.pop_all()
             return cls(file, kept, posted, missing)
@@ -152,7 +147,7 @@ def first_line(path: Path, journal: Path) -> str | None:
     if rest or chain.is_sealed(first):
         return first
     if journal.exists() and journal.stat().st_size:
-        raise _LOST
+        raise _lost()
     return None
 
 
@@ -193,6 +188,13 @@ def _decoded(data: bytes, path: str | Path) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
+
+
+def _lost() -> BillboardError:
+    return BillboardError(
+        "the billboard lacks lines that were posted",
+        "put back the whole of it: noise is never drawn again for a posted line",
+    )
 
 
 def _cannot_write(error: OSError, releases: int) -> OutputError:

@@ -203,8 +203,9 @@ def solve(
             folder.keep(run_file)
             return go.carry_out(None)
         except BaseException:
-            if first_line(folder.billboard, folder.journal) is None:
-                folder.remove()
+            with contextlib.suppress(BillboardError):
+                if first_line(folder.billboard, folder.journal) is None:
+                    folder.remove()
             raise
 
 
@@ -316,9 +317,9 @@ class _Run:
         with contextlib.ExitStack() as held:
             with contextlib.ExitStack() as undo:
                 if self.account is not None:
-                    self.account.reserve(self.header)
-                    if board is None:
+                    if board is None:  # before it is reserved: Ctrl-C may come at once
                         undo.callback(self.account.cancel, self.header)
+                    self.account.reserve(self.header)
                 engine = held.enter_context(contextlib.closing(self._read()))
                 if board is None:
                     board = self._begin(engine)

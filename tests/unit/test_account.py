@@ -131,6 +131,20 @@ def test_an_interrupt_while_reading_costs_nothing(place, output):
     assert not (place / "out").exists() and spent(place) == 0
 
 
+def test_an_interrupt_as_soon_as_it_is_reserved_costs_nothing(place, monkeypatch):
+    reserve = Ledger.reserve
+
+    def struck(*about):
+        reserve(*about)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "reserve", struck)
+    with pytest.raises(KeyboardInterrupt):
+        run(place)
+    assert not (place / "out").exists()
+    assert entries(place) == ["dataset", "reserve", "cancel"] and spent(place) == 0
+
+
 def strikes(at):
     def strike(progress):
         if progress.stage == "rounds" and progress.rounds == at:
