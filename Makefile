@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup bench fuzz experiments lock clean
+.PHONY: demo test check setup bench fuzz experiments soak lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo

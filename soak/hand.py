@@ -1,0 +1,304 @@
+"""Who starts processes one after the other, kills them, and looks what they left."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import proof
+from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
+from jdpack.market import Neighbours
+from power import as_it_is, cut
+from scene import AGENTS, DATASETS, POLICIES, Case, World, columns, market
+from strike import Ended, Strike, Watch, at_random, run
+
+Counts = Counter[tuple[str, ...]]
+
+
+def solving(case: Case) -> Callable[[Watch], object]:
+    """Work that begins a run."""
+    return lambda watch: solve(
+        market(case.kind),
+        case.world.records(case.kind, case.bad),
+        policy=POLICIES[case.policy],
+        output=case.folder,
+        threads=1,
+        ledger=case.world.ledger,
+        dataset=case.dataset,
+    )
+
+
+def resuming(case: Case) -> Callable[[Watch], object]:
+    """Work that goes on with a run."""
+
+    def work(watch: Watch) -> None:
+        watch.stage = "reading back"
+        resume(case.folder, threads=1)
+
+    return work
+
+
+class Hand:
+    """Starts processes one after the other, kills them, and looks what they left."""
+
+    def __init__(self, world: World, name: str, seed: int, typical: dict[str, Any]) -> None:
+        self.world, self.name, self.rng = world, name, random.Random(seed)
+        self.counts: Counts = Counter()
+        self._typical, self._number = typical, 0
+        self._datasets, self._finished = list(DATASETS), []  # type: list[str], list[Case]
+
+    @property
+    def kills(self) -> int:
+        return sum(n for key, n in self.counts.items() if key[0] == "kills")
+
+    # --- one process --------------------------------------------------------------------
+
+    def _run(self, case: Case, command: str, strike: Strike | None) -> Ended:
+        """A process on a run; after a kill, check what it left, and cut the power if so."""
+        disk = self.world.folder / f"{self.name}.disk"
+        disk.write_bytes(pickle.dumps(case.safe))
+        work = solving(case) if command == "solve" else resuming(case)
+        ended = run(work, strike, disk)
+        if not ended.killed:
+            return ended
+        assert strike is not None
+        self._count_kill(command, ended, strike)
+        self._checked(proof.after_kill(case))
+        told = pickle.loads(disk.read_bytes())
+        case.safe = told if strike.delay is None else as_it_is(case.folder)
+        if strike.power:
+            cut(case.folder, told, self.rng)
+            case.left = case.billboard.read_bytes() if case.billboard.exists() else b""
+            case.safe = as_it_is(case.folder)
+            self._checked(proof.after_kill(case))
+        return ended
+
+    def _count_kill(self, command: str, ended: Ended, strike: Strike) -> None:
+        self.counts["kills", command, ended.stage] += 1
+        how = "at a random time" if strike.delay is not None else "at an operation"
+        how = "in the middle of a write" if strike.torn else how
+        self.counts["how", how] += 1
+        self.counts["how", "with the power cut"] += strike.power
+
+    def _checked(self, entries: int) -> None:
+        self.counts["ledger entries checked",] += entries
+
+    def _end(self, case: Case, ended: Ended, command: str) -> None:
+        """Check a run that nobody has killed: it ended well, or it was refused."""
+        if not ended.error:
+            proof.must(not case.bad, "bad records were taken")
+            self._checked(proof.after_end(case))
+            looked = run(lambda _: proof.allocation(case))
+            proof.must(not looked.error, looked.error)
+            self.counts["runs finished",] += 1
+            self._finished = [*self._finished[-5:], case]
+            return
+        books = proof.no_reservation_is_lost(self.world)
+        self._checked(len(books.entries))
+        proof.must(b"\n" not in case.seen, f"a run that has begun cannot go on: {ended.error}")
+        proof.must(case.name not in books.live(), f"a refused run still counts: {ended.error}")
+        if command == "solve":
+            self._checked(proof.after_refusal(case))
+        full = ended.error.startswith("BudgetError")
+        proof.must(full or case.bad, f"refused without a reason: {ended.error}")
+        self.counts["runs refused", "no budget left" if full else "bad records"] += 1
+        if full and self.rng.random() < 0.5:
+            self._datasets = [*self._datasets[-2:], self._ledger_victim(None)]
+
+    def _lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
+        """Take a run to its end, through some kills."""
+        for strike in [*strikes, None]:
+            ended = self._run(case, command, strike)
+            if not ended.killed:
+                self._end(case, ended, command)
+                return
+            if not (case.private / "run.json").exists():  # nothing to go on from, nothing spent
+                proof.must(not case.seen, "a billboard has begun, and nobody can go on with it")
+                self.counts["runs that left nothing",] += 1
+                return
+            command = "resume"
+
+    # --- kills at random ----------------------------------------------------------------
+
+    def at_random(self, kills: int) -> None:
+        """So many kills, of all kinds."""
+        while self.kills < kills:
+            match self.rng.randrange(10):
+                case 0 | 1:
+                    self._ledger_victim(self._moment("ledger"))
+                case 2 if self._finished:
+                    self._ask()
+                case 3 if self._finished:
+                    self._write_again()
+                case _:
+                    self._number += 1
+                    name = f"{self.name} {self._number}"
+                    case = Case.draw(self.world, name, self._datasets, self.rng)
+                    count = self.rng.choice([1, 1, 1, 2, 3, 5])
+                    self._lead(case, [self._moment(case.policy) for _ in range(count)])
+
+    def _moment(self, what: str) -> Strike:
+        return at_random(self.rng, *self._typical[what])
+
+    def _ledger_victim(self, strike: Strike | None) -> str:
+        """Enter a data set and runs without folders; then the same again from where it stopped."""
+        self._number += 1
+        dataset = f"set {self.name} {self._number}"
+        todo = todo_of(self.world, dataset, self.rng.randint(1, 3) if strike else 0)
+
+        def work(watch: Watch, start: int = 0) -> None:
+            watch.stage = "ledger"
+            for _, _, act in todo[start:]:
+                act()
+                watch.done += 1
+
+        if strike is not None and (strike.stage or strike.torn):
+            strike = replace(strike, stage="", torn=False)
+        ended = run(work, None if strike is None else replace(strike, power=False))
+        proof.must(not ended.error, f"the ledger refused: {ended.error}")
+        done = ended.done
+        if ended.killed:
+            assert strike is not None
+            self._count_kill("ledger", ended, replace(strike, power=False))
+            done = self._entered(dataset, todo, done)
+            again = run(lambda watch: work(watch, done if done else 0))
+            proof.must(not again.error, f"the ledger refused: {again.error}")
+        self._entered(dataset, todo, len(todo))
+        return dataset
+
+    def _entered(self, dataset: str, todo: list[Any], done: int) -> int:
+        """Everything that was told to be done is in the ledger, and at most the next thing too."""
+        books = proof.no_reservation_is_lost(self.world)
+        self._checked(len(books.entries))
+        found = [(e["type"], e.get("run")) for e in books.entries if e["dataset"] == dataset]
+        wanted = [(kind, name) for kind, name, _ in todo]
+        proof.must(
+            found in (wanted[:done], wanted[: done + 1]), f"{done} were done, and there is {found}"
+        )
+        return len(found)
+
+    def _ask(self) -> None:
+        """Agents compute what they get, and are killed: nothing on disk changes."""
+        case = self.rng.choice(self._finished)
+        before = _contents(case.folder)
+
+        def work(watch: Watch) -> None:
+            watch.stage = "asking"
+            ask(case)
+
+        strike = Strike(delay=self.rng.uniform(0.0, 0.02))
+        ended = run(work, strike)
+        proof.must(_contents(case.folder) == before, "a reader changed the run")
+        if ended.killed:
+            self._count_kill("allocate", ended, strike)
+
+    def _write_again(self) -> None:
+        """The allocation was lost; whoever writes it again is killed at it."""
+        case = self.rng.choice(self._finished)
+        before = _contents(case.folder)
+        (case.private / "allocation.parquet").unlink()
+        case.safe = as_it_is(case.folder)
+        stage = self.rng.choice(["allocation", "allocation", "pages", "finishing"])
+        self._lead_again(case, Strike(at=self.rng.randint(1, 8), stage=stage))
+        proof.must(_contents(case.folder) == before, "the allocation came out another")
+
+    def _lead_again(self, case: Case, strike: Strike) -> None:
+        ended = self._run(case, "allocate", strike)
+        if ended.killed:
+            ended = self._run(case, "allocate", None)
+        self._end(case, ended, "allocate")
+        self.counts["runs finished",] -= 1  # it had been
+
+    # --- kills at every operation -------------------------------------------------------
+
+    def everywhere(self, first: int, step: int) -> None:
+        """Kill a run at every operation from `first` on, with the given step between them."""
+        template = self.world.folder / "template"
+        World(template).make()
+        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
+            self._sweep(template, None, strike, first, step)
+        # The same for going on from a line that is half posted, half of it seen.
+        state = self.world.folder / "state"
+        shutil.copytree(template, state)
+        begun = Case(World(state), state / "runs" / "1", "whole", "mwu-adaptive", "clinic")
+        begun.safe = as_it_is(begun.folder)
+        world, self.world = self.world, World(state)
+        # The writes: run.json twice, the header, then each line in the journal and posted.
+        self._run(begun, "solve", Strike(at=9, torn=True, part=0.7))
+        self.world = world
+        assert begun.seen.count(b"\n") == 3 and not begun.seen.endswith(b"\n"), begun.seen
+        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
+            self._sweep(state, begun, strike, first, step)
+
+    def _sweep(
+        self, template: Path, begun: Case | None, strike: Strike, first: int, step: int
+    ) -> None:
+        place, at = World(self.world.folder / "sweep"), first
+        kept = self.world
+        while True:
+            shutil.rmtree(place.folder, ignore_errors=True)
+            shutil.copytree(template, place.folder, symlinks=True)
+            case = Case(place, place.runs / "1", "whole", "mwu-adaptive", "clinic")
+            if begun is not None:
+                case.seen, case.name = begun.seen, begun.name
+                _moved(case, template)
+            case.safe = as_it_is(case.folder)
+            self.world, kills = place, self.kills
+            part = self.rng.random()
+            command = "solve" if begun is None else "resume"
+            self._lead(case, [replace(strike, at=at, part=part)], command)
+            self.world = kept
+            if self.kills == kills:
+                return
+            what = "in the middle of a write" if strike.torn else "before an operation"
+            what += ", with the power cut" if strike.power else ""
+            self.counts["every", command, what] += 1
+            at += step
+
+
+def todo_of(world: World, dataset: str, runs: int) -> list[tuple[str, str | None, Any]]:
+    """A data set to enter and runs to reserve: what kind of entry, of which run, and how."""
+    path, budget = world.ledger, Budget.split(2.0, 1e-7, truncated=False)
+    replaced = Neighbours.REPLACE_ONE
+    todo: list[tuple[str, str | None, Any]] = [
+        ("dataset", None, lambda: Ledger.create(path, dataset, epsilon=50.0, delta=1e-5))
+    ]
+    for number in range(runs):
+        name = f"bare {dataset} {number}"
+        reserve = ("reserve", name, lambda n=name: ledger().reserve(dataset, n, budget, replaced))
+        todo.append(reserve)
+        if number % 3 == 1:
+            todo += [("cancel", name, lambda n=name: ledger().cancel(n)), reserve]
+        if number % 3 < 2:
+            todo.append(("finish", name, lambda n=name: ledger().finish(n, "0" * 64)))
+
+    def ledger() -> Ledger:
+        return Ledger.open(path)
+
+    return todo
+
+
+def ask(case: Case) -> None:
+    """What some agents get, as each of them computes it."""
+    board, records = Billboard.read(case.billboard), columns(case.kind)
+    for agent in range(0, AGENTS, 7):
+        rows = (records["id"] == agent).nonzero()[0]
+        demand = [[records["beds"][row], records["nurses"][row]] for row in rows]
+        allocate(board, value=records["value"][rows], demand=demand, agent=agent)
+
+
+def _moved(case: Case, template: Path) -> None:
+    """A copied run goes on with the ledger and the records beside it."""
+    path = case.private / "run.json"
+    text = path.read_text().replace(str(template), str(case.world.folder))
+    path.write_text(text)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

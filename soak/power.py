@@ -1,0 +1,131 @@
+"""What a power cut leaves of a run's folder: what was synced, and by chance some of the rest.
+
+A file holds what it had at its last fsync for certain, and of what was written since any part:
+none, all, or a beginning, with zeros or what was there before for the rest. A folder has the names
+that it had at its last fsync, and each change since may have come to the disk or not.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_open, _close = os.open, os.close
+
+
+@dataclass
+class Durable:
+    """What of some folders is safe."""
+
+    contents: dict[int, bytes] = field(default_factory=dict)
+    """Of files, by their number in the file system."""
+    names: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of folders: the numbers of the names in them."""
+
+
+class Disk:
+    """Follows in a process what becomes safe."""
+
+    def __init__(self, safe: Durable) -> None:
+        self._safe = safe
+        self._paths: dict[int, str] = {}
+
+    @classmethod
+    def load(cls, path: Path) -> Disk:
+        return cls(pickle.loads(path.read_bytes()))
+
+    def opened(self, handle: int, path: Any, new: bool) -> None:
+        self._paths[handle] = os.path.abspath(os.fspath(path))
+        if new:  # its number may be that of a file that is gone
+            self._safe.contents.pop(os.fstat(handle).st_ino, None)
+
+    def synced(self, handle: int) -> None:
+        path = self._paths.get(handle)
+        if path is None:
+            return
+        if os.path.isdir(path):
+            self._safe.names[path] = names(path)
+        else:
+            self._safe.contents[os.fstat(handle).st_ino] = content(path)
+
+    def durable(self) -> Durable:
+        return self._safe
+
+
+def names(folder: str) -> dict[str, int]:
+    """The names in a folder, and the numbers of their files."""
+    return {entry.name: entry.inode() for entry in os.scandir(folder)}
+
+
+def content(path: str | Path) -> bytes:
+    """The bytes of a file, read without what `strike` wraps."""
+    handle = _open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(handle, 2**20), b""))
+    finally:
+        _close(handle)
+
+
+def as_it_is(folder: Path) -> Durable:
+    """All of a run's folder, as if it had been there for long."""
+    safe = Durable()
+    top = str(folder.parent.absolute())
+    there = names(top)
+    safe.names[top] = {folder.name: there[folder.name]} if folder.name in there else {}
+    for at, _, files in os.walk(folder.absolute()):
+        safe.names[at] = names(at)
+        for name in files:
+            path = os.path.join(at, name)
+            safe.contents[os.stat(path).st_ino] = content(path)
+    return safe
+
+
+def cut(folder: Path, safe: Durable, rng: random.Random) -> None:
+    """Take away what was not safe, by chance."""
+    top = folder.parent.absolute()
+    if not folder.exists():
+        return
+    if folder.name not in safe.names[str(top)] and rng.random() < 0.5:
+        shutil.rmtree(folder)
+        return
+    for at in (folder.absolute(), *sorted(p for p in folder.absolute().iterdir() if p.is_dir())):
+        known, now = safe.names.get(str(at), {}), names(str(at))
+        for name in sorted({*known, *now}):
+            _lose(at / name, known.get(name), now.get(name), safe, rng)
+
+
+def _lose(
+    path: Path, before: int | None, now: int | None, safe: Durable, rng: random.Random
+) -> None:
+    if before != now and rng.random() < 0.5:  # the change of names is lost
+        if now is not None:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if before is not None and before in safe.contents:
+            path.write_bytes(safe.contents[before])
+            path.chmod(0o644 if path.parent.name == "public" else 0o600)
+        return
+    if now is None or path.is_dir():
+        return
+    old, new = safe.contents.get(now, b""), content(path)
+    if old != new:
+        path.write_bytes(_mixed(old, new, rng))
+
+
+def _mixed(old: bytes, new: bytes, rng: random.Random) -> bytes:
+    same = 0
+    while same < min(len(old), len(new)) and old[same] == new[same]:
+        same += 1
+    at = rng.randint(same, len(new))
+    match rng.randrange(4):
+        case 0:
+            return old
+        case 1:
+            return new
+        case 2:
+            return new[:at] + old[at:]
+    return new[:same] + bytes(at - same) + new[at:]

@@ -1,0 +1,267 @@
+"""What must be true after every kill, by jdpack's own checks and by arithmetic of its own.
+
+Every check raises `Wrong` with a sentence.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import re
+import sqlite3
+import stat
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+
+from jdpack import Billboard, Budget, Ledger, allocate
+from jdpack.verify import verify
+from jdpack.verify_run import verify_run
+from scene import AGENTS, DELTA, EPSILON, Case, World, columns
+
+FILES = {
+    *("public/billboard.jsonl", "public/index.html", "private/run.json"),
+    *("private/journal.jsonl", "private/allocation.parquet", "private/report.html"),
+}
+_HASH = re.compile(r'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
+_LIFE = re.compile("(RC)*(R|RF)?")
+"""What becomes of a run: reserved, cancelled, reserved again, finished."""
+
+
+class Wrong(Exception):  # noqa: N818
+    """Something that must never happen."""
+
+
+def must(true: object, what: str) -> None:
+    """Raise `Wrong` unless it is true."""
+    if not true:
+        raise Wrong(what)
+
+
+# --- the ledger -----------------------------------------------------------------------------
+
+
+@dataclass
+class Books:
+    """A ledger, read without jdpack."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    totals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lives: dict[str, str] = field(default_factory=dict)
+    """Of runs: R, C and F in turn."""
+    reserved: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def live(self, dataset: str | None = None) -> set[str]:
+        """Runs that count."""
+        return {
+            run
+            for run, life in self.lives.items()
+            if not life.endswith("C") and dataset in (None, self.reserved[run]["dataset"])
+        }
+
+    def spent(self, dataset: str) -> tuple[Fraction, Fraction]:
+        runs = [self.reserved[run] for run in self.live(dataset)]
+        return (
+            sum((Fraction(r["rho"]) for r in runs), Fraction(0)),
+            sum((Fraction(r["delta"]) + Fraction(r["truncation"]) for r in runs), Fraction(0)),
+        )
+
+
+def lines_of(path: Path) -> list[str]:
+    """The entries of a ledger as they stand in its file."""
+    db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
+    try:
+        return [line for (line,) in db.execute("SELECT line FROM entries ORDER BY number")]
+    finally:
+        db.close()
+
+
+def books_of(path: Path) -> Books:
+    """Read and check a ledger: chain, order of entries, and at no time more than the limits."""
+    Ledger.open(path).verify()
+    books, last = Books(), ""
+    for line in lines_of(path):
+        parts = _HASH.fullmatch(line)
+        must(parts, f"a ledger line without a hash: {line}")
+        assert parts is not None
+        must(hashlib.sha256(parts[1].encode()).hexdigest() == parts[2], f"a wrong hash: {line}")
+        entry = json.loads(line)
+        must(entry["prev"] == last, f"a ledger line out of its place: {line}")
+        last = parts[2]
+        _book(books, entry)
+    return books
+
+
+def _book(books: Books, entry: dict[str, Any]) -> None:
+    books.entries.append(entry)
+    dataset = entry["dataset"]
+    if entry["type"] == "dataset":
+        must(dataset not in books.totals, f"data set {dataset} is there twice")
+        numbers = (entry[key] for key in ("rho_limit", "delta_limit", "epsilon", "delta"))
+        must(_hold(*numbers), f"the limits of {dataset} do not imply its total")
+        books.totals[dataset] = entry
+        return
+    run = entry["run"]
+    life = books.lives.get(run, "") + {"reserve": "R", "cancel": "C", "finish": "F"}[entry["type"]]
+    must(_LIFE.fullmatch(life), f"run {run} is in the ledger as {life}: spent twice or given back")
+    books.lives[run] = life
+    if entry["type"] == "reserve":
+        books.reserved[run] = entry
+        rho, delta = books.spent(dataset)
+        total = books.totals[dataset]
+        must(rho <= Fraction(total["rho_limit"]), f"data set {dataset} is over its rho")
+        must(delta <= Fraction(total["delta_limit"]), f"data set {dataset} is over its delta")
+
+
+@functools.cache
+def _hold(rho_limit: float, delta_limit: float, epsilon: float, delta: float) -> bool:
+    """Whether limits imply a total: Canonne, Kamath & Steinke 2020, Corollary 13."""
+    alphas = 1.0 + np.exp(np.linspace(math.log(1e-3), math.log(1e3), 200_001))
+    logs = (alphas - 1) * (alphas * rho_limit - epsilon) + alphas * np.log1p(-1 / alphas)
+    of_rho = math.exp(float(np.min(logs - np.log(alphas - 1))))
+    return of_rho + delta_limit <= delta * (1 + 1e-6)
+
+
+def no_reservation_is_lost(world: World) -> Books:
+    """Every reservation that counts is that of a folder from which its run can go on."""
+    for _ in range(3):  # a run that is refused cancels first, then takes its folder back
+        books = books_of(world.ledger)
+        names = {name_of(folder / "private" / "run.json") for folder in world.runs.iterdir()}
+        lost = {run for run in books.live() - names if not run.startswith("bare ")}
+        if not lost:
+            return books
+    raise Wrong(f"reserved by runs that left nothing to go on from: {lost}")
+
+
+def name_of(run_file: Path) -> str | None:
+    """The name of a run, from its run file."""
+    try:
+        header = json.loads(json.loads(run_file.read_text())["header"])
+    except FileNotFoundError:
+        return None
+    return str(header["seed_commitment"])
+
+
+# --- a run ----------------------------------------------------------------------------------
+
+
+def after_kill(case: Case) -> int:
+    """Check what a killed process left of a run; gives the number of ledger entries checked."""
+    books = no_reservation_is_lost(case.world)
+    _look(case)
+    data = _board(case)
+    begun = b"\n" in data
+    if case.left is None:
+        case.seen = max(case.seen, data, key=len)
+        if begun:
+            spent = verify(_whole(data)).spent
+            must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
+    if begun or case.seen.count(b"\n"):
+        must(not case.bad, "a run on bad records has begun")
+        life = books.lives.get(case.name, "")
+        must(case.name in books.live(), f"a billboard has begun, and its run is in state {life!r}")
+    return len(books.entries)
+
+
+def after_end(case: Case) -> int:
+    """Check a run that has ended well."""
+    books = no_reservation_is_lost(case.world)
+    case.left = None
+    _look(case)
+    data = _board(case)
+    must(data.startswith(case.seen), "the billboard is not what its readers have seen")
+    case.seen = data
+    verdict = verify(case.billboard)
+    must(verdict.finished, "a run ended well with a billboard that is not finished")
+    must(verdict.spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
+    head = json.loads(data.splitlines()[-1])["hash"]
+    finishes = [e for e in books.entries if e["type"] == "finish" and e["run"] == case.name]
+    must([e["billboard"] for e in finishes] == [head], "the ledger knows another end of the run")
+    found = {str(p.relative_to(case.folder)) for p in case.folder.rglob("*") if p.is_file()}
+    must(found == FILES, f"files too many or too few: {sorted(found ^ FILES)}")
+    return len(books.entries)
+
+
+def after_refusal(case: Case) -> int:
+    """Check that a refused run leaves neither a folder nor a reservation."""
+    must(not case.folder.exists(), f"a refused run left {case.folder}")
+    books = no_reservation_is_lost(case.world)
+    must(case.name not in books.live(), "a refused run still counts")
+    return len(books.entries)
+
+
+def _look(case: Case) -> None:
+    """Learn the name of a run; check who may read its files, and what readers have seen."""
+    name = name_of(case.private / "run.json")
+    must(name in (None, case.name) or not case.name, "the run has another name than before")
+    case.name = name or ""
+    for path in case.folder.rglob("*"):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if case.private in path.parents:
+            must(mode == 0o600, f"{path.name} may be read by others: {mode:o}")
+        elif path == case.private:
+            must(mode == 0o700, f"the private folder may be read by others: {mode:o}")
+    data = _board(case)
+    if case.left == data:
+        return  # nobody has mended it yet
+    case.left = None
+    same = data.startswith(case.seen) or case.seen.startswith(data)
+    must(same, "noise was drawn twice: the billboard is not what its readers have seen")
+
+
+def _board(case: Case) -> bytes:
+    return case.billboard.read_bytes() if case.billboard.exists() else b""
+
+
+def _whole(data: bytes) -> Billboard:
+    return Billboard.from_text(data[: data.rfind(b"\n") + 1].decode())
+
+
+def allocation(case: Case) -> None:
+    """Check what everybody is given: by jdpack, by everybody's own function, and by addition."""
+    must(verify_run(case.folder, threads=1).agents == AGENTS, "agents are missing")
+    records = columns(case.kind)
+    table = pyarrow.parquet.read_table(case.private / "allocation.parquet")
+    given = table[table.column_names[-1]].to_numpy().astype(float)
+    must(table["id"].to_pylist() == records["id"].tolist(), "the ids are not those of the records")
+    board = Billboard.read(case.billboard)
+    for resource in board.header.market.resources:
+        load = math.fsum(given * records[resource.name])
+        must(load <= resource.supply * (1 + 1e-12), f"supply of {resource.name} is exceeded")
+    for agent in range(0, AGENTS, 29):
+        rows = np.flatnonzero(records["id"] == agent)
+        must(given[rows].sum() <= 1.0, f"agent {agent} is given more than one option")
+        demand = [[records[r.name][row] for r in board.header.market.resources] for row in rows]
+        outcome = allocate(board, value=records["value"][rows], demand=demand, agent=agent)
+        must(list(outcome.given) == given[rows].tolist(), f"agent {agent} computes another share")
+
+
+def at_last(world: World) -> tuple[int, int]:
+    """Check a world where nobody is at work: nothing is lost, and what is left can be spent.
+
+    Gives the numbers of data sets and of runs with folders that count.
+    """
+    books = no_reservation_is_lost(world)
+    ledger = Ledger.open(world.ledger)
+    for dataset, total in books.totals.items():
+        balance = ledger.balance(dataset)
+        rho, delta = books.spent(dataset)
+        must((balance.rho_spent, balance.delta_spent) == (rho, delta), f"{dataset} adds up wrong")
+        must(balance.runs == len(books.live(dataset)), f"{dataset} counts other runs")
+        run = Budget.split(EPSILON, DELTA, truncated=False)
+        fits = rho + Fraction(run.rho) <= Fraction(total["rho_limit"])
+        fits = fits and delta + Fraction(run.delta) <= Fraction(total["delta_limit"])
+        must(balance.fits(run) == fits, f"{dataset} has room for a run, or not: {fits}")
+    for folder in world.runs.iterdir():
+        name = name_of(folder / "private" / "run.json")
+        board = folder / "public" / "billboard.jsonl"
+        begun = board.exists() and b"\n" in board.read_bytes()
+        must(not begun or books.lives.get(name or "", "").endswith("F"), f"{name} never ended")
+    runs = [run for run in books.live() if not run.startswith("bare ")]
+    return len(books.totals), len(runs)

@@ -1,0 +1,118 @@
+"""Small worlds for the soak: markets, records, a ledger with data sets for a few runs each."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from jdpack import Ledger, Market, MwuAdaptive, MwuOnline, Newton
+from jdpack.policies import Policy
+from power import Durable, as_it_is
+
+AGENTS = 300
+EPSILON, DELTA = 9.0, 1e-6
+KINDS = ("whole", "parts", "options", "parts of options")
+POLICIES: dict[str, Policy] = {
+    "mwu-adaptive": MwuAdaptive(0.5),
+    "truncated": MwuAdaptive(0.5, noise="truncated-laplace"),
+    "mwu-online": MwuOnline(batch=25),
+    "newton": Newton(),
+}
+DATASETS = {"clinic": (50.0, 1e-5), "ward": (24.0, 1e-4), "school": (40.0, 6e-6)}
+"""Totals for about 5, 4 and 3 runs."""
+
+
+def market(kind: str) -> Market:
+    """Two resources for which there is not enough."""
+    return Market(
+        supply=[150.0, 210.0],
+        max_demand=[2.0, 3.0],
+        max_value=10.0,
+        epsilon=EPSILON,
+        delta=DELTA,
+        agents=AGENTS,
+        names=["beds", "nurses"],
+        divisible="parts" in kind,
+        options=2 if "options" in kind else 1,
+    )
+
+
+def columns(kind: str, seed: int = 1) -> dict[str, np.ndarray]:
+    """The records."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(AGENTS), 2 if "options" in kind else 1)
+    return {
+        "id": ids,
+        "value": rng.uniform(0, 10, len(ids)),
+        "beds": rng.uniform(0, 2, len(ids)),
+        "nurses": rng.uniform(0, 3, len(ids)),
+    }
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder with a ledger, records and runs."""
+
+    folder: Path
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger.db"
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def records(self, kind: str, bad: bool) -> Path:
+        return self.folder / f"{'bad ' if bad else ''}{kind}.parquet"
+
+    def make(self) -> None:
+        """Write records and a ledger; some records are bad: their last value is beyond bounds."""
+        self.runs.mkdir(parents=True)
+        for kind in KINDS:
+            table = columns(kind)
+            pyarrow.parquet.write_table(pa.table(table), self.records(kind, False))
+            table["value"][-1] = 11.0
+            pyarrow.parquet.write_table(pa.table(table), self.records(kind, True))
+        for name, (epsilon, delta) in DATASETS.items():
+            Ledger.create(self.ledger, name, epsilon=epsilon, delta=delta)
+
+
+@dataclass
+class Case:
+    """A run of the soak, as those who watch it know it."""
+
+    world: World
+    folder: Path
+    kind: str
+    policy: str
+    dataset: str
+    bad: bool = False
+    seen: bytes = b""
+    """All that a reader of the billboard can have seen."""
+    left: bytes | None = None
+    """The billboard as a power cut left it, until somebody mends it."""
+    name: str = ""
+    """Of the run in the ledger, once it is known."""
+    safe: Durable = field(default_factory=Durable)
+
+    @classmethod
+    def draw(cls, world: World, name: str, datasets: list[str], rng: random.Random) -> Case:
+        kind, dataset = rng.choice(KINDS), rng.choice(datasets)
+        policy = rng.choices(list(POLICIES), weights=(4, 2, 2, 2))[0]
+        case = cls(world, world.runs / name, kind, policy, dataset, bad=rng.random() < 0.12)
+        case.safe = as_it_is(case.folder)
+        return case
+
+    @property
+    def billboard(self) -> Path:
+        return self.folder / "public" / "billboard.jsonl"
+
+    @property
+    def private(self) -> Path:
+        return self.folder / "private"

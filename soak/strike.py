@@ -1,0 +1,314 @@
+"""Processes that are killed with SIGKILL: at some time, or by themselves at an operation on files.
+
+A process is forked with everything loaded and runs one piece of work. In it the functions through
+which jdpack changes files are wrapped: each call is an operation, before which it can be killed,
+or in the middle of which if it writes (a torn write). It tells its stage in shared memory, which
+outlives it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import mmap
+import os
+import pickle
+import random
+import signal
+import sqlite3
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack import account, billboard, output
+from jdpack.engines.combined import Combined
+from jdpack.errors import JdpackError
+from jdpack.market import CLOSING
+from power import Disk
+
+STAGES = (
+    *("starting", "making the folder", "reserving", "reading", "header", "rounds", "closing"),
+    *(
+        "allocation",
+        "pages",
+        "finishing",
+        "cancelling",
+        "taking back",
+        "ledger",
+        "reading back",
+        "asking",
+    ),
+)
+RUN_STAGES = STAGES[1:10]
+"""Those of a run that ends well, in order."""
+
+_SOLVE = importlib.import_module("jdpack.solve")  # the module, not the function
+_CREATES = os.O_CREAT | os.O_TRUNC
+_REFUSED = 3
+
+
+@dataclass(frozen=True)
+class Strike:
+    """When a process is killed."""
+
+    at: int = 0
+    """Before the operation with this number, from 1; 0: at no operation."""
+    stage: str = ""
+    """Count the operations of this stage only."""
+    torn: bool = False
+    """Count writes only, and let a part of the data be written."""
+    part: float = 0.5
+    """The part that a torn write leaves."""
+    delay: float | None = None
+    """The parent kills, so many seconds after that operation is told, or after the start."""
+    power: bool = False
+    """What was not synced may be lost (`jdpack` must have called fsync)."""
+
+
+@dataclass
+class Ended:
+    """How a process ended."""
+
+    killed: bool
+    stage: str
+    operations: int
+    done: int
+    """How many things it told to be done."""
+    error: str
+    """The message of what it refused with; empty if it ended well or was killed."""
+
+
+class Watch:
+    """What a process shows of itself, in memory that outlives it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 4096)
+
+    def _get(self, at: int) -> int:
+        return int(struct.unpack_from("q", self._memory, at)[0])
+
+    def _set(self, at: int, number: int) -> None:
+        struct.pack_into("q", self._memory, at, number)
+
+    operations = property(lambda self: self._get(0), lambda self, n: self._set(0, n))
+    stage = property(
+        lambda self: STAGES[self._get(8)], lambda self, s: self._set(8, STAGES.index(s))
+    )
+    done = property(lambda self: self._get(16), lambda self, n: self._set(16, n))
+
+    @property
+    def error(self) -> str:
+        return self._memory[24:].rstrip(b"\0").decode(errors="replace")
+
+    @error.setter
+    def error(self, text: str) -> None:
+        data = text.encode()[-4000:]
+        self._memory[24 : 24 + len(data)] = data
+
+
+def run(
+    work: Callable[[Watch], object], strike: Strike | None = None, disk: Path | None = None
+) -> Ended:
+    """Fork, work, and perhaps be killed. An error that is not one of jdpack's is raised here.
+
+    Args:
+        work: what to do.
+        strike: when to kill; None: not at all.
+        disk: where the process leaves what of its files is safe from a power cut.
+    """
+    watch = Watch()
+    heard, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(heard)
+        _child(work, strike, watch, told, disk)
+    os.close(told)
+    try:
+        if strike is not None and strike.delay is not None:
+            if strike.at:
+                os.read(heard, 1)  # or it has ended
+            time.sleep(strike.delay)
+            os.kill(pid, signal.SIGKILL)  # it is not waited for yet: the number is still its own
+    finally:
+        os.close(heard)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    killed = status == -signal.SIGKILL
+    if status not in (0, _REFUSED, -signal.SIGKILL):
+        raise AssertionError(f"a process ended with {status} while {watch.stage}:\n{watch.error}")
+    return Ended(killed, watch.stage, watch.operations, watch.done, watch.error)
+
+
+def _child(
+    work: Callable[[Watch], object],
+    strike: Strike | None,
+    watch: Watch,
+    told: int,
+    disk: Path | None,
+) -> None:
+    code = 1
+    try:
+        _tell_stages(watch)
+        Operations(strike or Strike(), watch, told, disk).wrap()
+        work(watch)
+        code = 0
+    except JdpackError as error:
+        watch.error, code = f"{type(error).__name__}: {error}", _REFUSED
+    except BaseException:
+        watch.error = traceback.format_exc()
+    finally:
+        os._exit(code)
+
+
+def _tell_stages(watch: Watch) -> None:
+    for owner, name, stage in (
+        (output.Output, "create", "making the folder"),
+        (account.Account, "reserve", "reserving"),
+        (_SOLVE._Run, "_read", "reading"),
+        (_SOLVE._Run, "_begin", "header"),
+        (_SOLVE, "run", "rounds"),
+        (Combined, "allocate", "allocation"),
+        (output.Output, "write", "allocation"),
+        (output, "write_text", "pages"),
+        (account.Account, "finish", "finishing"),
+        (account.Account, "cancel", "cancelling"),
+        (output.Output, "remove", "taking back"),
+    ):
+        _wrap(owner, name, functools.partial(_enter, watch, stage))
+
+    def posting(_: object, record: object) -> None:
+        counts = isinstance(record, billboard.Release) and record.step.query not in CLOSING
+        watch.stage = "rounds" if counts else "closing"
+
+    _wrap(billboard.Billboard, "post", posting)
+
+
+def _enter(watch: Watch, stage: str, *_: object, **__: object) -> None:
+    watch.stage = stage
+
+
+def _wrap(owner: Any, name: str, before: Callable[..., object]) -> None:
+    plain = getattr(owner, name)
+
+    @functools.wraps(plain)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        before(*args, **kwargs)
+        return plain(*args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+class Operations:
+    """Counts operations on files, and strikes at one."""
+
+    def __init__(self, strike: Strike, watch: Watch, told: int, disk: Path | None) -> None:
+        self._strike, self._watch, self._told = strike, watch, told
+        self._count, self._disk = 0, Disk.load(disk) if disk is not None else None
+        self._disk_path = disk
+
+    def wrap(self) -> None:
+        plain_open, plain_fdopen = os.open, os.fdopen
+        disk = self._disk
+
+        def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if flags & _CREATES:
+                self.point()
+            new = bool(flags & os.O_CREAT) and not os.path.lexists(path)
+            handle = plain_open(path, flags, *args, **kwargs)
+            if disk is not None and kwargs.get("dir_fd") is None:
+                disk.opened(handle, path, new)
+            return handle
+
+        def synced(handle: int) -> None:  # a kill leaves the same without it; `power` cuts
+            self.point()
+            if disk is not None:
+                disk.synced(handle)
+
+        def fdopened(handle: int, mode: str = "r", buffering: int = -1, **more: Any) -> Any:
+            if mode not in ("wb", "r+b"):
+                return plain_fdopen(handle, mode, buffering, **more)
+            raw = _Raw(handle, mode, self)
+            return raw if buffering == 0 else io.BufferedWriter(raw)
+
+        os.open, os.fsync, os.fdopen = opened, synced, fdopened  # type: ignore[assignment]
+        for name in ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate"):
+            _wrap(os, name, lambda *_, **__: self.point())
+        plain_connect = sqlite3.connect
+
+        def connected(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+            db = plain_connect(*args, factory=_Connection, **kwargs)
+            db.point = self.point
+            return db
+
+        sqlite3.connect = connected  # type: ignore[assignment]
+
+    def point(self, torn: Callable[[float], object] | None = None) -> None:
+        """An operation is about to be done."""
+        strike = self._strike
+        if (strike.stage and strike.stage != self._watch.stage) or (strike.torn and torn is None):
+            return
+        self._count += 1
+        self._watch.operations = self._count
+        if self._count != strike.at:
+            return
+        if strike.delay is not None:
+            os.write(self._told, b"!")
+            return
+        if torn is not None and strike.torn:
+            torn(strike.part)
+        if self._disk is not None and self._disk_path is not None:
+            self._disk_path.write_bytes(pickle.dumps(self._disk.durable()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Raw(io.FileIO):
+    """A file whose writes are operations."""
+
+    def __init__(self, handle: int, mode: str, operations: Operations) -> None:
+        super().__init__(handle, mode)
+        self._operations = operations
+
+    def write(self, data: Any) -> int:
+        def torn(part: float) -> None:
+            size = memoryview(data).nbytes
+            super(_Raw, self).write(bytes(data)[: min(size - 1, 1 + int(part * size))])
+
+        self._operations.point(torn)
+        return super().write(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._operations.point()
+        return super().truncate(size)
+
+
+class _Connection(sqlite3.Connection):
+    """A connection whose statements are operations."""
+
+    point: Callable[[], None]
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        if not sql.startswith("PRAGMA") or "=" in sql:
+            self.point()
+        return super().execute(sql, *args)
+
+
+def at_random(rng: random.Random, seconds: float, operations: int) -> Strike:
+    """A moment of a process that takes so many seconds and does so many operations."""
+    power, part = rng.random() < 0.5, rng.random()
+    match rng.randrange(5):
+        case 0:
+            return Strike(delay=rng.uniform(0.0, 1.1 * seconds))
+        case 1:
+            delay = rng.expovariate(1 / 0.0005)
+            return Strike(at=rng.randint(1, operations), delay=delay)
+        case 2:
+            return Strike(at=rng.randint(1, operations), power=power)
+        case 3:
+            return Strike(at=rng.randint(1, operations // 4), torn=True, part=part, power=power)
+    stage = rng.choice(RUN_STAGES)
+    delay = rng.choice([None, rng.expovariate(1 / 0.0005)])
+    return Strike(at=rng.randint(1, 12), stage=stage, delay=delay, power=power and delay is None)
