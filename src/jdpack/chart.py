@@ -1,0 +1,139 @@
+"""Public: small line charts as SVG text, for pages that have no script to draw them.
+
+A chart is drawn in whole numbers on a plane of its own that stretches to the page, so it is small
+in bytes; colours come from the page's style sheet by class, so they follow light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+_WIDTH, _HEIGHT = 360, 132
+_LEFT, _TOP, _RIGHT, _BOTTOM = 46, 8, 6, 20  # margins, in which the axes are written
+_PLANE = 1000, 400
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The range of values that a chart shows, and those that are written at its side."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True)
+class Band:
+    """The values between two lines."""
+
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def line_chart(
+    label: str,
+    kind: str,
+    xs: Sequence[int],
+    ys: Sequence[float],
+    axis: Axis,
+    *,
+    band: Band | None = None,
+    mark: float | None = None,
+    since: int | None = None,
+) -> Markup:
+    """A line through points, as an image with a text in its place for who does not see it.
+
+    Args:
+        label: what the chart shows, in words.
+        kind: the class of the line, which gives its colour.
+        xs, ys: the points; `xs` increase.
+        axis: what is shown; points beyond it are drawn at its edge.
+        band: drawn behind the line.
+        mark: a value that is drawn as a dashed line across.
+        since: from here on, to the right, the background is tinted.
+    """
+    first, last = xs[0], max(xs[-1], xs[0] + 1)
+    wide, high = _PLANE
+
+    def across(x: float) -> int:
+        return round(wide * (x - first) / (last - first))
+
+    def down(y: float) -> int:
+        inside = min(max(y, axis.low), axis.high)
+        return round(high * (axis.high - inside) / (axis.high - axis.low))
+
+    places = [across(x) for x in xs]
+    shapes = []
+    if since is not None:
+        shapes.append(
+            f'<path class="since" d="M{across(since)} 0H{wide}V{high}H{across(since)}z"/>'
+        )
+    if band is not None:
+        there = list(zip(places, map(down, band.high), strict=True))
+        back = list(zip(places, map(down, band.low), strict=True))[::-1]
+        shapes.append(f'<path class="band {kind}" d="{_path(there + back)}z"/>')
+    for value, _ in axis.ticks:
+        shapes.append(f'<path class="grid" d="M0 {down(value)}H{wide}"/>')
+    line = list(zip(places, map(down, ys), strict=True))
+    if len(line) == 1:
+        line.append((wide, line[0][1]))
+    shapes.append(f'<path class="line {kind}" d="{_path(line)}"/>')
+    if mark is not None:
+        shapes.append(f'<path class="mark" d="M0 {down(mark)}H{wide}"/>')
+
+    def beside(y: float) -> float:
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * down(y) / high
+
+    words = [
+        f'<text x="{_LEFT - 6}" y="{beside(value) + 4:.0f}" text-anchor="end">{escape(text)}</text>'
+        for value, text in axis.ticks
+    ]
+    words.append(f'<text x="{_LEFT}" y="{_HEIGHT - 5}">{first}</text>')
+    words.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">{xs[-1]}</text>')
+    return Markup(
+        f'<svg class="chart" role="img" aria-label="{escape(label)}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">'
+        f'<svg x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" '
+        f'height="{_HEIGHT - _TOP - _BOTTOM}" viewBox="0 0 {wide} {high}" '
+        f'preserveAspectRatio="none">{"".join(shapes)}</svg>{"".join(words)}</svg>'
+    )
+
+
+def bar(share: float) -> Markup:
+    """A bar that is filled to a share of its length; the number must stand beside it."""
+    filled = round(100 * min(max(share, 0.0), 1.0))
+    return Markup(
+        '<svg class="bar" aria-hidden="true" viewBox="0 0 100 8" preserveAspectRatio="none">'
+        f'<path class="rest" d="M0 0h100v8H0z"/><path class="fill" d="M0 0h{filled}v8H0z"/></svg>'
+    )
+
+
+def round_ticks(high: float, count: int = 3) -> tuple[float, ...]:
+    """Round numbers from 0 up to `high`, about so many steps."""
+    if not 0.0 < high < math.inf:
+        return (0.0,)
+    rough = high / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= rough * (1 - 1e-9))
+    return tuple(step * i for i in range(math.floor(high / step * (1 + 1e-9)) + 1))
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """At most so many of the numbers 0 to count - 1, evenly spaced, with the last."""
+    stride = max(1, -(-(count - 1) // max(1, most - 1))) if count > most else 1
+    return sorted({*range(0, count, stride), count - 1})
+
+
+def _path(points: Sequence[tuple[int, int]]) -> str:
+    """A path through whole points, as steps from one to the next."""
+    (x, y), parts = points[0], []
+    for to_x, to_y in points[1:]:
+        dx, dy = to_x - x, to_y - y
+        parts.append(f"{dx}{dy}" if dy < 0 else f"{dx} {dy}")
+        x, y = to_x, to_y
+    steps = "".join(part if part[0] == "-" else f" {part}" for part in parts)
+    return f"M{points[0][0]} {points[0][1]}l{steps.lstrip()}"

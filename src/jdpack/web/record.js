@@ -1,0 +1,204 @@
+/* An agent's own record from a small file: JSON, or CSV in the layout of the market's table.
+ *
+ * Gives {id, options: [{value, demand}]}, with `id` null if the file has none and an amount for each
+ * resource; or throws a RecordError whose message is a sentence for the reader.
+ */
+"use strict";
+
+const jdpackRecord = (() => {
+  const MAX_BYTES = 65536;
+
+  class RecordError extends Error {}
+
+  /** What a person typed as a number: digits, a point, perhaps an exponent. Else null. */
+  function number(text) {
+    const plain = text.trim();
+    if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return null;
+    const found = Number(plain);
+    return found < Infinity ? found : null;
+  }
+
+  function parse(market, text) {
+    const plain = text.replace(/^\uFEFF/, "");
+    if (plain.trim() === "") throw new RecordError("The file is empty.");
+    const record = /^\s*[{[]/.test(plain) ? fromJson(market, plain) : fromCsv(market, plain);
+    if (record.options.length > market.options) {
+      throw new RecordError(
+        `The file has ${record.options.length} options, and one may state ${market.options} here.`,
+      );
+    }
+    return record;
+  }
+
+  // --- JSON ---------------------------------------------------------------------------------
+
+  function fromJson(market, text) {
+    let data;
+    try {
+      data = JSON.parse(text);
+    } catch {
+      throw new RecordError("The file looks like JSON, but cannot be read as such.");
+    }
+    if (Array.isArray(data) || data === null) {
+      throw new RecordError("The file must hold one record, in braces: {\"id\": ..., ...}.");
+    }
+    const several = "options" in data;
+    known(data, several ? ["id", "options"] : ["id", "value", "demand"]);
+    const options = several ? data.options : [{ value: data.value, demand: data.demand }];
+    if (!Array.isArray(options) || options.length === 0) {
+      throw new RecordError("The file's \"options\" must be a list.");
+    }
+    let id = null;
+    if ("id" in data && data.id !== null) {
+      if (typeof data.id !== "string" && !Number.isSafeInteger(data.id)) {
+        throw new RecordError("The file's id must be a text or a whole number; put long numbers in quotes.");
+      }
+      id = String(data.id);
+    }
+    return { id, options: options.map((option) => jsonOption(market, option)) };
+  }
+
+  function jsonOption(market, option) {
+    if (typeof option !== "object" || option === null) {
+      throw new RecordError("Each option in the file must have a value and a demand.");
+    }
+    known(option, ["value", "demand"]);
+    const value = jsonNumber(option.value, "The value");
+    const asked = option.demand;
+    if (Array.isArray(asked)) {
+      if (asked.length !== market.resources.length) {
+        throw new RecordError(
+          `The file's demand lists ${asked.length} amounts, and there are ${market.resources.length} goods.`,
+        );
+      }
+      return { value, demand: asked.map((a, j) => jsonNumber(a, amountOf(market, j))) };
+    }
+    if (typeof asked !== "object" || asked === null) {
+      throw new RecordError("The file lacks a demand: {\"name of a good\": amount, ...}.");
+    }
+    const demand = market.resources.map(() => 0);
+    for (const [name, amount] of Object.entries(asked)) {
+      const j = market.resources.findIndex((r) => r.name === name);
+      if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
+      demand[j] = jsonNumber(amount, amountOf(market, j));
+    }
+    return { value, demand };
+  }
+
+  function jsonNumber(given, what) {
+    if (typeof given !== "number" || !(given >= 0 && given < Infinity)) {
+      throw new RecordError(`${what} in the file must be a number that is not negative.`);
+    }
+    return given;
+  }
+
+  function known(data, keys) {
+    const other = Object.keys(data).find((key) => !keys.includes(key));
+    if (other !== undefined) {
+      throw new RecordError(`The file has “${other}”, which is none of: ${keys.join(", ")}.`);
+    }
+  }
+
+  const amountOf = (market, j) => `The amount of “${market.resources[j].name}”`;
+
+  // --- CSV ----------------------------------------------------------------------------------
+
+  function fromCsv(market, text) {
+    const [head, ...rows] = csvRows(text);
+    const { columns, resources } = market;
+    if (rows.length === 0) throw new RecordError("The file has a row of names, and no record below.");
+    const long = columns.layout === "long";
+    const names = long
+      ? [columns.value, columns.resource, columns.amount, columns.option]
+      : [columns.value, ...resources.map((r) => r.column)];
+    for (const name of head) {
+      if (name !== columns.id && !names.includes(name) && !columns.ignore.includes(name)) {
+        throw new RecordError(`The file has a column “${name}”, which is none of this market's.`);
+      }
+    }
+    const optional = long ? [columns.option] : [];
+    const lost = names.find((name) => !head.includes(name) && !optional.includes(name));
+    if (lost !== undefined) throw new RecordError(`The file lacks the column “${lost}”.`);
+    const twice = head.find((name, i) => head.indexOf(name) !== i);
+    if (twice !== undefined) throw new RecordError(`The file has two columns “${twice}”.`);
+    for (const row of rows) {
+      if (row.length !== head.length) {
+        throw new RecordError(`A row of the file has ${row.length} fields, and the first has ${head.length}.`);
+      }
+    }
+    const cell = (row, name) => row[head.indexOf(name)];
+    const hasId = head.includes(columns.id);
+    const ids = new Set(hasId ? rows.map((row) => cell(row, columns.id)) : []);
+    if (ids.size > 1) {
+      throw new RecordError("The file holds records of several people. Keep only your own rows.");
+    }
+    const id = hasId ? [...ids][0] : null;
+    if (!long) {
+      const options = rows.map((row) => ({
+        value: csvNumber(cell(row, columns.value), "The value", false),
+        demand: resources.map((r, j) => csvNumber(cell(row, r.column), amountOf(market, j), true)),
+      }));
+      return { id, options };
+    }
+    const options = new Map();
+    for (const row of rows) {
+      const key = head.includes(columns.option) ? cell(row, columns.option) : "";
+      const value = csvNumber(cell(row, columns.value), "The value", false);
+      if (!options.has(key)) {
+        options.set(key, { value, demand: resources.map(() => 0), seen: new Set() });
+      }
+      const option = options.get(key);
+      if (option.value !== value) throw new RecordError("One option has two values in the file.");
+      const name = cell(row, columns.resource);
+      if (name === "") continue;
+      const j = resources.findIndex((r) => r.column === name);
+      if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
+      if (option.seen.has(j)) throw new RecordError(`The file names “${name}” twice in one option.`);
+      option.seen.add(j);
+      option.demand[j] = csvNumber(cell(row, columns.amount), amountOf(market, j), true);
+    }
+    return { id, options: [...options.values()].map(({ value, demand }) => ({ value, demand })) };
+  }
+
+  function csvNumber(text, what, blank) {
+    if (blank && text.trim() === "") return 0;
+    const found = number(text);
+    if (found === null) throw new RecordError(`${what} in the file is “${text}”, which is not a number.`);
+    return found;
+  }
+
+  /** Rows of fields with commas, as RFC 4180 has them. */
+  function csvRows(text) {
+    const rows = [[]];
+    let [field, quoted, closed] = ["", false, false];
+    const end = () => {
+      rows[rows.length - 1].push(field);
+      [field, closed] = ["", false];
+    };
+    for (let i = 0; i < text.length; i++) {
+      const c = text[i];
+      if (quoted) {
+        if (c !== '"') field += c;
+        else if (text[i + 1] === '"') field += text[++i];
+        else [quoted, closed] = [false, true];
+      } else if (c === '"' && field === "" && !closed) quoted = true;
+      else if (c === ",") end();
+      else if (c === "\n" || c === "\r") {
+        if (c === "\r" && text[i + 1] === "\n") i++;
+        end();
+        rows.push([]);
+      } else field += c;
+    }
+    if (quoted) throw new RecordError("A quotation mark in the file has no end.");
+    end();
+    const full = rows.filter((row) => row.length > 1 || row[0] !== "");
+    if (full[0].length === 1 && /[;\t]/.test(full[0][0])) {
+      throw new RecordError("The fields in the file must be separated by commas.");
+    }
+    return full;
+  }
+
+  return { MAX_BYTES, RecordError, number, parse };
+})();
+
+if (typeof module !== "undefined") module.exports = jdpackRecord;

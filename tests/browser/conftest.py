@@ -1,0 +1,94 @@
+"""Chromium for the tests of pages. It is needed, not optional: without it these tests fail."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from jdpack import Billboard
+from jdpack.page import public_page
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+
+_FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+def chromium() -> str:
+    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
+    found = os.environ.get("JDPACK_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.fail(
+            "the tests of pages need Chromium: install it (Debian, Ubuntu: apt install chromium), "
+            "or set JDPACK_CHROMIUM to its path",
+            pytrace=False,
+        )
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Opens the page of a billboard from a file, as `opened(board, size="phone", ...)`.
+
+    The test fails at its end if the page said anything on the console, a violation of its security
+    policy or an exception among them.
+    """
+    contexts, said = [], []
+
+    def open(board: Billboard, size: str = "desktop", url: str | None = None, **more) -> Page:
+        width, height = SIZES[size]
+        viewport = {"width": width, "height": height}
+        context = browser.new_context(viewport=viewport, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        if url is None:
+            file = tmp_path / f"page-{len(contexts)}.html"
+            file.write_text(public_page(board), encoding="utf-8")
+            url = file.as_uri()
+        page.goto(url)
+        return page
+
+    yield open
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """A folder, the address at which a web server shows it, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            asked.append(self.path)
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/", asked
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,181 @@
+"""Python, Node and a real browser give every agent the same, number by number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+
+import playwright
+import pytest
+
+from browser.boards import KINDS, random_agents, random_board
+from golden import vectors
+from golden.test_golden import board_of
+from jdpack import allocate
+from jdpack.allocate import encoded
+from jdpack.coins import siphash
+from jdpack.page import data
+
+SHARE = 2**24
+AGENTS = 1000  # of each kind: 10,000 in all
+
+WEB = Path(str(resources.files("jdpack").joinpath("web")))
+
+ALL = """(market, agents) => agents.map(({id, options}) => {
+  const found = jdpack.allocate(market, id, options);
+  const {given, odds, times, shares, factors} = found;
+  return {
+    given, odds, times, shares, factors,
+    coin: String(found.coin),
+    codes: found.options.map(({value, codes}) => [value, codes]),
+    steps: options.map((_, o) => jdpack.byValue(market, found, o)),
+    close: options.map((_, o) => jdpack.closeness(market, found, o)),
+  };
+})"""
+
+
+def in_node(code: str, *arguments: object) -> object:
+    """What a function gives in Node, which comes with the library that drives the browser."""
+    node = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
+    program = (
+        f"const jdpack = require({json.dumps(str(WEB / 'allocate.js'))});"
+        f"const jdpackRecord = require({json.dumps(str(WEB / 'record.js'))});"
+        "const given = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
+        f"process.stdout.write(JSON.stringify(({code})(...given)));"
+    )
+    done = subprocess.run(
+        [node, "-e", program], input=json.dumps(arguments), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def in_browser(page, agents):
+    """The same with the page's own market and script."""
+    own = "JSON.parse(document.getElementById('market').textContent)"
+    return json.loads(
+        page.evaluate(f"(text) => JSON.stringify(({ALL})({own}, JSON.parse(text)))",
+                      json.dumps(agents))
+    )  # fmt: skip
+
+
+def check(board, agents, found):
+    assert len(found) == len(agents)
+    for agent, own in zip(agents, found, strict=True):
+        values = [o["value"] for o in agent["options"]]
+        demands = [o["demand"] for o in agent["options"]]
+        expected = allocate(board, value=values, demand=demands, agent=agent["id"])
+        assert tuple(g / SHARE for g in own["given"]) == expected.given
+        assert tuple(o / SHARE for o in own["odds"]) == expected.odds
+        assert tuple(own["times"]) == expected.rounds
+        assert int(own["coin"]) / 2**53 == expected.coin
+        codes = encoded(board.header.market, values, demands)
+        assert [(value, demand) for value, demand in own["codes"]] == codes
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_random_agents(opened, number):
+    board = random_board(number)
+    agents = random_agents(board, AGENTS, seed=number)
+    page = opened(board)
+    found = in_browser(page, agents)
+    check(board, agents, found)
+    assert in_node(ALL, data(board), agents) == found
+    given = [sum(own["given"]) for own in found]
+    assert 50 < sum(g > 0 for g in given) < AGENTS - 50, "some win and some do not"
+    assert sum(1 for own in found if 0 < sum(own["shares"]) < SHARE) > 20 or data(board)["batches"]
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_what_another_value_would_have_brought(number):
+    """Each step that the page tells of is there in Python, and so is the value below it."""
+    board, checked = random_board(number), 0
+    market = board.header.market
+    agents = random_agents(board, 60, seed=1000 + number)
+    for agent, own in zip(agents, in_node(ALL, data(board), agents), strict=True):
+        for o, (steps, close) in enumerate(zip(own["steps"], own["close"], strict=True)):
+
+            def given_at(code, o=o, agent=agent):
+                values = [option["value"] for option in agent["options"]]
+                values[o] = code * market.value_step
+                demands = [option["demand"] for option in agent["options"]]
+                found = allocate(board, value=values, demand=demands, agent=agent["id"])
+                return found.given[o] * SHARE
+
+            pairs = list(pairwise(steps))
+            for below, step in pairs[:4] + pairs[4:][-1:]:
+                assert given_at(step["from"]) == step["given"] != below["given"]
+                assert given_at(step["from"] - 1) == below["given"]
+                checked += 1
+            assert given_at(market.value_cap_code) == steps[-1]["given"]
+            code = own["codes"][o][0]
+            assert close["given"] == own["given"][o]
+            assert close["kept"] <= code and given_at(close["kept"]) >= close["given"]
+            if close["kept"] > 0:
+                assert given_at(close["kept"] - 1) < close["given"]
+            if close["more"] is not None:
+                assert close["more"] > code and given_at(close["more"]) > close["given"]
+                assert given_at(close["more"] - 1) <= close["given"]
+            assert given_at(close["most"]) == close["most_given"]
+    assert checked >= 3
+
+
+def test_the_golden_vectors(opened):
+    for case in vectors.read():
+        board = board_of(case)
+        agents = [
+            {
+                "id": str(a["id"]),
+                "options": [
+                    {"value": value, "demand": demand}
+                    for value, demand in zip(a["values"], a["demands"], strict=True)
+                ],
+            }
+            for a in case["agents"]
+        ]
+        found = in_browser(opened(board), agents)
+        assert found == in_node(ALL, data(board), agents)
+        for own, agent in zip(found, case["agents"], strict=True):
+            assert own["given"] == agent["given"] and own["odds"] == agent["scaled"]
+            assert own["shares"] == agent["shares"] and own["factors"] == agent["factors"]
+            assert int(own["coin"]) == agent["coin"]
+            assert own["codes"] == [
+                list(pair) for pair in zip(agent["value_codes"], agent["demand_codes"], strict=True)
+            ]
+
+
+def test_the_hash():
+    """SipHash-2-4 of every length to 70 bytes, among them the vector of the paper."""
+    code = "(key, texts) => texts.map((t) => String(jdpack.siphash(key, Uint8Array.from(t))))"
+    key = bytes(range(16))
+    texts = [[(7 * i + n) % 256 for i in range(n)] for n in range(70)] + [list(range(15))]
+    found = in_node(code, key.hex(), texts)
+    assert [int(f) for f in found] == [siphash(key, bytes(t)) for t in texts]
+    assert int(found[-1]) == 0xA129CA6149BE45E5
+
+
+def test_what_python_refuses_is_refused():
+    board = random_board(1)
+    m, market = len(board.header.market.resources), data(board)
+    zero, fine = [0.0] * m, {"value": 0.0, "demand": [0.0] * m}
+    bad = [
+        [{"value": -1.0, "demand": zero}],
+        [{"value": 0.0, "demand": [-1.0, *zero[1:]]}],
+        [{"value": None, "demand": zero}],
+        [{"value": "1", "demand": zero}],
+        [{"value": 0.0, "demand": zero[1:]}],
+        [{"value": 0.0, "demand": [*zero[1:], None]}],
+        [],
+        [fine, fine],
+    ]
+    code = """(market, all) => all.map((options) => {
+      try { jdpack.allocate(market, "x", options); return "taken"; }
+      catch (error) { return error.name; }
+    })"""
+    assert in_node(code, market, [*bad, [fine]]) == ["RangeError"] * len(bad) + ["taken"]
+    lone = "(market, fine) => ['\\ud800', '\\udc00x', 'a\\ud83e'].map(jdpack.wellFormed)"
+    assert in_node(lone, market, fine) == [False] * 3
