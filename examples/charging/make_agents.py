@@ -16,10 +16,12 @@ NAMES = [f"{(12 + s // 2) % 24:02d}:{30 * (s % 2):02d}" for s in range(SLOTS)]
 MOST_SLOTS = 8  # of one plan; the bundle size of the market
 HALF_HOUR = 3.7  # kWh that a home charger of 7.4 kW gives in half an hour
 MOST_VALUE = 20.0  # euro
+PLANS = {"at once": 1.0, "between": 0.97, "at the end": 0.95}
+"""When a car charges during its stay; waiting for a full battery costs a little."""
 
 
 def cars(n: int) -> pa.Table:
-    """A row for each half-hour of a plan; cars that stay long have two plans, early and late."""
+    """A row for each half-hour of a plan; flexible cars have three plans."""
     rng = np.random.default_rng(1899)
     at_home = rng.random(n) < 0.85  # the others charge at work, after noon
     arrival = np.where(at_home, rng.normal(13.0, 2.5, n), rng.normal(3.0, 2.0, n))
@@ -29,22 +31,23 @@ def cars(n: int) -> pa.Table:
     energy = np.minimum(MOST_SLOTS * HALF_HOUR, rng.lognormal(2.4, 0.5, n))  # kWh
     # What charging elsewhere would cost: 0.10 to 0.80 euro for a kWh.
     value = np.minimum(MOST_VALUE, energy * np.clip(rng.gamma(6.0, 0.06, n), 0.1, 0.8))
-    flexible = rng.random(n) < 0.5
     length = np.ceil(energy / HALF_HOUR).astype(int)
-    two = flexible & (departure - arrival >= 2 * MOST_SLOTS)
+    flexible = (rng.random(n) < 0.5) & (departure - arrival >= 2 * MOST_SLOTS)
 
     # One row a plan, the plans of a car together; then one row for each half-hour of a plan.
-    car = np.repeat(np.arange(n), 1 + two)
-    late = np.concatenate([[False], car[1:] == car[:-1]])
-    start = np.where(late, departure[car] - length[car], arrival[car])
-    worth = np.where(late, 0.95, 1.0) * value[car]  # waiting for a full battery costs a little
+    count = np.where(flexible, len(PLANS), 1)
+    car = np.repeat(np.arange(n), count)
+    which = np.arange(len(car)) - np.repeat(np.cumsum(count) - count, count)
+    idle = departure - arrival - length
+    start = arrival[car] + idle[car] * which // (len(PLANS) - 1)
+    worth = value[car] * np.array(list(PLANS.values()))[which]
     plan = np.repeat(np.arange(len(car)), length[car])
     step = np.arange(len(plan)) - np.repeat(np.cumsum(length[car]) - length[car], length[car])
     amount = np.minimum(HALF_HOUR, energy[car[plan]] - HALF_HOUR * step)
     return pa.table(
         {
             "car": pa.array(np.char.mod("C%06d", car[plan])),
-            "plan": pa.array(np.where(late[plan], "late", "early")),
+            "plan": pa.array(np.array(list(PLANS))[which[plan]]),
             "euro": worth[plan],
             "slot": pa.array(np.array(NAMES)[start[plan] + step]),
             "kwh": amount,

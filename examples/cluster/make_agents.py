@@ -20,7 +20,7 @@ def users(n: int) -> pa.Table:
     rng = np.random.default_rng(1969)
     cpu = rng.lognormal(7.3, 1.0, n)
     memory = cpu * rng.choice([2.0, 4.0, 8.0], n, p=[0.5, 0.35, 0.15])
-    gpu = np.where(rng.random(n) < 0.4, rng.lognormal(3.5, 0.8, n), 0.0)
+    gpu = np.where(rng.random(n) < 0.4, rng.lognormal(3.9, 0.8, n), 0.0)
     storage = rng.lognormal(-1.6, 0.9, n)
     asked = dict(zip(CAPS, (cpu, memory, gpu, storage), strict=True))
     capped = {name: np.minimum(amount, CAPS[name]) for name, amount in asked.items()}
