@@ -29,7 +29,7 @@ from jdpack.charge import charge
 from jdpack.errors import JdpackError
 from jdpack.market import Market
 from jdpack.noise import NoNoise, TruncatedLaplace
-from jdpack.wording import one_in, percent, percent_down, percent_up, price_text, short
+from jdpack.wording import factor_text, one_in, percent, percent_down, percent_up, price_text, short
 
 NUMBERS_MAX = 2**20
 """The most prices that a page carries for its form; longer records are for the command line."""
@@ -338,6 +338,7 @@ def _environment() -> jinja2.Environment:
         "percent_down": percent_down,
         "percent_up": percent_up,
         "bar": chart.bar,
+        "factor": factor_text,
         "one_in": one_in,
         "plain": lambda value: value if isinstance(value, str) else fields.quoted(value),
     }

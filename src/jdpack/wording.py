@@ -51,3 +51,10 @@ def percent_down(number: float) -> str:
 def percent_up(number: float) -> str:
     """A share that is not exceeded."""
     return f"{math.ceil(1000 * number) / 10:.1f}%" if abs(number) < 1e13 else percent(number)
+
+
+def factor_text(factor: float) -> str:
+    """A scale factor of at most 1; none but 1 reads as 1."""
+    if factor == 1.0:
+        return "1"
+    return "just under 1" if f"{factor:.4f}" == "1.0000" else f"{factor:.4f}"

@@ -27,14 +27,18 @@ WEB = Path(str(resources.files("jdpack").joinpath("web")))
 
 ALL = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
-  const {given, odds, times, shares, factors} = found;
-  return {
-    given, odds, times, shares, factors,
-    coin: String(found.coin),
-    codes: found.options.map(({value, codes}) => [value, codes]),
-    steps: options.map((_, o) => jdpack.byValue(market, found, o)),
-    close: options.map((_, o) => jdpack.closeness(market, found, o)),
-  };
+  const {given, odds, times, shares, factors, coin} = found;
+  const codes = found.options.map(({value, codes}) => [value, codes]);
+  return {given, odds, times, shares, factors, codes, coin: String(coin)};
+})"""
+CLOSE = """(market, agents) => agents.map(({id, options}) => {
+  const found = jdpack.allocate(market, id, options);
+  return options.map((_, o) => ({
+    given: found.given[o],
+    code: found.options[o].value,
+    steps: jdpack.byValue(market, found, o),
+    close: jdpack.closeness(market, found, o),
+  }));
 })"""
 
 
@@ -54,9 +58,11 @@ def in_node(code: str, *arguments: object) -> object:
     return json.loads(done.stdout)
 
 
-def in_browser(page, agents):
-    """The same with the page's own market and script."""
+def in_browser(page, agents, market=None):
+    """The same with the page's own script and market, or another."""
     own = "JSON.parse(document.getElementById('market').textContent)"
+    if market is not None:
+        own = json.dumps(market)
     return json.loads(
         page.evaluate(f"(text) => JSON.stringify(({ALL})({own}, JSON.parse(text)))",
                       json.dumps(agents))
@@ -96,8 +102,9 @@ def test_what_another_value_would_have_brought(number):
     board, checked = random_board(number), 0
     market = board.header.market
     agents = random_agents(board, 60, seed=1000 + number)
-    for agent, own in zip(agents, in_node(ALL, data(board), agents), strict=True):
-        for o, (steps, close) in enumerate(zip(own["steps"], own["close"], strict=True)):
+    for agent, own in zip(agents, in_node(CLOSE, data(board), agents), strict=True):
+        for o, option in enumerate(own):
+            steps, close, code = option["steps"], option["close"], option["code"]
 
             def given_at(code, o=o, agent=agent):
                 values = [option["value"] for option in agent["options"]]
@@ -112,8 +119,7 @@ def test_what_another_value_would_have_brought(number):
                 assert given_at(step["from"] - 1) == below["given"]
                 checked += 1
             assert given_at(market.value_cap_code) == steps[-1]["given"]
-            code = own["codes"][o][0]
-            assert close["given"] == own["given"][o]
+            assert close["given"] == option["given"]
             assert close["kept"] <= code and given_at(close["kept"]) >= close["given"]
             if close["kept"] > 0:
                 assert given_at(close["kept"] - 1) < close["given"]
@@ -125,6 +131,7 @@ def test_what_another_value_would_have_brought(number):
 
 
 def test_the_golden_vectors(opened):
+    page = opened(random_board(0))
     for case in vectors.read():
         board = board_of(case)
         agents = [
@@ -137,7 +144,7 @@ def test_the_golden_vectors(opened):
             }
             for a in case["agents"]
         ]
-        found = in_browser(opened(board), agents)
+        found = in_browser(page, agents, data(board))
         assert found == in_node(ALL, data(board), agents)
         for own, agent in zip(found, case["agents"], strict=True):
             assert own["given"] == agent["given"] and own["odds"] == agent["scaled"]

@@ -261,7 +261,7 @@ def test_the_summary_shows_the_certificate(jdpack, tmp_path):
     shown = f"at least {int(1e4 * data['ratio_at_least']) / 100:.2f}% of the optimum"
     assert shown in text and f"at least {data['welfare_at_least']:,.6g}" in text
     page = (tmp_path / "a" / "public" / "index.html").read_text()
-    assert f"at least {100 * data['ratio_at_least']:.1f}% of the best" in page
+    assert f"At least {int(1e3 * data['ratio_at_least']) / 10:.1f}% of the best" in page
 
 
 def test_a_run_without_noise_says_so_everywhere(jdpack, tmp_path):

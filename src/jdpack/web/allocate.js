@@ -96,7 +96,7 @@ const jdpack = (() => {
     return code * market.value_step > value ? code - 1 : code;
   }
 
-  function clamped(number, what, cap) {
+  function bounded(number, what, cap) {
     if (typeof number !== "number" || !(number >= 0 && number < Infinity)) {
       throw new RangeError(`${what} ${number} is not a number from 0 to ${cap}`);
     }
@@ -114,13 +114,13 @@ const jdpack = (() => {
       }
       const codes = demand.map((amount, j) => {
         const { name, max_demand } = market.resources[j];
-        return demandCode(market, j, clamped(amount, `demand for ${name}`, max_demand));
+        return demandCode(market, j, bounded(amount, `demand for ${name}`, max_demand));
       });
       const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
       if (touched.length > market.bundle_size) {
         throw new RangeError(`an option may touch at most ${market.bundle_size} resources`);
       }
-      const code = valueCode(market, clamped(value, "value", market.max_value));
+      const code = valueCode(market, bounded(value, "value", market.max_value));
       return { value: code, codes, touched };
     });
   }

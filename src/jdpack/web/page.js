@@ -76,7 +76,7 @@
         "fieldset",
         {},
         element("legend", {}, "How much you ask for"),
-        element("p", { class: "hint" }, [limit, listed ? "Leave empty what you do not need." : ""].filter(Boolean).join(" ")),
+        element("p", { class: "hint" }, [limit, listed && resources.length > 1 ? "Leave empty what you do not need." : ""].filter(Boolean).join(" ")),
         amounts,
       ),
     );
@@ -249,6 +249,11 @@
     return hundredths === 0 ? "less than 0.01%" : `${(hundredths / 100).toFixed(2)}%`;
   }
 
+  function factorText(factor) {
+    const text = (factor / SHARE).toFixed(4);
+    return factor < SHARE && text === "1.0000" ? "just under 1" : text;
+  }
+
   /** A place on [0, 1), with as many digits as it takes to tell it from a line. */
   function place(x, line) {
     for (let digits = 4; digits < 16; digits++) {
@@ -289,7 +294,7 @@
     $("why").hidden = false;
     $("result").className = got.length ? "full wins" : "full";
     $("outcome").textContent = headline(outcome, one, got);
-    $("result").scrollIntoView({ block: "nearest" });
+    $("result").scrollIntoView({ block: "start" });
   }
 
   function headline(outcome, one, got) {
@@ -354,7 +359,7 @@
       steps.push([
         sentence(
           `${atPrices(outcome)}, what you ask for costs `, strong(short(cost)), ". To you it is worth ", strong(short(value)),
-          value >= cost ? `: you gain ${short(gap)}.` : `: that is ${short(gap)} too little.`,
+          value >= cost ? `: you gain ${short(gap)}.` : `, which is ${short(gap)} less.`,
         ),
         scale(cost, value),
       ]);
@@ -371,7 +376,7 @@
       ]);
     }
     if (outcome.shares[0] > 0 && outcome.factors[0] < SHARE) {
-      steps.push([sentence(`So that all fits, shares of these goods are scaled by ${(Math.floor((outcome.factors[0] * 1e4) / SHARE) / 1e4).toFixed(4)}. That leaves ${percent(outcome.odds[0])}.`)]);
+      steps.push([sentence(`So that all fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${percent(outcome.odds[0])}.`)]);
     }
     if (!market.divisible && outcome.shares[0] > 0) steps.push(coinStep(outcome));
     return element("ol", { class: "steps" }, ...steps.map((step) => element("li", {}, ...step)));
@@ -392,7 +397,7 @@
       const [coin, limit] = place(at, line);
       texts.push(
         "The goods are not divided, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
-        strong(coin), `. You get the goods if it is below ${limit}: it is ${at < line ? "" : "not"}`.trim(), at < line ? "below." : ".",
+        strong(coin), `. You get the goods if it is below ${limit}, and it is${at < line ? "" : " not"}.`,
       );
     }
     return [sentence(...texts), line === 1 ? null : coinLine(outcome, at)];
@@ -486,7 +491,7 @@
         parts.push(drawing("path", { class: "no", d: `M${x(begin)} 18h${x(share)}v14h-${x(share)}z` }));
         parts.push(drawing("path", { class: "yes", d: `M${x(begin)} 18h${x(kept)}v14h-${x(kept)}z` }));
         parts.push(drawing("path", { class: "edge", d: `M${x(begin + share)} 18v14` }));
-        if (outcome.shares.length > 1 && share > SHARE / 20) parts.push(drawing("text", { x: x(begin + share / 2), y: 48, "text-anchor": "middle" }, String(o + 1)));
+        if (outcome.shares.length > 1 && share > SHARE / 5) parts.push(drawing("text", { x: x(begin + share / 2), y: 48, "text-anchor": "middle" }, `option ${o + 1}`));
       }
       begin += share;
     });

@@ -1,0 +1,370 @@
+"""What people do on the page, in a real browser, at the size of a desktop and of a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from browser import boards
+from browser.conftest import SIZES
+from jdpack import allocate
+
+sizes = pytest.mark.parametrize("size", SIZES)
+
+
+def numbers(page):
+    """The exact numbers that the page shows for each option, and the coin."""
+    text = page.locator("#why pre").inner_text() if page.locator("#why pre").is_visible() else None
+    if text is None:
+        page.click("#why summary")
+        text = page.locator("#why pre").inner_text()
+    given = [int(n) for n in re.findall(r"given (\d+)", text)]
+    return given, int(re.search(r"coin (\d+)", text)[1])
+
+
+def fill(page, id, options):
+    """Type a record: of each option its value, and its amounts by name."""
+    page.fill("#id", id)
+    for o, (value, demand) in enumerate(options):
+        if o > 0:
+            page.click("#add-option")
+        box = page.locator("#options > fieldset").nth(o)
+        box.get_by_label("What it is worth to you").fill(str(value))
+        for i, (name, amount) in enumerate(demand.items()):
+            if box.locator("select").count() == 0:
+                box.get_by_label(name, exact=True).fill(str(amount))
+                continue
+            if i > 0:
+                box.get_by_text("Add another good").click()
+            pick = box.locator("select").nth(i)
+            pick.select_option(pick.locator("option", has_text=name).get_attribute("value"))
+            box.get_by_label("Amount").nth(i).fill(str(amount))
+
+
+def submit(page):
+    page.get_by_role("button", name="Show what I get").click()
+    return page.inner_text("#outcome")
+
+
+def check(page, board, id, options):
+    values, demands = [v for v, _ in options], [d for _, d in options]
+    expected = allocate(board, value=values, demand=demands, agent=id)
+    given, coin = numbers(page)
+    assert tuple(g / 2**24 for g in given) == expected.given
+    assert coin / 2**53 == expected.coin
+
+
+@sizes
+def test_divisible_goods(opened, size):
+    board = boards.charging()
+    page = opened(board, size)
+    for id, value, demand in [
+        ("H00001", 39.5, {"18-21 h": 1, "21-24 h": 2.5}),
+        ("H2", 0.01, {"18-21 h": 30}),
+        ("ä 🩺", 9, {"0-3 h": 10}),
+    ]:
+        page.click("#clear")
+        fill(page, id, [(value, demand)])
+        said = submit(page)
+        share = allocate(board, value=value, demand=demand, agent=id).share
+        if share == 0:
+            assert said == "You get nothing this time."
+        elif share == 1:
+            assert said == "You get all that you asked for."
+        else:
+            shown = float(re.fullmatch(r"You get ([\d.]+)% of what you asked for.", said)[1])
+            assert 100 * share - 0.01 <= shown <= 100 * share
+        check(page, board, id, [(value, demand)])
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_several_options_and_many_goods(opened, size):
+    board = boards.clinic()
+    page = opened(board, size)
+    options = [(9.9, {"Mon 8": 1}), (3.5, {"Wed 15": 1}), (2.0, {"Tue 10": 1})]
+    fill(page, "P77", options)
+    assert page.locator("#more-options").is_hidden(), "three options are the most"
+    said = submit(page)
+    assert re.match(r"You get (option \d\.|nothing this time\.)", said)
+    check(page, board, "P77", options)
+    rows = page.locator("#why table tbody tr")
+    assert rows.count() == 3
+    page.get_by_role("button", name="Remove this option").last.click()
+    assert page.inner_text("#outcome") == "", "what is shown is never that of another record"
+    submit(page)
+    check(page, board, "P77", options[:2])
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_a_coin_decides_and_the_page_says_how_close_it_was(opened, size):
+    """At a value of 3 half of the rounds are taken, at 4 all; the factor is 0.9."""
+    board, seen = boards.lottery(), set()
+    page = opened(board, size)
+    coins = {id: allocate(board, value=3, demand=[1], agent=id).coin for id in map(str, range(99))}
+    groups = [lambda c: c < 0.45, lambda c: 0.45 <= c < 0.9, lambda c: c >= 0.9]
+    for id in [id for group in groups for id in [i for i in coins if group(coins[i])][:2]]:
+        coin = coins[id]
+        page.click("#clear")
+        fill(page, id, [(3, {"plots": 1})])
+        said = submit(page)
+        why = page.inner_text("#why")
+        wins = coin < 0.45
+        assert said == ("You get all that you asked for." if wins else "You get nothing this time.")
+        assert (
+            "10 of the 20 rounds" in why and "a share of 50.00%" in why and "scaled by 0.9" in why
+        )
+        assert f"is {int(coin * 1e4) / 1e4:.4f}" in why
+        assert (", and it is." in why) == wins and (", and it is not." in why) == (not wins)
+        close = re.search(r"(?i)with (?:any|a) value (?:from|of) ([\d.e-]+)", why)
+        if coin >= 0.9:
+            assert close is None and "no value up to the most" in why
+            seen.add("never")
+            continue
+        # The value that is shown changes the outcome when it is typed, and a little less does not.
+        least = float(close[1])
+        assert least == pytest.approx(2 if wins else 4, rel=1e-3)
+        for value, gets in [(least, True), (least * 0.999, False)]:
+            page.get_by_label("What it is worth to you").fill(repr(value))
+            assert submit(page).startswith("You get all") == gets
+        seen.add("wins" if wins else "close")
+    assert seen == {"wins", "close", "never"}
+
+
+def test_divisible_goods_say_what_more_would_have_brought(opened):
+    board = boards.charging()
+    page = opened(board)
+    fill(page, "x", [(0.05, {"18-21 h": 30})])
+    assert submit(page) == "You get nothing this time."
+    why = page.inner_text("#why")
+    assert ", which is " in why and " less." in why
+    more = re.search(r"With a value of ([\d.]+) or more you would have got more", why)[1]
+    most = re.search(r"and with ([\d.]+) or more the most that is possible", why)[1]
+    page.get_by_label("What it is worth to you").fill(more)
+    assert submit(page) != "You get nothing this time."
+    page.get_by_label("What it is worth to you").fill(most)
+    submit(page)
+    assert "you would have got as much with any value from" in page.inner_text("#why").lower()
+
+
+@sizes
+def test_wrong_input_gets_a_sentence_next_to_the_field(opened, size):
+    page = opened(boards.charging(), size)
+
+    def complaint(label):
+        control = page.get_by_label(label, exact=True)
+        assert control.get_attribute("aria-invalid") == "true"
+        error = page.locator(f"#{control.get_attribute('id')}-error")
+        assert error.get_attribute("id") in control.get_attribute("aria-describedby")
+        field, sentence = control.bounding_box(), error.bounding_box()
+        assert 0 <= field["y"] - sentence["y"] - sentence["height"] < 24, "just above the field"
+        return error.inner_text()
+
+    worth, first = "What it is worth to you", "18-21 h"
+    assert submit(page) == ""
+    assert page.inner_text("#problems") == "3 fields need your attention."
+    assert page.evaluate("document.activeElement.id") == "id"
+    assert complaint("Your id") == "Enter your id."
+    assert complaint(worth) == "Enter what it is worth to you."
+    assert complaint(first) == "Enter how much you ask for, here or at another good."
+    fill(page, "x", [("12,5", {first: "-1"})])
+    submit(page)
+    assert complaint(worth).startswith("Write the number with a point")
+    assert complaint(first) == "This cannot be negative."
+    for wrong in ["lots", "1e999", "NaN", "0x10", "1_000", "∞", "１２"]:
+        page.get_by_label(worth).fill(wrong)
+        submit(page)
+        assert complaint(worth).startswith("Write")
+    fill(page, "x", [("12.5", {"18-21 h": 1, "21-24 h": 1, "0-3 h": 1})])
+    submit(page)
+    assert complaint("0-3 h") == "You may ask for 2 goods at most."
+    assert page.inner_text("#problems") == "One field needs your attention."
+    page.get_by_label("0-3 h", exact=True).fill("0")
+    assert submit(page).startswith("You get")
+    assert page.locator("[aria-invalid]").count() == 0 and page.inner_text("#problems") == ""
+    assert page.locator("#form .error:visible").count() == 0
+
+
+def test_wrong_input_where_goods_are_picked(opened):
+    page = opened(boards.clinic())
+    submit(page)
+    assert page.locator(".pick .error:visible").all_inner_texts() == ["Choose a good."]
+    page.get_by_label("Amount").fill("1")
+    submit(page)
+    assert page.locator(".pick .error:visible").all_inner_texts() == [
+        "Choose a good for this amount."
+    ]
+    page.locator("select").select_option("0")
+    page.get_by_label("Amount").fill("")
+    submit(page)
+    assert page.locator(".pick .error:visible").all_inner_texts() == ["Enter an amount."]
+
+
+def test_what_is_beyond_the_bounds_counts_as_the_bound_and_is_said(opened):
+    board = boards.charging()
+    page = opened(board)
+    fill(page, " x", [("1000", {"18-21 h": 31})])
+    submit(page)
+    notes = page.locator(".note").all_inner_texts()
+    assert len(notes) == 3 and "space" in notes[0]
+    assert "counts as 40" in notes[1] and "30 at most" in notes[2]
+    check(page, board, " x", [(1000.0, {"18-21 h": 31})])
+
+
+RECORD = {"id": "H9", "value": 12.5, "demand": {"18-21 h": 3, "3-6 h": 1.25}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("me.json", json.dumps(RECORD)),
+        ("me.json", "\ufeff" + json.dumps({**RECORD, "demand": [3, 0, 0, 1.25]})),
+        ("me.json", '{"id":"H9","options":[{"value":12.5,"demand":{"18-21 h":3,"3-6 h":1.25}}]}'),
+        ("me.csv", "id,value,18-21 h,21-24 h,0-3 h,3-6 h\r\nH9,12.5,3,0,,1.25\r\n"),
+        ("me.csv", '"3-6 h","0-3 h",value,id,"21-24 h","18-21 h"\n1.25,0,12.5,"H9",0,3'),
+    ],
+)  # fmt: skip
+def test_a_file_fills_the_form_and_is_counted(opened, name, text):
+    board = boards.charging()
+    page = opened(board, "phone")
+    file = {"name": name, "mimeType": "text/plain", "buffer": text.encode()}
+    page.set_input_files("#file", file)
+    page.wait_for_selector("#why:visible")
+    assert page.input_value("#id") == "H9"
+    assert page.get_by_label("3-6 h", exact=True).input_value() == "1.25"
+    check(page, board, "H9", [(12.5, RECORD["demand"])])
+
+
+def test_a_file_is_dropped(opened):
+    board = boards.charging()
+    page = opened(board)
+    drop = """(text) => {
+      const data = new DataTransfer();
+      data.items.add(new File([text], "me.json", {type: "application/json"}));
+      for (const kind of ["dragover", "drop"]) {
+        const event = new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true});
+        document.querySelector("%s").dispatchEvent(event);
+        if (!event.defaultPrevented) throw new Error("the file would replace the page");
+      }
+    }"""
+    page.evaluate(drop % "h1", json.dumps(RECORD))
+    assert page.input_value("#id") == ""
+    page.evaluate(drop % "#drop .hint", json.dumps(RECORD))
+    page.wait_for_selector("#why:visible")
+    check(page, board, "H9", [(12.5, RECORD["demand"])])
+
+
+def test_a_file_with_several_options(opened):
+    board = boards.clinic()
+    page = opened(board)
+    options = [(9.5, {"Mon 8": 1.0}), (3.25, {"Wed 15": 1.0})]
+    record = {"id": 17, "options": [{"value": v, "demand": d} for v, d in options]}
+    file = {"name": "a", "mimeType": "", "buffer": json.dumps(record).encode()}
+    page.set_input_files("#file", file)
+    page.wait_for_selector("#why:visible")
+    check(page, board, "17", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "empty"),
+        ("{", "cannot be read"),
+        ("[1]", "one record"),
+        ('{"id":"a","value":1}', "lacks a demand"),
+        ('{"id":"a","value":"1","demand":[0,0,0,0]}', "must be a number"),
+        ('{"id":"a","value":-1,"demand":[0,0,0,0]}', "not negative"),
+        ('{"id":"a","value":1,"demand":[0,0,0]}', "lists 3 amounts"),
+        ('{"id":"a","value":1,"demand":{"19 h":1}}', "no good named “19 h”"),
+        ('{"id":12345678901234567890,"value":1,"demand":{}}', "in quotes"),
+        ('{"id":"a","valu":1,"demand":{}}', "has “valu”"),
+        ('{"options":[]}', "must be a list"),
+        ('{"options":[1,2]}', "must have a value"),
+        ('{"options":[{"value":1,"demand":{}},{"value":1,"demand":{}}]}', "has 2 options"),
+        ("id;value;18-21 h\na;1;2", "separated by commas"),
+        ("id,value,18-21 h,21-24 h,0-3 h,3-6 h", "no record"),
+        ("id,value,18-21 h,21-24 h,0-3 h,3-6 h\na,1,2,0,0", "has 5 fields"),
+        ("id,value,18-21 h,21-24 h,0-3 h,3-6 h\na,1,2,0,0,0\nb,1,2,0,0,0", "several people"),
+        ("id,value,18-21 h,21-24 h,0-3 h,3-6 h\na,1,2,0,0,x", "“x”, which is not a number"),
+        ("id,value,18-21 h,21-24 h,0-3 h\na,1,2,0,0", "lacks the column “3-6 h”"),
+        ("id,value,age,18-21 h,21-24 h,0-3 h,3-6 h\na,1,7,2,0,0,0", "column “age”"),
+        ("id,value,value,18-21 h,21-24 h,0-3 h,3-6 h\na,1,7,2,0,0,0", "two columns “value”"),
+        ('id,value\n"a,1', "no end"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        ("x" * 65537, "larger than 64 kB"),
+    ],
+)
+def test_a_wrong_file_gets_a_sentence(shared, text, sentence):
+    raw = text if isinstance(text, bytes) else text.encode()
+    shared.set_input_files("#file", {"name": "me.csv", "mimeType": "text/csv", "buffer": raw})
+    shared.wait_for_selector("#file-error:visible")
+    assert sentence in shared.inner_text("#file-error")
+    assert shared.inner_text("#outcome") == ""
+    shared.click("#clear")
+    assert shared.locator("#file-error").is_hidden()
+
+
+@pytest.fixture(scope="module")
+def shared(browser, tmp_path_factory):
+    from jdpack.page import public_page
+
+    file = tmp_path_factory.mktemp("page") / "index.html"
+    file.write_text(public_page(boards.charging()), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    yield page
+    page.close()
+
+
+def test_by_keyboard_alone(opened):
+    """Tab reaches everything in order, and Enter asks."""
+    board = boards.charging()
+    page = opened(board)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    for text in ["H1", "9", "11"]:
+        page.keyboard.press("Tab")
+        page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    assert page.inner_text("#outcome").startswith("You get")
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid", "the focus is seen"
+    check(page, board, "H1", [(9.0, {"18-21 h": 11})])
+
+
+@sizes
+def test_without_scripts_the_page_is_whole(opened, size):
+    page = opened(boards.charging(), size, java_script_enabled=False)
+    text = page.locator("body").inner_text()
+    for part in [
+        "Nobody’s choice changes this page by much.",
+        "Supply is not exceeded.",
+        "of the best possible total value.",
+        "jdpack allocate billboard.jsonl",
+        "jdpack verify billboard.jsonl",
+        "18-21 h",
+        "How prices moved",
+    ]:
+        assert part in text, part
+    assert page.locator("form").is_hidden()
+    assert page.locator("figure svg[role=img]").count() == 8
+
+
+@sizes
+@pytest.mark.parametrize(("lines", "rounds"), [(1, 0), (5, 0), (60, None)])
+def test_a_run_that_is_not_finished_has_a_page(opened, size, lines, rounds):
+    board = boards.unfinished(boards.charging(), lines)
+    page = opened(board, size)
+    text = page.locator("body").inner_text()
+    assert "Not finished" in text and "Not certified yet." in text
+    assert re.search(rf"\b{lines - 1} answers? (is|are) in", text)
+    counted = sum(1 for _ in board.rounds)
+    assert rounds in (None, counted) and f"from {counted} round" in text
+    assert page.locator("form, script").count() == 0
+    assert "Supply is not exceeded" not in text and "of the best possible" not in text
+    assert page.locator("figure").count() == (0 if lines == 1 else 4)
