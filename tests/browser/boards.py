@@ -166,7 +166,7 @@ def random_agents(board: Billboard, count: int, seed: int) -> list[dict[str, Any
     letters = "abcXYZ0189 -_.,;'\"<>&/éßñ漢字🩺\u0301\u200d\u2028\t"
 
     def amount(cap: float, step: float) -> float:
-        edge = min(cap, random.randrange(2**16) * step)
+        edge = min(cap, random.randrange(int(cap / step) + 1) * step)
         near = [edge, math.nextafter(edge, math.inf), math.nextafter(edge, 0.0)]
         odd = [2.0 * cap, 0.0, cap * 1e-9, 5e-324, 1e308]
         kind = random.random()

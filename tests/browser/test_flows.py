@@ -77,6 +77,9 @@ def test_divisible_goods(opened, size):
             shown = float(re.fullmatch(r"You get ([\d.]+)% of what you asked for.", said)[1])
             assert 100 * share - 0.01 <= shown <= 100 * share
         check(page, board, id, [(value, demand)])
+        page.get_by_label("What it is worth to you").fill("1")
+        assert page.inner_text("#outcome") == "", "what is shown is never that of another record"
+        assert page.locator("#why").is_hidden()
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
 
 
@@ -93,7 +96,7 @@ def test_several_options_and_many_goods(opened, size):
     rows = page.locator("#why table tbody tr")
     assert rows.count() == 3
     page.get_by_role("button", name="Remove this option").last.click()
-    assert page.inner_text("#outcome") == "", "what is shown is never that of another record"
+    assert page.inner_text("#outcome") == ""
     submit(page)
     check(page, board, "P77", options[:2])
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
