@@ -56,7 +56,10 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     def open(board: Billboard, size: str = "desktop", url: str | None = None, **more) -> Page:
         width, height = SIZES[size]
         viewport = {"width": width, "height": height}
-        context = browser.new_context(viewport=viewport, **more)
+        touch = size == "phone"
+        context = browser.new_context(
+            viewport=viewport, is_mobile=touch, has_touch=touch, **more
+        )  # fmt: skip
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))

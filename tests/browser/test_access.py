@@ -81,3 +81,13 @@ def test_what_a_screen_reader_finds(opened):
     fill(page, "H1", [(9.5, {"18-21 h": 11})])
     assert page.get_by_role("status").inner_text() == "" != submit(page)
     assert page.get_by_role("status").inner_text().startswith("You get")
+
+
+@pytest.mark.parametrize("kind", ["charging", "clinic", "large"])
+def test_nothing_is_cut_off_at_four_times_the_size(opened, kind):
+    """1280 pixels at 400% are 320: all is one column, and only wide tables scroll on their own."""
+    page = opened(getattr(boards, kind)())
+    page.set_viewport_size({"width": 320, "height": 640})
+    for summary in page.locator("summary:visible").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320

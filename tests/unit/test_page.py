@@ -48,6 +48,20 @@ def test_the_certificate_in_words():
         assert float(load) <= 100.0
     assert "(4, 1e-06)-joint differential privacy" in words
     assert board.head in words and "Not private" not in words
+    assert "Had your record been any other," in words
+    assert "a factor of at most 54.6, but for a chance of 1 in 1 million." in words
+
+
+def test_neighbours_who_take_part_or_not():
+    """Replacing a record is then two steps, and the page does not promise it for one."""
+    n = 300
+    board = solve(
+        a_market(agents=n, neighbours="add-remove"), values=np.ones(n), demands=np.ones((n, 2)),
+        epsilon=1.0, delta=1e-6,
+    ).billboard  # fmt: skip
+    words = text_of(page.public_page(board))
+    assert "Had you not taken part," in words and "been any other" not in words
+    assert "among at most 300 participants" in words
 
 
 @pytest.mark.parametrize(

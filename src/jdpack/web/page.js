@@ -404,21 +404,24 @@
   }
 
   function whySeveral(mine, outcome) {
-    const table = element("table", {},
-      element("thead", {}, element("tr", {}, ...["Option", "Worth", "Cost", "Rounds", market.divisible ? "Share" : "Chance", "You get"].map((text) => element("th", { scope: "col" }, text)))),
-      element("tbody", {}, ...mine.options.map((option, o) => {
-        const cost = lastCost(outcome, o);
-        return element("tr", {},
-          element("th", { scope: "row" }, String(o + 1)),
-          ...[short(ownValue(option)), cost === null ? "–" : short(cost), String(outcome.times[o]), percent(outcome.odds[o]), percent(outcome.given[o])].map((text) => element("td", {}, text)),
-        );
-      })),
+    const heads = ["Worth", "Cost", "Rounds", market.divisible ? "Share" : "Chance", "You get"];
+    const rows = mine.options.map((option, o) => {
+      const cost = lastCost(outcome, o);
+      const cells = [short(ownValue(option)), cost === null ? "–" : short(cost), String(outcome.times[o]), percent(outcome.odds[o]), percent(outcome.given[o])];
+      return element("tr", { role: "row" },
+        element("th", { scope: "row", role: "rowheader" }, `Option ${o + 1}`),
+        ...cells.map((text, i) => element("td", { role: "cell", "data-label": heads[i] }, text)),
+      );
+    });
+    const table = element("table", { class: "stacks", role: "table", "aria-label": "Your options" },
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...["Option", ...heads].map((text) => element("th", { scope: "col", role: "columnheader" }, text)))),
+      element("tbody", { role: "rowgroup" }, ...rows),
     );
     const rounds = outcome.rounds.length;
     const steps = [
       [
         sentence(`${atPrices(outcome)}, each option has the cost below. In each round you take the option with which you gain most, if you gain with any: so often each was taken${market.batches ? "" : ` in the ${times(rounds, "round")} that count`}.`),
-        element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Your options" }, table),
+        table,
       ],
     ];
     if (outcome.odds.some((odds, o) => odds !== outcome.shares[o])) {
