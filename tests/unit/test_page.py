@@ -57,6 +57,7 @@ def test_neighbours_who_take_part_or_not():
     n = 300
     board = solve(
         a_market(agents=n, neighbours="add-remove"), values=np.ones(n), demands=np.ones((n, 2)),
+        ids=np.arange(n),
         epsilon=1.0, delta=1e-6,
     ).billboard  # fmt: skip
     words = text_of(page.public_page(board))
