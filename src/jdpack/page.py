@@ -44,7 +44,7 @@ _POINTS = 150  # of a line
 _LINES = 8  # of the table below a chart
 _ROWS = 1000  # of the table of resources
 _UNFINISHED = {None: "open", True: "running", False: "stopped"}
-_SCRIPTS = ("allocate.js", "record.js", "page.js")
+_SCRIPTS = ("allocate.js", "record.js", "words.js", "outcome.js", "page.js")
 
 
 def public_page(board: Billboard, *, running: bool | None = None) -> str:

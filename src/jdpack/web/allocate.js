@@ -239,10 +239,9 @@ const jdpack = (() => {
       if (least < EXACT && from <= cap) moves.push({ from, t, other });
     });
     moves.sort((a, b) => a.from - b.from);
-    const now = () =>
-      given(market, sharesOf(won, market.weight), outcome.factors, outcome.coin)[o];
+    const now = () => given(market, sharesOf(won, market.weight), outcome.factors, outcome.coin)[o];
     const steps = [{ from: 0, given: now() }];
-    for (let i = 0; i < moves.length; ) {
+    for (let i = 0; i < moves.length;) {
       const { from } = moves[i];
       for (; i < moves.length && moves[i].from === from; i++) {
         const { t, other } = moves[i];

@@ -40,18 +40,20 @@ const jdpackRecord = (() => {
       throw new RecordError("The file looks like JSON, but cannot be read as such.");
     }
     if (Array.isArray(data) || data === null) {
-      throw new RecordError("The file must hold one record, in braces: {\"id\": ..., ...}.");
+      throw new RecordError('The file must hold one record, in braces: {"id": ..., ...}.');
     }
     const several = "options" in data;
     known(data, several ? ["id", "options"] : ["id", "value", "demand"]);
     const options = several ? data.options : [{ value: data.value, demand: data.demand }];
     if (!Array.isArray(options) || options.length === 0) {
-      throw new RecordError("The file's \"options\" must be a list.");
+      throw new RecordError('The file\'s "options" must be a list.');
     }
     let id = null;
     if ("id" in data && data.id !== null) {
       if (typeof data.id !== "string" && !Number.isSafeInteger(data.id)) {
-        throw new RecordError("The file's id must be a text or a whole number; put long numbers in quotes.");
+        throw new RecordError(
+          "The file's id must be a text or a whole number; put long numbers in quotes.",
+        );
       }
       id = String(data.id);
     }
@@ -74,7 +76,7 @@ const jdpackRecord = (() => {
       return { value, demand: asked.map((a, j) => jsonNumber(a, amountOf(market, j))) };
     }
     if (typeof asked !== "object" || asked === null) {
-      throw new RecordError("The file lacks a demand: {\"name of a good\": amount, ...}.");
+      throw new RecordError('The file lacks a demand: {"name of a good": amount, ...}.');
     }
     const demand = market.resources.map(() => 0);
     for (const [name, amount] of Object.entries(asked)) {
@@ -106,7 +108,8 @@ const jdpackRecord = (() => {
   function fromCsv(market, text) {
     const [head, ...rows] = csvRows(text);
     const { columns, resources } = market;
-    if (rows.length === 0) throw new RecordError("The file has a row of names, and no record below.");
+    if (rows.length === 0)
+      throw new RecordError("The file has a row of names, and no record below.");
     const long = columns.layout === "long";
     const names = long
       ? [columns.value, columns.resource, columns.amount, columns.option]
@@ -123,7 +126,9 @@ const jdpackRecord = (() => {
     if (twice !== undefined) throw new RecordError(`The file has two columns “${twice}”.`);
     for (const row of rows) {
       if (row.length !== head.length) {
-        throw new RecordError(`A row of the file has ${row.length} fields, and the first has ${head.length}.`);
+        throw new RecordError(
+          `A row of the file has ${row.length} fields, and the first has ${head.length}.`,
+        );
       }
     }
     const cell = (row, name) => row[head.indexOf(name)];
@@ -153,7 +158,8 @@ const jdpackRecord = (() => {
       if (name === "") continue;
       const j = resources.findIndex((r) => r.column === name);
       if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
-      if (option.seen.has(j)) throw new RecordError(`The file names “${name}” twice in one option.`);
+      if (option.seen.has(j))
+        throw new RecordError(`The file names “${name}” twice in one option.`);
       option.seen.add(j);
       option.demand[j] = csvNumber(cell(row, columns.amount), amountOf(market, j), true);
     }
@@ -163,7 +169,8 @@ const jdpackRecord = (() => {
   function csvNumber(text, what, blank) {
     if (blank && text.trim() === "") return 0;
     const found = number(text);
-    if (found === null) throw new RecordError(`${what} in the file is “${text}”, which is not a number.`);
+    if (found === null)
+      throw new RecordError(`${what} in the file is “${text}”, which is not a number.`);
     return found;
   }
 

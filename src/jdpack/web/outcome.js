@@ -1,0 +1,392 @@
+/* What a record gets, and why, as elements of the page. */
+"use strict";
+
+const jdpackOutcome = (() => {
+  const { SHARE, PRICE_UNITS } = jdpack;
+  const { grouped, short, shortDown, shortUp, percent, factorText, place, times } = jdpackWords;
+
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children.filter((child) => child !== null));
+    return made;
+  }
+
+  function drawing(tag, attributes = {}, ...children) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  const sentence = (...parts) => element("p", {}, ...parts);
+  const strong = (text) => element("strong", {}, text);
+
+  /** Gives `explain(mine)`: the headline, the elements that explain it, and whether anything is won. */
+  function of(market) {
+    const { resources } = market;
+    const worth = (units) => (units * market.value_step) / PRICE_UNITS; // price units in value
+
+    function explain(mine) {
+      const outcome = jdpack.allocate(market, mine.id, mine.options);
+      const one = mine.options.length === 1;
+      const got = outcome.given.flatMap((g, o) => (g > 0 ? [o] : []));
+      const parts = [
+        ...notes(mine),
+        ...goods(mine, outcome, got),
+        element("h3", {}, "Why"),
+        one ? whyOne(mine, outcome) : whySeveral(mine, outcome),
+        element("h3", {}, "How close it was"),
+        ...howClose(mine, outcome),
+        exact(mine, outcome),
+      ];
+      return { headline: headline(outcome, one, got), parts, wins: got.length > 0 };
+    }
+
+    function headline(outcome, one, got) {
+      if (got.length === 0) return "You get nothing this time.";
+      const parts = got.map((o) => {
+        const what = one ? "what you asked for" : `option ${o + 1}`;
+        return outcome.given[o] === SHARE ? what : `${percent(outcome.given[o])} of ${what}`;
+      });
+      if (one && outcome.given[0] === SHARE) return "You get all that you asked for.";
+      return `You get ${parts.join(" and ")}.`;
+    }
+
+    function notes(mine) {
+      const found = [];
+      if (mine.id !== mine.id.trim())
+        found.push(
+          "Your id begins or ends with a space, and that counts. Is it in the organiser’s list like that?",
+        );
+      mine.options.forEach(({ value, demand }) => {
+        if (value > market.max_value)
+          found.push(
+            `A value above ${short(market.max_value)} counts as ${short(market.max_value)}, the most that anybody may state.`,
+          );
+        demand.forEach((amount, j) => {
+          const { name, max_demand } = resources[j];
+          if (amount > max_demand)
+            found.push(
+              `Of ${name} you may ask for ${short(max_demand)} at most: more counts as that.`,
+            );
+        });
+      });
+      return [...new Set(found)].map((text) => element("p", { class: "note" }, text));
+    }
+
+    /** The amounts that are given. */
+    function goods(mine, outcome, got) {
+      const sums = resources.map(() => 0);
+      for (const o of got) {
+        mine.options[o].demand.forEach((amount, j) => {
+          sums[j] += (Math.min(amount, resources[j].max_demand) * outcome.given[o]) / SHARE;
+        });
+      }
+      const list = resources.flatMap((r, j) =>
+        sums[j] > 0
+          ? [element("li", {}, strong(`${shortDown(sums[j])} ${r.unit}`.trim()), ` of ${r.name}`)]
+          : [],
+      );
+      return list.length ? [element("ul", { class: "goods" }, ...list)] : [];
+    }
+
+    /** Costs of an option at the prices that are explained: the last, or those of one's turn. */
+    function lastCost(outcome, o) {
+      const costs = outcome.costs[o];
+      return costs.length ? worth(costs[costs.length - 1]) : null;
+    }
+
+    const ownValue = (option) => Math.min(option.value, market.max_value);
+
+    function atPrices(outcome) {
+      if (!market.batches) return "At the final prices";
+      if (outcome.rounds.length === 0) return "Your turn did not come";
+      return `Your turn was round ${grouped(String(outcome.rounds[0] + 1))} of ${grouped(String(market.batches))}. At its prices`;
+    }
+
+    function whyOne(mine, outcome) {
+      const steps = [];
+      const cost = lastCost(outcome, 0);
+      const value = ownValue(mine.options[0]);
+      if (cost === null) {
+        steps.push([sentence("The run ended before your turn came.")]);
+      } else {
+        const gap = Math.abs(value - cost);
+        steps.push([
+          sentence(
+            `${atPrices(outcome)}, what you ask for costs `,
+            strong(short(cost)),
+            ". To you it is worth ",
+            strong(short(value)),
+            value >= cost ? `: you gain ${short(gap)}.` : `, which is ${short(gap)} less.`,
+          ),
+          scale(cost, value),
+        ]);
+      }
+      const [count, all] = [outcome.times[0], outcome.rounds.length];
+      if (!market.batches) {
+        const share = outcome.shares[0];
+        const even = new Set(outcome.weights).size <= 1;
+        steps.push([
+          sentence(
+            `It was worth its price to you in `,
+            strong(`${grouped(String(count))} of the ${times(all, "round")}`),
+            " that count",
+            share === 0 || share === SHARE
+              ? "."
+              : even
+                ? `: a share of ${percent(share)}.`
+                : `. Weighted as the rounds are, that is a share of ${percent(share)}.`,
+          ),
+        ]);
+      }
+      if (outcome.shares[0] > 0 && outcome.factors[0] < SHARE) {
+        steps.push([
+          sentence(
+            `So that all fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${percent(outcome.odds[0])}.`,
+          ),
+        ]);
+      }
+      if (!market.divisible && outcome.shares[0] > 0) steps.push(coinStep(outcome));
+      return element("ol", { class: "steps" }, ...steps.map((step) => element("li", {}, ...step)));
+    }
+
+    /** Where the coin fell. */
+    function coinStep(outcome) {
+      const at = outcome.coin / 2 ** 53;
+      const won = outcome.given.findIndex((g) => g > 0);
+      const line =
+        outcome.odds.length === 1 ? (outcome.shares[0] * outcome.factors[0]) / 2 ** 48 : null;
+      const texts = [];
+      if (line === null) {
+        texts.push(
+          "Your coin, a number that follows from your id and the public seed, is ",
+          strong(place(at, 0)[0]),
+          ". ",
+        );
+        texts.push(
+          won >= 0 ? `It falls on option ${won + 1}.` : "It falls on none of your options.",
+        );
+      } else if (line === 1) {
+        texts.push("Nothing is left to chance.");
+      } else {
+        const [coin, limit] = place(at, line);
+        texts.push(
+          "The goods are not divided, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
+          strong(coin),
+          `. You get the goods if it is below ${limit}, and it is${at < line ? "" : " not"}.`,
+        );
+      }
+      return [sentence(...texts), line === 1 ? null : coinLine(outcome, at)];
+    }
+
+    function whySeveral(mine, outcome) {
+      const heads = ["Worth", "Cost", "Rounds", market.divisible ? "Share" : "Chance", "You get"];
+      const rows = mine.options.map((option, o) => {
+        const cost = lastCost(outcome, o);
+        const cells = [
+          short(ownValue(option)),
+          cost === null ? "–" : short(cost),
+          String(outcome.times[o]),
+          percent(outcome.odds[o]),
+          percent(outcome.given[o]),
+        ];
+        return element(
+          "tr",
+          { role: "row" },
+          element("th", { scope: "row", role: "rowheader" }, `Option ${o + 1}`),
+          ...cells.map((text, i) => element("td", { role: "cell", "data-label": heads[i] }, text)),
+        );
+      });
+      const table = element(
+        "table",
+        { class: "stacks", role: "table", "aria-label": "Your options" },
+        element(
+          "thead",
+          { role: "rowgroup" },
+          element(
+            "tr",
+            { role: "row" },
+            ...["Option", ...heads].map((text) =>
+              element("th", { scope: "col", role: "columnheader" }, text),
+            ),
+          ),
+        ),
+        element("tbody", { role: "rowgroup" }, ...rows),
+      );
+      const rounds = outcome.rounds.length;
+      const steps = [
+        [
+          sentence(
+            `${atPrices(outcome)}, each option has the cost below. In each round you take the option with which you gain most, if there is one`,
+            market.batches
+              ? "."
+              : `; the table counts these rounds, of the ${grouped(String(rounds))} that count.`,
+          ),
+          table,
+        ],
+      ];
+      if (outcome.odds.some((odds, o) => odds !== outcome.shares[o])) {
+        steps.push([
+          sentence(
+            `So that all fits, the ${market.divisible ? "shares" : "chances"} are scaled down a little; this is counted in the table.`,
+          ),
+        ]);
+      }
+      if (!market.divisible && outcome.shares.some((share) => share > 0))
+        steps.push(coinStep(outcome));
+      return element(
+        "ol",
+        { class: "steps" },
+        ...steps.map((step) => element("li", {}, ...step.filter(Boolean))),
+      );
+    }
+
+    // --- how close ----------------------------------------------------------------------------
+
+    const ofCode = (code) => shortUp(code * market.value_step, market.max_value);
+
+    function howClose(mine, outcome) {
+      const lines = mine.options.map((_, o) => {
+        const close = jdpack.closeness(market, outcome, o);
+        return closeOne(close, mine.options.length === 1 ? "" : `Option ${o + 1}: `);
+      });
+      const close =
+        lines.length === 1
+          ? [sentence(...lines[0])]
+          : [element("ul", {}, ...lines.map((parts) => element("li", {}, ...parts)))];
+      return [
+        ...close,
+        element("p", { class: "fine" }, "All else equal, at the same public prices."),
+      ];
+    }
+
+    function closeOne(close, lead) {
+      const parts = [lead];
+      if (market.divisible) {
+        if (close.given === close.most_given && close.given > 0) {
+          if (close.kept > 0)
+            parts.push(
+              "you would have got as much with any value from ",
+              strong(ofCode(close.kept)),
+              " on, and more with none.",
+            );
+          else parts.push("you would have got as much with any value.");
+        } else if (close.most_given === 0) {
+          parts.push("no value up to the most that one may state would have brought you anything.");
+        } else {
+          parts.push(
+            "with a value of ",
+            strong(ofCode(close.more)),
+            " or more you would have got more",
+            close.most > close.more
+              ? `, and with ${ofCode(close.most)} or more the most that is possible, ${percent(close.most_given)}.`
+              : `: ${percent(close.most_given)}.`,
+          );
+        }
+      } else if (close.given > 0) {
+        parts.push(
+          close.kept > 0
+            ? "you would have got it with any value from "
+            : "you would have got it whatever your value.",
+          ...(close.kept > 0 ? [strong(ofCode(close.kept)), " on."] : []),
+        );
+      } else if (close.more !== null) {
+        parts.push("with a value of ", strong(ofCode(close.more)), " you would have got it.");
+      } else {
+        parts.push(
+          "with this coin, no value up to the most that one may state would have brought it.",
+        );
+      }
+      if (!lead) {
+        const first = parts.findIndex((part) => typeof part === "string" && part);
+        parts[first] = parts[first][0].toUpperCase() + parts[first].slice(1);
+      }
+      return parts;
+    }
+
+    // --- drawings -----------------------------------------------------------------------------
+
+    /** Cost and worth, as two bars. */
+    function scale(cost, value) {
+      const full = Math.max(cost, value) || 1;
+      const length = (amount) => Math.max(1, Math.round((268 * amount) / full));
+      const bar = (y, amount, kind, label) => [
+        drawing("text", { x: 0, y: y + 13 }, label),
+        drawing("path", { class: kind, d: `M52 ${y}h${length(amount)}v16h-${length(amount)}z` }),
+      ];
+      return drawing(
+        "svg",
+        { class: "gauge", viewBox: "0 0 320 42", "aria-hidden": "true" },
+        ...bar(0, value, "worth", "Worth"),
+        ...bar(24, cost, "cost", "Cost"),
+      );
+    }
+
+    /** The line from 0 to 1 with the options on it, and the coin as a pin. */
+    function coinLine(outcome, at) {
+      const wide = 304;
+      const x = (share) => ((wide * share) / SHARE).toFixed(2);
+      const parts = [drawing("path", { class: "rest", d: `M0 18h${wide}v14H0z` })];
+      let begin = 0;
+      outcome.shares.forEach((share, o) => {
+        const kept = (share * outcome.factors[o]) / SHARE;
+        if (share > 0) {
+          parts.push(
+            drawing("path", { class: "no", d: `M${x(begin)} 18h${x(share)}v14h-${x(share)}z` }),
+          );
+          parts.push(
+            drawing("path", { class: "yes", d: `M${x(begin)} 18h${x(kept)}v14h-${x(kept)}z` }),
+          );
+          parts.push(drawing("path", { class: "edge", d: `M${x(begin + share)} 18v14` }));
+          if (outcome.shares.length > 1 && share > SHARE / 5)
+            parts.push(
+              drawing(
+                "text",
+                { x: x(begin + share / 2), y: 48, "text-anchor": "middle" },
+                `option ${o + 1}`,
+              ),
+            );
+        }
+        begin += share;
+      });
+      const pin = wide * at;
+      parts.push(drawing("path", { class: "pin", d: `M${pin.toFixed(2)} 18l-6-12h12z` }));
+      parts.push(
+        drawing("text", { class: "faint", x: 0, y: 48 }, "0"),
+        drawing("text", { class: "faint", x: wide, y: 48, "text-anchor": "end" }, "1"),
+      );
+      return drawing(
+        "svg",
+        { class: "gauge", viewBox: `-8 0 ${wide + 16} 52`, "aria-hidden": "true" },
+        ...parts,
+      );
+    }
+
+    /** The whole numbers behind it all, to compare with other programs. */
+    function exact(mine, outcome) {
+      const lines = mine.options.map((_, o) => {
+        const { value, codes, touched } = outcome.options[o];
+        return [
+          `option ${o + 1}`,
+          `value code ${value}`,
+          `demand codes ${touched.map((j) => `${resources[j].name} ${codes[j]}`).join(", ") || "none"}`,
+          `weight won ${outcome.won[o]} of ${market.weight}`,
+          `share ${outcome.shares[o]}, factor ${outcome.factors[o]}, scaled ${outcome.odds[o]}, given ${outcome.given[o]} (of ${SHARE})`,
+        ].join("\n  ");
+      });
+      const text = [...lines, `coin ${outcome.coin} (of 2^53)`].join("\n");
+      return element(
+        "details",
+        {},
+        element("summary", {}, "The exact numbers"),
+        element("pre", { tabindex: "0", "aria-label": "The exact numbers" }, text),
+      );
+    }
+
+    return explain;
+  }
+
+  return { of, element };
+})();
