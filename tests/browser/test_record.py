@@ -1,0 +1,129 @@
+"""A person's own record from a file is read as the table of agents is, wide and long."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pyarrow as pa
+import pytest
+
+from browser.boards import random_board
+from browser.test_same_numbers import in_node
+from helpers import SHARE, finished_board
+from jdpack import Columns, Market, solve
+from jdpack.page import data
+
+PARSE = """(market, texts) => texts.map((text) => {
+  try { return jdpackRecord.parse(market, text); } catch (error) { return error.message; }
+})"""
+
+
+def a_market(layout, options=2):
+    return Market(
+        supply=[500.0] * 3, max_demand=2.0, max_value=10.0, agents=4, options=options,
+        names=["a, b", 'say "c"', "d"], resource_columns=["ab", 'c"', "d"],
+        columns=Columns("who", "worth", layout, "try", "what", "much", ("note",)),
+    )  # fmt: skip
+
+
+def parsed(layout, *texts, options=2):
+    market = data(finished_board(a_market(layout, options), [((1, 1, 1), 1)], SHARE))
+    return in_node(PARSE, market, texts)
+
+
+def written(rows):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+WIDE = [
+    {"who": "007", "worth": 9.5, "ab": 1.25, 'c"': 0, "d": 2, "note": 'x,"y"\nz'},
+    {"who": "007", "worth": 1e-3, "ab": 0, 'c"': 0.1, "d": 0, "note": ""},
+]
+LONG = [
+    {"who": "007", "try": "x", "worth": 9.5, "what": "ab", "much": 1.25, "note": "é"},
+    {"who": "007", "try": "x", "worth": 9.5, "what": "d", "much": 2, "note": ""},
+    {"who": "007", "try": "y", "worth": 1e-3, "what": 'c"', "much": 0.1, "note": ""},
+]
+RECORD = {
+    "id": "007",
+    "options": [
+        {"value": 9.5, "demand": [1.25, 0, 2]},
+        {"value": 0.001, "demand": [0, 0.1, 0]},
+    ],
+}
+
+
+def test_the_table_of_agents_is_understood():
+    """What Python's own writer writes, wide and long, is the same record."""
+    assert parsed("wide", written(WIDE)) == [RECORD]
+    assert parsed("long", written(LONG)) == [RECORD]
+    assert parsed("wide", written(WIDE).replace("\r\n", "\n").rstrip()) == [RECORD]
+    keys = {"note"}
+    bare = [{k: v for k, v in row.items() if k not in keys} for row in WIDE]
+    assert parsed("wide", written(bare)) == [RECORD]
+    for layout, rows in [("wide", WIDE), ("long", LONG)]:  # as `solve` takes it
+        names = [name for name in rows[0] if name != "note"]
+        table = pa.table({name: [row[name] for row in rows] for name in names})
+        market = Market.from_dict({
+            **a_market(layout).to_dict(),
+            "agents": {**a_market(layout).to_dict()["agents"], "count": 1, "ignore": []},
+        })  # fmt: skip
+        solve(market, table, epsilon=1.0, delta=1e-6)
+
+
+def test_a_file_without_an_id_leaves_it_to_the_form():
+    anonymous = [{k: v for k, v in row.items() if k != "who"} for row in WIDE]
+    assert parsed("wide", written(anonymous)) == [{**RECORD, "id": None}]
+    assert parsed("wide", '{"value": 1, "demand": {}}')[0]["id"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"what": "a, b"}, "no good named “a, b”"),
+        ({"what": "d"}, "names “d” twice"),
+        ({"worth": 9}, "two values"),
+        ({"much": "-1"}, "“-1”, which is not a number"),
+        ({"who": "008"}, "several people"),
+    ],
+)
+def test_wrong_rows_of_a_long_table(change, sentence):
+    rows = [{**LONG[0], **change}, *LONG[1:]]
+    (said,) = parsed("long", written(rows))
+    assert sentence in said
+
+
+def test_an_option_that_asks_for_nothing():
+    empty = [{**LONG[0], "what": "", "much": ""}]
+    assert parsed("long", written(empty))[0]["options"] == [{"value": 9.5, "demand": [0, 0, 0]}]
+
+
+def test_more_options_than_one_may_have():
+    (said,) = parsed("wide", written(WIDE), options=1)
+    assert "has 2 options, and one may state 1 here" in said
+
+
+def test_numbers_are_those_that_python_reads():
+    market = data(random_board(0))
+    texts = [
+        "1",
+        "1.",
+        ".5",
+        "0.1",
+        "1e3",
+        "1E-3",
+        "12345678901234567890",
+        "5e-324",
+        " 7 ",
+        "00.10",
+    ]
+    code = "(market, texts) => texts.map((text) => jdpackRecord.number(text))"
+    found = [float(number) for number in in_node(code, market, texts)]
+    assert found == [float(text) for text in texts]
+    wrong = ["", "-1", "+1", "1,5", "0x1", "1e999", "inf", "NaN", "1_0", "1 0", "１", "e5", "."]
+    assert in_node(code, market, wrong) == [None] * len(wrong)
