@@ -10,7 +10,7 @@ from jdpack.page import NUMBERS_MAX, data, public_page
 
 
 def test_300_rounds_of_50_goods(opened):
-    """Under 1 MB. It is interactive in 0.3 seconds; a minute is for machines with much else to do."""
+    """Under 1 MB. Interactive in 0.3 seconds; a minute is for machines with much else to do."""
     board = boards.large()
     assert len(list(board.rounds)) == 300 and len(board.header.market.resources) == 50
     html = public_page(board)
