@@ -224,6 +224,8 @@ def proved(budget: Budget) -> bool:
     """Whether the parts of a budget prove its (epsilon, delta), as `Budget` says that they do."""
     if not (1e-6 <= budget.epsilon <= 50.0 and 1e-100 <= budget.delta < 1.0):
         return False
+    if not (0.0 < budget.beta < 1.0 and 0.0 <= budget.truncation < 1.0):
+        return False
     repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)
     rest = Fraction(budget.delta) - Fraction(budget.truncation) - Fraction(repair)
     return _implies(budget.rho, budget.epsilon, rest)
