@@ -22,12 +22,13 @@ from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.script import BATCHES, GREEDY, Script, known
 from jdpack.audit.tape import Setting, Tape
-from jdpack.engines.choice import Choice, Source
-from jdpack.errors import BudgetError, MarketError
+from jdpack.engines.choice import Choice, Source, choice_of
+from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market import Market
 from jdpack.plan import prepare
 from jdpack.policies import Policy
 from jdpack.policies.spec import label_of
+from jdpack.solve import check_arguments
 
 __all__ = [
     "Audit",
@@ -82,10 +83,14 @@ def audit(
         raise MarketError(f"neighbours must be a whole number from 2 on, not {neighbours!r}")
     if not isinstance(confidence, float) or not 0.0 < confidence < 1.0:
         raise MarketError(f"confidence must be a number between 0 and 1, not {confidence!r}")
+    if isinstance(engines, str) or not engines:
+        raise EngineError(f"engines must be a list of engines, not {engines!r}")
     tell = progress if progress is not None else lambda done, label: None
     if market is None:
         market = example()
         epsilon, delta = epsilon or 1.0, delta or 1e-6
+    for engine in engines:
+        choice_of(engine, example(), None)  # refuses what is none
     market, policy, budget = prepare(market, policy, epsilon, delta)
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
@@ -197,6 +202,7 @@ def _replayed(group: replays.Family, where: str) -> list[Finding]:
 def _people(
     market: Market, agents: Any, values: Any, demands: Any, ids: Any, seed: int | None
 ) -> People:
-    if agents is None and values is None and demands is None:
+    if agents is None and values is None and demands is None and ids is None:
         return People.invented(market, seed or 0)
+    check_arguments(agents, values, demands, ids, clamp=False, threads=None)
     return People.read(Source(market, agents, values, demands, ids, False))

@@ -95,7 +95,12 @@ Event = tuple[float, bool, bool]
 
 def _events(first: Floats, second: Floats) -> list[Event]:
     scores = np.unique(np.concatenate([first, second]))
-    cuts = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, _THRESHOLDS), method="nearest"))
+    gaps = np.diff(scores)
+    cuts = scores[:-1] + gaps / 2.0 if len(gaps) else scores
+    if len(cuts) > _THRESHOLDS:  # evenly spread ones, and the widest gaps
+        spread = np.linspace(0, len(cuts) - 1, _THRESHOLDS // 2).astype(np.int64)
+        widest = np.argsort(gaps)[-_THRESHOLDS // 2 :]
+        cuts = cuts[np.union1d(spread, widest)]
     sides = [(True, True), (False, False), (True, False), (False, True)]
     return [(float(cut), above, more) for cut in cuts for above, more in sides]
 

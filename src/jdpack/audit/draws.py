@@ -258,23 +258,18 @@ def of_repeats(draws: list[Draw]) -> Finding:
     groups: dict[tuple[str, int], list[Draw]] = defaultdict(list)
     for draw in draws:
         groups[draw.query, len(draw.values)].append(draw)
-    expected, seen, where = 0.0, 0, ""
+    least, told = 1.0, "no two draws are equal"
     for (query, width), some in groups.items():
         # No value has more mass than 0, and that of a smaller scale is the larger one.
         most = max(_mass_at_zero(draw.noise) for draw in some)
-        expected += math.comb(len(some), 2) * most**width
+        expected = math.comb(len(some), 2) * most**width
         counts = Counter(draw.values for draw in some)
-        repeats = sum(math.comb(times, 2) for times in counts.values())
-        if repeats:
-            where = f", of {query}"
-        seen += repeats
-    p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
-    return odds(
-        "noise: repeats",
-        "every draw is fresh",
-        f"{seen} pairs of equal draws{where}; {expected:.2g} by chance",
-        p_value,
-    )
+        seen = sum(math.comb(times, 2) for times in counts.values())
+        p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
+        if p_value < least:
+            least = p_value
+            told = f"{seen} pairs of equal draws of {query}, and {expected:.2g} by chance"
+    return odds("noise: repeats", "every draw is fresh", told, min(1.0, least * len(groups)))
 
 
 def _mass_at_zero(noise: Noise) -> float:
@@ -299,14 +294,14 @@ def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
             yield finding
 
 
-def low_bits(values: list[int], size: int) -> Finding | None:
+def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | None:
     """Of noise whose scale is at least 2^size."""
     bits = min(8, size - 3, int(math.log2(max(1.0, len(values) / FEW))))
     if bits < 1:
         return None
     seen = np.bincount([z % 2**bits for z in values], minlength=2**bits)
     return odds(
-        f"noise: low bits at scales from 2^{size}",
+        f"{what}: low bits at scales from 2^{size}",
         "uniform",
         f"{bits} bits of {len(values)} draws, at most {seen.max() / len(values):.1%} alike",
         float(scipy("stats").chisquare(seen).pvalue),
@@ -329,7 +324,7 @@ def of_source(count: int = 1000) -> list[Finding]:
         )
     for scale in LARGE:
         values = [int(z) for z in source.draw(Gaussian(scale), count, 0)]
-        bits = low_bits(values, int(math.log2(scale)))
+        bits = low_bits(values, int(math.log2(scale)), "source")
         if bits is not None:
             found.append(bits)
     return found
@@ -351,6 +346,8 @@ def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> fl
     seen[-1] += rest
     if outside:
         return 0.0
+    if len(seen) < 2:
+        return 1.0  # too few draws say nothing
     return float(scipy("stats").chisquare(seen, expected, sum_check=False).pvalue)
 
 
