@@ -94,6 +94,8 @@ class BoardFile:
         """Make the file what `text` says."""
         sound, missing = len(self._posted.encode()), self._missing.encode()
         try:
+            if missing and self._journal is not None:  # a kill came before it was synced, maybe
+                os.fsync(self._journal.fileno())
             self._file.truncate(sound)
             self._file.seek(sound)
             if self._file.write(missing) < len(missing):

@@ -115,6 +115,16 @@ class Output:
         except OSError as error:
             raise _cannot_make(self.folder, error) from None
 
+    def settle(self) -> None:
+        """Make the run file outlast a power cut; whoever made it may have been killed before."""
+        try:
+            sync_folder(self.private)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {str(self.private)!r}: {error.strerror}",
+                "nothing more is spent: it must be a folder that you may read and write",
+            ) from None
+
     def remove(self) -> None:
         """Take the folder back, as long as nothing is spent."""
         shutil.rmtree(self.folder, ignore_errors=True)

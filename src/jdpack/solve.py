@@ -237,6 +237,7 @@ def resume(
     folder = Output.reopen(output)
     with locked(folder.private):
         run_file = RunFile.read(folder.run_file)
+        folder.settle()
         header, board = Billboard.from_text(run_file.header + "\n").header, None
         begun = first_line(folder.billboard, folder.journal)
         if (
