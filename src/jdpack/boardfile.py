@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from pathlib import Path
 from typing import IO
 
 from jdpack import chain
 from jdpack.errors import BillboardError, OutputError
+from jdpack.regular import read_regular
+
+_MOST = 2**32  # more bytes than any billboard has
 
 
 class BoardFile:
@@ -130,13 +132,11 @@ class BoardFile:
 def read(path: str | Path) -> str:
     """The text of a billboard."""
     try:
-        # A pipe is not waited for, and no device is read without end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BillboardError(f"cannot read billboard {str(path)!r}: it is no regular file")
-            data = file.read()
+        data = read_regular(path, _MOST)
     except OSError as error:
-        raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
+        raise BillboardError(
+            f"cannot read billboard {str(path)!r}: {error.strerror or error}"
+        ) from None
     return _decoded(data, path)
 
 

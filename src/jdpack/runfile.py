@@ -18,9 +18,11 @@ from typing import Any
 
 from jdpack.billboard import Seed
 from jdpack.errors import OutputError
+from jdpack.regular import read_regular
 from jdpack.wholefile import write_text
 
 _VERSION = 2
+_MOST = 2**27  # more bytes than any run file has
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class RunFile:
     @classmethod
     def read(cls, path: Path) -> RunFile:
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_regular(path, _MOST).decode())
             if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
                 raise ValueError("it is not of this version of jdpack")
             run = cls(**data)
