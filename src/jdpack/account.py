@@ -37,16 +37,19 @@ class Account:
         Ledger.open(account.ledger).balance(dataset)
         return account
 
-    def reserve(self, header: Header) -> Balance:
-        """Reserve the whole budget of a run, or refuse it. Again for the same run: nothing more."""
+    def reserve(self, header: Header, board: Billboard | None) -> None:
+        """Reserve the whole budget of a run, or refuse it. Again for the same run: nothing more.
+
+        `board` is what the run has posted so far, None if nothing.
+        """
         if not header.private:
             raise BudgetError(
                 "a run with seeded noise, or none, protects nobody and fits no budget",
                 "make it without a ledger, on records that are not private",
             )
-        return Ledger.open(self.ledger).reserve(
-            self.dataset, header.commitment, header.budget, header.market.neighbours
-        )
+        run, neighbours = header.commitment, header.market.neighbours
+        posted = "" if board is None else board.head
+        Ledger.open(self.ledger).reserve(self.dataset, run, header.budget, neighbours, posted)
 
     def cancel(self, header: Header) -> None:
         """Give back what was reserved, if it was, for a run of which nothing was posted."""

@@ -86,10 +86,19 @@ class Ledger:
         ledger._state()
         return ledger
 
-    def reserve(self, dataset: str, run: str, budget: Budget, neighbours: Neighbours) -> Balance:
+    def reserve(
+        self,
+        dataset: str,
+        run: str,
+        budget: Budget,
+        neighbours: Neighbours,
+        billboard: str = "",
+    ) -> Balance:
         """Take a run's whole budget from a data set, or raise BudgetError and take nothing.
 
-        The same run again, with the same amounts, changes nothing: it is on its way already.
+        The same run again, with the same amounts, changes nothing: it is on its way already. If it
+        is finished, it goes on from its end only, the `billboard` whose last line has that hash: a
+        copy of an earlier state would draw noise again.
         """
         check_name("run", run)
         check(budget)
@@ -112,6 +121,11 @@ class Ledger:
                 raise LedgerError(
                     f"run {run!r} is in the ledger already, with another budget or data set",
                     "a run keeps what it reserved; nothing more was spent",
+                )
+            elif known.state == "finish" and known.billboard != billboard:
+                raise LedgerError(
+                    f"run {run!r} is finished, and this is not its billboard at the end",
+                    "put back the finished one: noise is never drawn again for a posted line",
                 )
             return state.balance(dataset)
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard import Seed
+from jdpack.billboard import Header, Seed
 from jdpack.errors import OutputError
 from jdpack.regular import read_regular
 from jdpack.wholefile import write_text
@@ -49,6 +50,11 @@ class RunFile:
     @property
     def coin_seed(self) -> Seed:
         return Seed(bytes.fromhex(self.coins))
+
+    def fits(self, first: Header) -> bool:
+        """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
+        seeded = self.seed is not None or first.budget.epsilon == math.inf
+        return self.coin_seed.commitment == first.commitment and first.private != seeded
 
     def write(self, path: Path) -> None:
         """Write the file, whole; it is on disk when this returns."""

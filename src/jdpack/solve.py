@@ -240,10 +240,8 @@ def resume(
         folder.settle()
         header, board = Billboard.from_text(run_file.header + "\n").header, None
         begun = first_line(folder.billboard, folder.journal)
-        if (
-            begun not in (None, run_file.header)
-            or run_file.coin_seed.commitment != header.commitment
-        ):
+        own = begun in (None, run_file.header) and run_file.fits(header)
+        if not own:
             raise BillboardError(
                 "the billboard's header is not the one that the run began with",
                 "the billboard is that of another run: put back its own",
@@ -320,7 +318,7 @@ class _Run:
                 if self.account is not None:
                     if board is None:  # before it is reserved: Ctrl-C may come at once
                         undo.callback(self.account.cancel, self.header)
-                    self.account.reserve(self.header)
+                    self.account.reserve(self.header, board)
                 engine = held.enter_context(contextlib.closing(self._read()))
                 if board is None:
                     board = self._begin(engine)

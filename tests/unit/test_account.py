@@ -230,6 +230,22 @@ def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, line
     assert entries(place) == ["dataset", "reserve"] and spent(place) == 1
 
 
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_copy_of_a_run_that_is_finished_does_not_go_on(place, lines, monkeypatch):
+    """A folder put back from a backup, its journal too: its noise would be drawn twice."""
+    out = begun(place, lines)
+    copy = shutil.copytree(out, place / "copy")
+    resume(out)
+    book = (place / "ledger.db").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemRandomness, "draw", None)
+        with pytest.raises(LedgerError, match="is finished") as error:
+            resume(copy)
+    assert "put back the finished one" in error.value.hint
+    assert (place / "ledger.db").read_bytes() == book
+    resume(out)
+
+
 def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):
     out = begun(place, 2)
     shutil.move(place / "ledger.db", place / "away.db")

@@ -624,6 +624,14 @@ def test_a_changed_run_file_is_refused(place, tmp_path, monkeypatch, key, value)
     assert error.value.hint and content(folder) == before
 
 
+def test_a_private_run_does_not_go_on_with_seeded_noise(place, tmp_path, monkeypatch):
+    for seed, changed in [(None, 5), (7, None)]:
+        folder = cut(whole(place, seed=seed), tmp_path / str(seed), 5)
+        path = folder / "private" / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": changed}))
+        refused(folder, BillboardError, "is not the one", "another run", monkeypatch)
+
+
 def test_a_run_that_another_process_holds_is_refused(place, tmp_path, monkeypatch):
     folder = cut(whole(place), tmp_path / "cut", 5)
     held = os.open(folder / "private", os.O_RDONLY)
