@@ -19,12 +19,12 @@ def plant(kind: str) -> None:
             if kind == "hang":
                 time.sleep(3600)
             if kind == "memory":
-                bytearray(2**31)[:] = b"x" * 2**31
+                len(b"x" * 2**29)
             if kind == "file":
                 with open(os.path.expanduser("~/.profile"), "a"):
                     pass
             if kind == "traceback":
-                return noise.Gaussian(float(data["scale"]))
+                data["scale"].hex()
         return right(data)
 
     noise.from_dict = wrong

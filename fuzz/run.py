@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -36,13 +37,15 @@ def main() -> int:
     parser.add_argument("--timeout", type=int, default=10, help="seconds for one input")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where crashes are kept")
     parser.add_argument("--plant", choices=["traceback", "hang", "memory", "file"], default="")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="targets at the same time")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.inside:
+    if given.inside is not None:
         inside(given)
     targets = NAMES if given.target == "all" else (given.target,)
-    failed = [target for target in targets if outside(target, given) != 0]
-    return 1 if failed else 0
+    with ThreadPoolExecutor(given.jobs) as pool:
+        codes = list(pool.map(lambda target: outside(target, given), targets))
+    return 1 if any(codes) else 0
 
 
 def outside(target: str, given: argparse.Namespace) -> int:
@@ -51,8 +54,8 @@ def outside(target: str, given: argparse.Namespace) -> int:
     kept.mkdir(parents=True, exist_ok=True)
     arguments = [arg for arg in sys.argv[1:] if arg != given.target]
     command = [sys.executable, __file__, target, *arguments, "--inside"]
-    with (kept / "log.txt").open("wb") as log:
-        code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+    with tempfile.TemporaryDirectory() as folder, (kept / "log.txt").open("wb") as log:
+        code = subprocess.run([*command, folder], stdout=log, stderr=log, check=False).returncode
     text = (kept / "log.txt").read_text(errors="replace")
     done = re.findall(r"^#(\d+)\s.*\bcov: (\d+)", text, re.M)
     runs, coverage = done[-1] if done else ("0", "0")
@@ -79,7 +82,7 @@ def inside(given: argparse.Namespace) -> None:
     from watch import watched
 
     target = TARGETS[given.target]
-    folder = tempfile.mkdtemp(prefix="jdpack-fuzz-", dir="/dev/shm")
+    folder = str(given.inside)
     warnings.simplefilter("ignore")
 
     def one(data: bytes) -> None:
