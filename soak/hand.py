@@ -47,7 +47,7 @@ def resuming(case: Case) -> Callable[[Watch], object]:
 class Hand:
     """Starts processes one after the other, kills them, and looks what they left."""
 
-    def __init__(self, world: World, name: str, seed: int, typical: dict[str, Any]) -> None:
+    def __init__(self, world: World, name: str, seed: float, typical: dict[str, Any]) -> None:
         self.world, self.name, self.rng = world, name, random.Random(seed)
         self.counts: Counts = Counter()
         self._typical, self._number = typical, 0
@@ -99,8 +99,8 @@ class Hand:
             self.counts["runs finished",] += 1
             self._finished = [*self._finished[-5:], case]
             return
-        books = proof.no_reservation_is_lost(self.world)
-        self._checked(len(books.entries))
+        self._checked(proof.after_kill(case))
+        books = proof.no_reservation_is_lost(case.world)
         proof.must(b"\n" not in case.seen, f"a run that has begun cannot go on: {ended.error}")
         proof.must(case.name not in books.live(), f"a refused run still counts: {ended.error}")
         if command == "solve":
@@ -111,7 +111,7 @@ class Hand:
         if full and self.rng.random() < 0.5:
             self._datasets = [*self._datasets[-2:], self._ledger_victim(None)]
 
-    def _lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
+    def lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
         """Take a run to its end, through some kills."""
         for strike in [*strikes, None]:
             ended = self._run(case, command, strike)
@@ -141,7 +141,7 @@ class Hand:
                     name = f"{self.name} {self._number}"
                     case = Case.draw(self.world, name, self._datasets, self.rng)
                     count = self.rng.choice([1, 1, 1, 2, 3, 5])
-                    self._lead(case, [self._moment(case.policy) for _ in range(count)])
+                    self.lead(case, [self._moment(case.policy) for _ in range(count)])
 
     def _moment(self, what: str) -> Strike:
         return at_random(self.rng, *self._typical[what])
@@ -219,45 +219,39 @@ class Hand:
 
     def everywhere(self, first: int, step: int) -> None:
         """Kill a run at every operation from `first` on, with the given step between them."""
-        template = self.world.folder / "template"
-        World(template).make()
-        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
-            self._sweep(template, None, strike, first, step)
-        # The same for going on from a line that is half posted, half of it seen.
-        state = self.world.folder / "state"
-        shutil.copytree(template, state)
-        begun = Case(World(state), state / "runs" / "1", "whole", "mwu-adaptive", "clinic")
-        begun.safe = as_it_is(begun.folder)
-        world, self.world = self.world, World(state)
+        fresh = Case.small(World(self.world.folder / "fresh").make())
+        for strikes in ([Strike()], [Strike(torn=True)], [Strike(power=True)]):
+            self.sweep(fresh, "solve", strikes, first, step)
+        # A kill, and a power cut while the next process goes on from what was not synced.
+        self.sweep(fresh, "solve", [Strike(), Strike(power=True)], first, step)
+        # The same for going on from a line that is half posted.
+        torn = Case.small(World(self.world.folder / "torn").make())
         # The writes: run.json twice, the header, then each line in the journal and posted.
-        self._run(begun, "solve", Strike(at=9, torn=True, part=0.7))
-        self.world = world
-        assert begun.seen.count(b"\n") == 3 and not begun.seen.endswith(b"\n"), begun.seen
-        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
-            self._sweep(state, begun, strike, first, step)
+        self._run(torn, "solve", Strike(at=9, torn=True, part=0.7))
+        assert torn.seen.count(b"\n") == 3 and not torn.seen.endswith(b"\n"), torn.seen
+        for strikes in ([Strike()], [Strike(torn=True)], [Strike(power=True)]):
+            self.sweep(torn, "resume", strikes, first, step)
 
-    def _sweep(
-        self, template: Path, begun: Case | None, strike: Strike, first: int, step: int
+    def sweep(
+        self, start: Case, command: str, strikes: list[Strike], first: int, step: int
     ) -> None:
+        """Go on from copies of a run, the first strike at another operation each time."""
         place, at = World(self.world.folder / "sweep"), first
-        kept = self.world
         while True:
             shutil.rmtree(place.folder, ignore_errors=True)
-            shutil.copytree(template, place.folder, symlinks=True)
-            case = Case(place, place.runs / "1", "whole", "mwu-adaptive", "clinic")
-            if begun is not None:
-                case.seen, case.name = begun.seen, begun.name
-                _moved(case, template)
-            case.safe = as_it_is(case.folder)
-            self.world, kills = place, self.kills
-            part = self.rng.random()
-            command = "solve" if begun is None else "resume"
-            self._lead(case, [replace(strike, at=at, part=part)], command)
-            self.world = kept
+            shutil.copytree(start.world.folder, place.folder)
+            case = Case.small(place, start)
+            drawn = [
+                replace(s, at=self.rng.randint(1, 30), part=self.rng.random()) for s in strikes
+            ]
+            drawn[0] = replace(drawn[0], at=at)
+            kills = self.kills
+            self.lead(case, drawn, command)
             if self.kills == kills:
                 return
-            what = "in the middle of a write" if strike.torn else "before an operation"
-            what += ", with the power cut" if strike.power else ""
+            what = "in the middle of a write" if drawn[0].torn else "before an operation"
+            what += ", with the power cut" if drawn[0].power else ""
+            what += ", then the power cut" if len(drawn) > 1 else ""
             self.counts["every", command, what] += 1
             at += step
 
@@ -291,13 +285,6 @@ def ask(case: Case) -> None:
         rows = (records["id"] == agent).nonzero()[0]
         demand = [[records["beds"][row], records["nurses"][row]] for row in rows]
         allocate(board, value=records["value"][rows], demand=demand, agent=agent)
-
-
-def _moved(case: Case, template: Path) -> None:
-    """A copied run goes on with the ledger and the records beside it."""
-    path = case.private / "run.json"
-    text = path.read_text().replace(str(template), str(case.world.folder))
-    path.write_text(text)
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

@@ -93,10 +93,15 @@ def cut(folder: Path, safe: Durable, rng: random.Random) -> None:
     if folder.name not in safe.names[str(top)] and rng.random() < 0.5:
         shutil.rmtree(folder)
         return
-    for at in (folder.absolute(), *sorted(p for p in folder.absolute().iterdir() if p.is_dir())):
-        known, now = safe.names.get(str(at), {}), names(str(at))
-        for name in sorted({*known, *now}):
-            _lose(at / name, known.get(name), now.get(name), safe, rng)
+    _cut_inside(folder.absolute(), safe, rng)
+    for inside in sorted(path for path in folder.absolute().iterdir() if path.is_dir()):
+        _cut_inside(inside, safe, rng)
+
+
+def _cut_inside(folder: Path, safe: Durable, rng: random.Random) -> None:
+    known, now = safe.names.get(str(folder), {}), names(str(folder))
+    for name in sorted({*known, *now}):
+        _lose(folder / name, known.get(name), now.get(name), safe, rng)
 
 
 def _lose(

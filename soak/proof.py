@@ -145,6 +145,8 @@ def name_of(run_file: Path) -> str | None:
         header = json.loads(json.loads(run_file.read_text())["header"])
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise Wrong(f"a torn run file: {error}") from None
     return str(header["seed_commitment"])
 
 
@@ -159,13 +161,13 @@ def after_kill(case: Case) -> int:
     begun = b"\n" in data
     if case.left is None:
         case.seen = max(case.seen, data, key=len)
-        if begun:
-            spent = verify(_whole(data)).spent
-            must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
-    if begun or case.seen.count(b"\n"):
+    if begun or b"\n" in case.seen:
         must(not case.bad, "a run on bad records has begun")
         life = books.lives.get(case.name, "")
         must(case.name in books.live(), f"a billboard has begun, and its run is in state {life!r}")
+    if begun and case.left is None:
+        spent = verify(_whole(data)).spent
+        must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
     return len(books.entries)
 
 

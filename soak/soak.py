@@ -24,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,8 @@ PER_WORLD = 120
 """Kills in a world; then another one begins, with an empty ledger."""
 
 
-def gather(jobs: list[Callable[[], Counts]]) -> Counts:
-    """Do all jobs at once, each in a process of its own, and add up what they count."""
+def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What some jobs give, all done at once, each in a process of its own."""
     pipes = []
     for job in jobs:
         heard, told = os.pipe()
@@ -55,25 +55,26 @@ def gather(jobs: list[Callable[[], Counts]]) -> Counts:
             try:
                 found: object = job()
             except BaseException:
-                found = traceback.format_exc()
+                found = proof.Wrong(traceback.format_exc())
             with open(told, "wb") as file:
                 pickle.dump(found, file)
             os._exit(0)
         os.close(told)
         pipes.append(heard)
-    total: Counts = Counter()
-    failures = []
+    given = []
     for heard in pipes:
         with open(heard, "rb") as file:
-            found = pickle.load(file)
+            given.append(pickle.load(file))
         os.wait()
-        if isinstance(found, str):
-            failures.append(found)
-        else:
-            total += found
-    if failures:
-        raise proof.Wrong("\n".join(failures))
-    return total
+    for wrong in given:
+        if isinstance(wrong, proof.Wrong):
+            raise wrong
+    return given
+
+
+def in_fork(job: Callable[[], Any]) -> Any:
+    """What a job gives in a process of its own."""
+    return together([job])[0]
 
 
 def warm_up() -> None:
@@ -102,62 +103,60 @@ def typical(folder: Path) -> dict[str, tuple[float, int]]:
     return found | {"ledger": (time.monotonic() - begun, ended.operations)}
 
 
-def soak(folder: Path, kills: int, every: int, seed: int) -> Counts:
+def soak(
+    folder: Path, kills: int, every: int, seed: int, tell: Callable[[str], object] = len
+) -> Counts:
     """All kills; raises `proof.Wrong` if anything ever is."""
+    folder.mkdir(exist_ok=True)
     warnings.simplefilter("ignore", SupplyWarning)
     warm_up()
     gc.freeze()  # forks need not look at what is here already
-    measured = _in_fork(lambda: typical(folder / "typical"))
+    measured = in_fork(functools.partial(typical, folder / "typical"))
     total: Counts = Counter()
-
-    def sweeping(number: int) -> Counts:
-        world = World(folder / f"everywhere {number}")
-        world.folder.mkdir()
-        hand = Hand(world, str(number), seed * 1000 + number, measured)
-        hand.everywhere(1 + number * every, HANDS * every)
-        return hand.counts
-
     if every:
-        total += gather([lambda n=n: sweeping(n) for n in range(HANDS)])
+        jobs = [functools.partial(sweep, folder, hand, every, seed) for hand in range(HANDS)]
+        total.update(sum(together(jobs), start=Counter()))
+        tell(f"{kills_of(total):,} kills, at every operation of a run")
     for number, left in enumerate(range(kills, 0, -PER_WORLD)):
-        world = World(folder / f"world {number}")
-        _in_fork(world.make)
-        todo = min(left, PER_WORLD)
-        shares = [(todo + hand) // HANDS for hand in range(HANDS)]
-
-        def striking(hand: int, world: World = world, n: int = number, s: Any = shares) -> Counts:
-            made = Hand(world, f"{hand}", seed * 1000 + 10 * n + 500 + hand, measured)
-            made.at_random(s[hand])
-            made.counts["random kills",] += made.kills
-            return made.counts
-
-        total += gather([lambda h=h: striking(h) for h in range(HANDS)])  # type: ignore[misc]
-        sets, runs = _in_fork(functools.partial(proof.at_last, world))
+        world = in_fork(World(folder / f"world {number}").make)
+        todo, seeds = min(left, PER_WORLD), random.Random(f"{seed} {number}")
+        jobs = [
+            functools.partial(strike, world, str(h), (todo + h) // HANDS, seeds.random(), measured)
+            for h in range(HANDS)
+        ]
+        total.update(sum(together(jobs), start=Counter()))
+        sets, runs = in_fork(functools.partial(proof.at_last, world))
         total["worlds",] += 1
         total["data sets",] += sets
         total["reservations that count, each with its run",] += runs
         shutil.rmtree(world.folder)
+        tell(f"{kills_of(total):,} kills")
     return total
 
 
-def _in_fork(work: Callable[[], Any]) -> Any:
-    heard, told = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            found: object = work()
-        except BaseException:
-            found = proof.Wrong(traceback.format_exc())
-        with open(told, "wb") as file:
-            pickle.dump(found, file)
-        os._exit(0)
-    os.close(told)
-    with open(heard, "rb") as file:
-        found = pickle.load(file)
-    os.waitpid(pid, 0)
-    if isinstance(found, proof.Wrong):
-        raise found
-    return found
+def sweep(folder: Path, number: int, every: int, seed: int) -> Counts:
+    """One hand's part of the kills at every operation."""
+    world = World(folder / f"everywhere {number}")
+    world.folder.mkdir()
+    hand = Hand(world, str(number), seed + number, {})
+    hand.everywhere(1 + number * every, HANDS * every)
+    shutil.rmtree(world.folder)
+    return hand.counts
+
+
+def strike(
+    world: World, name: str, kills: int, seed: float, measured: dict[str, tuple[float, int]]
+) -> Counts:
+    """One hand's part of the kills at random moments in a world."""
+    hand = Hand(world, name, seed, measured)
+    hand.at_random(kills)
+    hand.counts["random kills",] += hand.kills
+    return hand.counts
+
+
+def kills_of(counts: Counts) -> int:
+    """How many there were."""
+    return sum(n for key, n in counts.items() if key[0] == "kills")
 
 
 def main() -> None:
@@ -173,22 +172,29 @@ def main() -> None:
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**32)
     folder, begun = Path(tempfile.mkdtemp(prefix="jdpack-soak-")), time.monotonic()
     try:
-        counts = soak(folder, given.kills, given.every, seed)
+        counts = soak(
+            folder, given.kills, given.every, seed, functools.partial(print, file=sys.stderr)
+        )
     except proof.Wrong as wrong:
         print(f"WRONG (seed {seed}, files in {folder}):\n{wrong}", file=sys.stderr)
         sys.exit(1)
     shutil.rmtree(folder)
     if given.json:
-        print(json.dumps({", ".join(key): n for key, n in sorted(counts.items())}))
+        print(json.dumps(plain(counts)))
         return
     print(report(counts))
     print(f"seed {seed}, {time.monotonic() - begun:.0f} seconds")
 
 
+def plain(counts: Counts) -> dict[str, int]:
+    """The counts, for programs."""
+    return {", ".join(key): n for key, n in sorted(counts.items())}
+
+
 def report(counts: Counts) -> str:
     """The counts, for people."""
     kills = {key[1:]: n for key, n in counts.items() if key[0] == "kills"}
-    lines = [f"{sum(kills.values()):,} kills, and nothing was ever wrong"]
+    lines = [f"{kills_of(counts):,} kills, and nothing was ever wrong"]
     for command in sorted({key[0] for key in kills}):
         stages = {key[1]: n for key, n in kills.items() if key[0] == command}
         lines.append(f"  {command}: {sum(stages.values()):,}")

@@ -286,12 +286,14 @@ class _Raw(io.FileIO):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection whose statements are operations."""
+    """A connection whose statements are operations, if it writes."""
 
     point: Callable[[], None]
+    writes = False
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        if not sql.startswith("PRAGMA") or "=" in sql:
+        self.writes = self.writes or sql == "BEGIN IMMEDIATE"
+        if self.writes and ("PRAGMA" not in sql or "=" in sql) and "SELECT" not in sql[:6]:
             self.point()
         return super().execute(sql, *args)
 
