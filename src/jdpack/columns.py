@@ -58,6 +58,17 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
+def check_texts(table: pa.Table | pa.RecordBatch, where: str) -> None:
+    """Refuse texts that are none: files and other programs may hold any bytes for them."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if is_text(kind):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise AgentsError(f"{where}: column {name!r} is no text: {clean(error)}") from None
+
+
 def check_names(market: Market, found: list[str], where: str) -> None:
     """Refuse a table that lacks a column, or has one too many."""
     needed, ignored = wanted(market), set(market.columns.ignore)
@@ -93,4 +104,4 @@ def csv_types(market: Market) -> dict[str, pa.DataType]:
 def clean(error: Exception) -> str:
     """The first line of an error, fit for a terminal."""
     line = str(error).split("\n")[0]
-    return "".join(c if c.isprintable() else "?" for c in line[:300])
+    return "".join(c if c.isprintable() else "?" for c in line[:300].rstrip("."))

@@ -33,7 +33,16 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from jdpack import pages as packed
-from jdpack.columns import check_columns, check_names, clean, csv_types, has_runs, most_rows, wanted
+from jdpack.columns import (
+    check_columns,
+    check_names,
+    check_texts,
+    clean,
+    csv_types,
+    has_runs,
+    most_rows,
+    wanted,
+)
 from jdpack.errors import AgentsError
 from jdpack.market import Market
 from jdpack.threads import Threads
@@ -405,6 +414,7 @@ def _stream(market: Market, span: Span, rows: int, only: list[str] | None) -> It
     with _reading(file):
         read = _parquet if file.kind == "Parquet" else _csv
         for batch in read(market, span, rows, only):
+            check_texts(batch, file.where)
             yield Rows(_add_keys(batch, market, file), first, file.where)
             first += batch.num_rows
     check_unchanged(file)
