@@ -122,11 +122,10 @@ class _Auditor:
             self.tell(0.4 * number / len(engines), f"neighbours ({name})")
             self._replay_policy(name, engine, engines if number == 0 else ())
             self._replay_queries(name, engine)
-        coalition = Coalition.against(self.people)
         with known(Script):
             greedy = replace(self.setting, policy=GREEDY)
-            self._attack("greedy", greedy, coalition, 2 * trials, confidence, 0.4, 0.2)
-        self._attack(policy, self.setting, coalition, trials, confidence, 0.6, 0.3)
+            self._attack("greedy", greedy, 2 * trials, confidence, 0.4, 0.2)
+        self._attack(policy, self.setting, trials, confidence, 0.6, 0.3)
         self.tell(0.9, "noise")
         self.found.append(replace(replays.of_runs(self.runs), check="runs: finished (recorded)"))
         self.found += draws.of_vetted_source(self.runs)
@@ -148,7 +147,7 @@ class _Auditor:
         if all_engines:
             self.found += charges.of_charges(group.recorded, setting)
             self.found += [
-                reference.of_answers(group.recorded),
+                reference.of_answers([group.recorded]),
                 reference.of_allocation(group.recorded),
                 replays.of_same_people(setting, people, all_engines, group.recorded),
             ]
@@ -165,7 +164,7 @@ class _Auditor:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
                 self.runs.append(group.recorded)
-                exact = reference.of_answers(group.recorded)
+                exact = reference.of_answers([group.recorded])
                 self.found += _replayed(group, where)
                 self.found.append(replace(exact, check=f"{exact.check} ({where})"))
 
@@ -173,7 +172,6 @@ class _Auditor:
         self,
         name: str,
         setting: Setting,
-        coalition: Coalition,
         trials: int,
         confidence: float,
         start: float,
@@ -181,12 +179,14 @@ class _Auditor:
     ) -> None:
         findings, bound, tapes = attack(
             setting,
-            coalition,
+            Coalition.against(self.people, setting),
             trials,
             confidence,
             lambda done: self.tell(start + share * done, f"coalition ({name})"),
         )
         self.runs += tapes
+        exact = reference.of_answers(tapes)
+        self.found.append(replace(exact, check=f"{exact.check} (coalition, {name})"))
         self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
         if bound is not None:
             self.bounds[f"coalition against {name}"] = bound

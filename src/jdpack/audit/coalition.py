@@ -8,13 +8,15 @@ the answers. An answer that hits an exact one is beyond any noise, and counts fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from jdpack import release
 from jdpack.audit.bound import LowerBound, lower_bound, most_success, most_success_gaussian, scipy
-from jdpack.audit.findings import ALARM, Finding, odds
+from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
 from jdpack.audit.tape import Setting, Tape, record
 from jdpack.billboard import Billboard
@@ -28,6 +30,15 @@ _SURE = 1e6
 _NEVER = 1e-4  # an answer is exactly right by chance less often than this
 
 
+class Evidence(NamedTuple):
+    """What a coalition gets out of a run."""
+
+    log_ratio: float
+    """The log-likelihood of the second world minus that of the first."""
+    rho: float
+    """The zCDP of all releases between these two worlds: at most the budget's, in every run."""
+
+
 class Coalition:
     """What follows from each of two guesses at one record."""
 
@@ -36,18 +47,29 @@ class Coalition:
         self._engines = [_engine(people) for people in self.worlds]
 
     @classmethod
-    def against(cls, people: People, place: int | None = None) -> Coalition:
-        """Does the agent at `place` want nothing, or everything?"""
-        place = len(people.ids) // 2 if place is None else place
-        absent = people.market.neighbours is Neighbours.ADD_REMOVE
-        return cls(
-            people.replaced(place, None if absent else nothing(people.market)),
-            people.replaced(place, everything(people.market)),
-        )
+    def against(cls, people: People, setting: Setting, place: int | None = None) -> Coalition:
+        """Does the agent at `place` want nothing, or much?
 
-    def evidence(self, board: Billboard) -> float:
-        """The log-likelihood of the second world minus that of the first."""
-        total = 0.0
+        As much as differs most from nothing in a run for that purpose: everything, if its price is
+        ever within reach.
+        """
+        place, market = len(people.ids) // 2 if place is None else place, people.market
+        absent = market.neighbours is Neighbours.ADD_REMOVE
+        first = people.replaced(place, None if absent else nothing(market))
+        board = record(setting, first).board
+        (value, amounts), *_ = everything(market)
+        parts = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01] if board is not None else [1.0]
+        pairs = [
+            cls(first, people.replaced(place, ((value, tuple(part * a for a in amounts)),)))
+            for part in parts
+        ]
+        if board is None:
+            return pairs[0]
+        return max(pairs, key=lambda pair: pair.evidence(board).rho)
+
+    def evidence(self, board: Billboard) -> Evidence:
+        """How much a billboard speaks for the second world."""
+        total, rho = 0.0, 0.0
         for line in board.releases:
             one, two = (
                 release.statistic(line.step, engine, board, board.seed) for engine in self._engines
@@ -55,7 +77,8 @@ class Coalition:
             for answer, a, b in zip(line.answer, one, two, strict=True):
                 if a != b:
                     total += _log(line.step.noise, answer - b) - _log(line.step.noise, answer - a)
-        return total
+                    rho += 0.5 * ((a - b) / getattr(line.step.noise, "scale", math.nan)) ** 2
+        return Evidence(total, rho)
 
 
 def _engine(people: People) -> MemoryEngine:
@@ -82,20 +105,29 @@ def attack(
     """Play the two worlds `trials` times each, in runs that nothing seeds; also give the runs."""
     scores: tuple[list[float], list[float]] = ([], [])
     tapes: list[Tape] = []
+    most = 0.0
     for trial in range(trials):
         for world, people in enumerate(coalition.worlds):
             tape = record(setting, people)
             tapes.append(tape)
             if tape.board is not None:
-                scores[world].append(coalition.evidence(tape.board))
+                evidence = coalition.evidence(tape.board)
+                scores[world].append(evidence.log_ratio)
+                most = max(most, evidence.rho / setting.budget.rho)
         tell((trial + 1) / trials)
     if min(map(len, scores)) < max(4, trials):
         return [], None, tapes
-    return (
-        judge(setting, scores, confidence),
-        lower_bound(*scores, setting.delta, confidence),
-        tapes,
+    found = judge(setting, scores, confidence)
+    wrong = [f"{most:.6g} times the budget in one run"] if most > 1.0 else []
+    found.append(
+        fact(
+            "coalition: loss",
+            "between the two worlds no run costs more than its budget",
+            wrong,
+            f"at most {most:.1%} of the budget in any run",
+        )
     )
+    return found, lower_bound(*scores, setting.delta, confidence), tapes
 
 
 def judge(

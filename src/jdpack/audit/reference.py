@@ -6,6 +6,8 @@ what the curator's queries should have said, and what every agent should have go
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,16 +23,19 @@ Rows = NDArray[np.int64]
 _NOBODY = 2**COIN_BITS
 
 
-def of_answers(tape: Tape) -> Finding:
+def of_answers(tapes: Iterable[Tape]) -> Finding:
     """All answers about demand, value and grants are what the agents' own rule says."""
-    wrong, checked = [], 0
-    if tape.board is not None:
-        rounds = None
+    wrong: list[str] = []
+    checked = 0
+    for tape in tapes:
+        if tape.board is None:
+            continue
+        averaged = None
         for at, (line, release) in enumerate(zip(tape.lines, tape.board.releases, strict=False)):
-            query, step = line.step.query, release.step
-            if query in ("welfare", "granted") and rounds is None:
-                rounds = shares(tape.people, tape.board)
-            own = _answer(tape.people, tape.board, step, rounds)
+            query = line.step.query
+            if query in ("welfare", "granted") and averaged is None:
+                averaged = shares(tape.people, tape.board)
+            own = _answer(tape.people, tape.board, release.step, averaged)
             if own is not None:
                 checked += 1
                 if own != line.exact:
