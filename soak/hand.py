@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
@@ -16,7 +17,7 @@ from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
 from jdpack.market import Neighbours
 from power import as_it_is, cut
 from scene import AGENTS, DATASETS, POLICIES, Case, World, columns, market
-from strike import Ended, Strike, Watch, at_random, run
+from strike import REFUSED_STAGES, RUN_STAGES, Ended, Strike, Watch, at_random, run
 
 Counts = Counter[tuple[str, ...]]
 
@@ -85,6 +86,8 @@ class Hand:
         how = "in the middle of a write" if strike.torn else how
         self.counts["how", how] += 1
         self.counts["how", "with the power cut"] += strike.power
+        if os.path.exists(f"{self.world.ledger}-journal"):
+            self.counts["how", "while somebody wrote the ledger"] += 1
 
     def _checked(self, entries: int) -> None:
         self.counts["ledger entries checked",] += entries
@@ -141,10 +144,11 @@ class Hand:
                     name = f"{self.name} {self._number}"
                     case = Case.draw(self.world, name, self._datasets, self.rng)
                     count = self.rng.choice([1, 1, 1, 2, 3, 5])
-                    self.lead(case, [self._moment(case.policy) for _ in range(count)])
+                    stages = REFUSED_STAGES if case.bad else RUN_STAGES
+                    self.lead(case, [self._moment(case.policy, stages) for _ in range(count)])
 
-    def _moment(self, what: str) -> Strike:
-        return at_random(self.rng, *self._typical[what])
+    def _moment(self, what: str, stages: tuple[str, ...] = RUN_STAGES) -> Strike:
+        return at_random(self.rng, *self._typical[what], stages)
 
     def _ledger_victim(self, strike: Strike | None) -> str:
         """Enter a data set and runs without folders; then the same again from where it stopped."""

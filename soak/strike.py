@@ -46,6 +46,8 @@ STAGES = (
 )
 RUN_STAGES = STAGES[1:10]
 """Those of a run that ends well, in order."""
+REFUSED_STAGES = ("reading", "cancelling", "taking back")
+"""Those of a run on bad records, from the first that fails."""
 
 _SOLVE = importlib.import_module("jdpack.solve")  # the module, not the function
 _CREATES = os.O_CREAT | os.O_TRUNC
@@ -152,8 +154,9 @@ def _child(
 ) -> None:
     code = 1
     try:
-        _tell_stages(watch)
-        Operations(strike or Strike(), watch, told, disk).wrap()
+        operations = Operations(strike or Strike(), watch, told, disk)
+        operations.wrap()
+        _tell_stages(watch, operations)
         work(watch)
         code = 0
     except JdpackError as error:
@@ -164,7 +167,7 @@ def _child(
         os._exit(code)
 
 
-def _tell_stages(watch: Watch) -> None:
+def _tell_stages(watch: Watch, operations: Operations) -> None:
     for owner, name, stage in (
         (output.Output, "create", "making the folder"),
         (account.Account, "reserve", "reserving"),
@@ -178,7 +181,7 @@ def _tell_stages(watch: Watch) -> None:
         (account.Account, "cancel", "cancelling"),
         (output.Output, "remove", "taking back"),
     ):
-        _wrap(owner, name, functools.partial(_enter, watch, stage))
+        _wrap(owner, name, functools.partial(_enter, watch, operations, stage))
 
     def posting(_: object, record: object) -> None:
         counts = isinstance(record, billboard.Release) and record.step.query not in CLOSING
@@ -187,8 +190,9 @@ def _tell_stages(watch: Watch) -> None:
     _wrap(billboard.Billboard, "post", posting)
 
 
-def _enter(watch: Watch, stage: str, *_: object, **__: object) -> None:
+def _enter(watch: Watch, operations: Operations, stage: str, *_: Any, **__: Any) -> None:
     watch.stage = stage
+    operations.point()  # some stages have no other
 
 
 def _wrap(owner: Any, name: str, before: Callable[..., object]) -> None:
@@ -298,10 +302,12 @@ class _Connection(sqlite3.Connection):
         return super().execute(sql, *args)
 
 
-def at_random(rng: random.Random, seconds: float, operations: int) -> Strike:
+def at_random(
+    rng: random.Random, seconds: float, operations: int, stages: tuple[str, ...] = RUN_STAGES
+) -> Strike:
     """A moment of a process that takes so many seconds and does so many operations."""
     power, part = rng.random() < 0.5, rng.random()
-    match rng.randrange(5):
+    match rng.randrange(6):
         case 0:
             return Strike(delay=rng.uniform(0.0, 1.1 * seconds))
         case 1:
@@ -311,6 +317,7 @@ def at_random(rng: random.Random, seconds: float, operations: int) -> Strike:
             return Strike(at=rng.randint(1, operations), power=power)
         case 3:
             return Strike(at=rng.randint(1, operations // 4), torn=True, part=part, power=power)
-    stage = rng.choice(RUN_STAGES)
-    delay = rng.choice([None, rng.expovariate(1 / 0.0005)])
-    return Strike(at=rng.randint(1, 12), stage=stage, delay=delay, power=power and delay is None)
+    stage = rng.choice(stages)
+    at = 1 if stage == "reading" else rng.randint(1, 8)
+    delay = rng.expovariate(1 / 0.002) if stage == "reading" or rng.random() < 0.5 else None
+    return Strike(at=at, stage=stage, delay=delay, power=power and delay is None)

@@ -47,7 +47,7 @@ def journal_not_synced() -> Strikes:
         journal.truncate(len(data))
 
     boardfile._keep = keep
-    return [[Strike(at=at, stage="rounds", power=True)] for at in 30 * [4, 8]]  # until it is lost
+    return [[Strike(at=at, stage="rounds", power=True)] for at in 30 * [5, 9]]  # until it is lost
 
 
 def resume_posts_what_is_not_synced() -> Strikes:
@@ -60,7 +60,7 @@ def resume_posts_what_is_not_synced() -> Strikes:
 
     boardfile.BoardFile.mend = hasty
     then = Strike(at=4, stage="reading back", power=True)
-    return [[Strike(at=8, stage="rounds"), then] for _ in range(30)]  # until it is lost
+    return [[Strike(at=9, stage="rounds"), then] for _ in range(30)]  # until it is lost
 
 
 def reserves_after_the_header() -> Strikes:
@@ -72,7 +72,7 @@ def reserves_after_the_header() -> Strikes:
         return board
 
     Account.reserve, run_module._Run._begin = (lambda *_: None), late
-    return [[Strike(at=at, stage="header")] for at in (11, 12, 13, 14)]
+    return [[Strike(at=at, stage="header")] for at in (13, 14, 15)]
 
 
 def resume_does_not_reserve() -> Strikes:
@@ -161,7 +161,7 @@ def allocation_of_another_billboard() -> Strikes:
 
 def leaves_half_written_files() -> Strikes:
     Path.glob = lambda *_: []  # by which earlier ones are found
-    return [[Strike(at=3, stage="pages")]]
+    return [[Strike(at=4, stage="pages")]]
 
 
 CONTROLS: dict[Callable[[], Strikes], str] = {
