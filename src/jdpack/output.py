@@ -55,7 +55,8 @@ class Output:
         output = cls(Path(folder))
         try:
             begun = output.run_file.is_file()
-            links = [p for p in (output.public, output.private) if p.is_symlink()]
+            folders = output.public, output.private, output.private / "allocation"
+            links = [folder for folder in folders if folder.is_symlink()]
         except OSError as error:
             raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
         if links:

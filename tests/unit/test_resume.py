@@ -580,6 +580,35 @@ def test_a_billboard_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
     refused(folder, BillboardError, "billboard.jsonl", "put it back", monkeypatch)
 
 
+@pytest.mark.parametrize("name", ["public", "private", "private/allocation"])
+def test_a_folder_that_is_a_link_is_refused(place, tmp_path, monkeypatch, name):
+    folder = cut(whole(place), tmp_path / "cut", 4)
+    (folder / name).mkdir(exist_ok=True)  # the last is a cluster's
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    before = content(tmp_path / "elsewhere")
+    refused(folder, OutputError, f"{name}' is a link", "put them back", monkeypatch)
+    assert content(tmp_path / "elsewhere") == before
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_output_file_follows_a_link(place, tmp_path, name):
+    """The link goes, and what it led to stays as it was."""
+    folder, elsewhere = cut(whole(place), tmp_path / "cut", 4), tmp_path / "elsewhere"
+    elsewhere.write_text("not yours")
+    (folder / name).symlink_to(elsewhere)
+    resume(folder)
+    assert content(folder) == content(whole(place)) and not (folder / name).is_symlink()
+    assert elsewhere.read_text() == "not yours"
+
+
+def test_a_journal_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
+    folder, elsewhere = cut(whole(place), tmp_path / "cut", 4), tmp_path / "elsewhere"
+    (folder / "private" / "journal.jsonl").rename(elsewhere)
+    (folder / "private" / "journal.jsonl").symlink_to(elsewhere)
+    refused(folder, BillboardError, "journal.jsonl", "put it back", monkeypatch)
+
+
 def test_a_folder_that_is_no_run_is_refused(place, tmp_path, monkeypatch):
     folder = cut(whole(place), tmp_path / "cut", 5)
     (folder / "private" / "run.json").unlink()
