@@ -35,7 +35,7 @@ import pyarrow as pa
 
 import proof
 from hand import Counts, Hand, solving, todo_of
-from jdpack import Ledger, SupplyWarning, solve
+from jdpack import Ledger, SupplyWarning, encoding, solve
 from jdpack.report import curator_page, public_page
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
@@ -85,6 +85,9 @@ def warm_up() -> None:
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)
+    for kernel in (encoding._encode_values, encoding._encode_amounts):  # of files, not of tables
+        column, *rest = kernel.signatures[0]
+        kernel.compile((column.copy(readonly=False), *rest))
 
 
 def typical(folder: Path) -> dict[str, tuple[float, int]]:
