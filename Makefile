@@ -48,6 +48,7 @@ $(PEERS)/ready: bench/requirements-peers.txt
 # The tables of the docs, from scratch.
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
+	$(BIN)/python experiments/audit.py
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/small_markets.py

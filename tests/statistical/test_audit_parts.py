@@ -1,9 +1,11 @@
 """The parts of an audit: bounds, people, arithmetic, and what it says."""
 
+import importlib.util
 import json
 import math
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -31,6 +33,7 @@ from jdpack.audit.tape import Setting, record, replay
 from jdpack.engines.choice import Source
 from jdpack.market import Neighbours
 from jdpack.noise import Gaussian, TruncatedLaplace
+from jdpack.policies import KINDS
 
 SETTING = Setting(DualGd(rounds=4), 1.0, 1e-6)
 
@@ -387,6 +390,7 @@ def test_files_and_progress(tmp_path):
         ({"neighbours": 1}, "neighbours"),
         ({"confidence": 1.0}, "confidence"),
         ({"epsilon": math.inf}, "no privacy to test"),
+        ({"market": None, "epsilon": 0.0}, "epsilon"),
         ({"engines": ("steam",)}, "steam"),
         ({"engines": ()}, "engine"),
         ({"values": [1.0]}, "values and demands"),
@@ -394,8 +398,9 @@ def test_files_and_progress(tmp_path):
     ],
 )
 def test_refusals(more, says):
+    usual = {"market": example(agents=20), "epsilon": 1.0, "delta": 1e-6, "trials": 4}
     with pytest.raises(JdpackError) as refused:
-        audit(example(agents=20), **{"epsilon": 1.0, "delta": 1e-6, "trials": 4, **more})
+        audit(**(usual | more))
     check_error(refused.value, [says])
 
 
@@ -404,3 +409,20 @@ def test_without_scipy_it_says_what_to_install(monkeypatch):
     with pytest.raises(JdpackError) as refused:
         audit()
     check_error(refused.value, ["SciPy"], "jdpack[audit]")
+
+
+# --- the experiment behind the figures --------------------------------------------------------
+
+
+def test_the_experiment_plays_and_looks(monkeypatch):
+    file = Path(__file__).parents[2] / "experiments" / "audit.py"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("audit_experiment", file)
+    experiment = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(experiment)
+    bound, used = experiment.play((experiment.GREEDY, True, 1.0, 4))
+    assert bound.trials == 4 and used == pytest.approx(1.0, abs=1e-6)  # all of the budget
+    row = experiment.row("greedy", "divisible", 1.0, 0.54, bound, f"{used:.0%}")
+    assert row.startswith("| greedy | divisible | 100% | 4 | ") and row.endswith(" | 1 |")
+    assert experiment.look("noise_too_small") == (True, True)
+    assert {policy.name for policy in experiment.POLICIES} == set(KINDS)

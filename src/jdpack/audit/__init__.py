@@ -88,7 +88,8 @@ def audit(
     tell = progress if progress is not None else lambda done, label: None
     if market is None:
         market = example()
-        epsilon, delta = epsilon or 1.0, delta or 1e-6
+        epsilon = 1.0 if epsilon is None else epsilon
+        delta = 1e-6 if delta is None else delta
     for engine in engines:
         choice_of(engine, example(), None)  # refuses what is none
     market, policy, budget = prepare(market, policy, epsilon, delta)
