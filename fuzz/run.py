@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import itertools
 import os
 import re
@@ -47,7 +48,10 @@ def main() -> int:
     given = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     compiled = [f"jdpack.{module}" for module in COMPILED]
-    with atheris.instrument_imports(include=["jdpack", "tomllib"], exclude=compiled):
+    with (
+        contextlib.redirect_stderr(io.StringIO()),  # a line for every module
+        atheris.instrument_imports(include=["jdpack", "tomllib"], exclude=compiled),
+    ):
         import targets
     names = NAMES if given.target == "all" else (given.target,)
     waiting = [(name, plant) for name in names for plant in given.plant]
