@@ -72,7 +72,7 @@ def audit(
         neighbours: how many records of one agent are replayed, in each engine.
         engines: where sensitivities are checked.
         confidence: of the lower bounds that are shown. What is flagged does not depend on it: an
-            honest pipeline fails with probability at most 1e-6.
+            honest pipeline fails with a probability of about 1e-6.
         seed: of the audit's own choices of data; noise and coins are never seeded.
         progress: called with the share that is done, and what is being done.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,14 @@ def fact(check: str, claimed: str, wrong: Iterable[str], seen: str = "it holds")
     return Finding(
         check, claimed, f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen, not wrong
     )
+
+
+def differ(one: Sequence[int], two: Sequence[int]) -> str:
+    """Where two answers differ first."""
+    if len(one) != len(two):
+        return f"has {len(one)} numbers, and {len(two)}"
+    at = next(i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b)
+    return f"is {one[at]} in coordinate {at}, and {two[at]}"
 
 
 def odds(check: str, claimed: str, seen: str, p_value: float) -> Finding:

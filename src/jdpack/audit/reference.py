@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.allocate import allocate
-from jdpack.audit.findings import Finding, fact
+from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import VALUE_UNITS, People
 from jdpack.audit.tape import Tape
 from jdpack.batch import turn
@@ -39,7 +39,7 @@ def of_answers(tapes: Iterable[Tape]) -> Finding:
             if own is not None:
                 checked += 1
                 if own != line.exact:
-                    wrong.append(f"release {at} ({query}) is {line.exact}, and {own} by the agents")
+                    wrong.append(f"release {at} ({query}) {differ(line.exact, own)} by the agents")
     return fact(
         "queries: exact",
         "exact answers are sums of what agents choose",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jdpack import closing
-from jdpack.audit.findings import Finding, fact
+from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import People, Record, candidates, everything
 from jdpack.audit.tape import Setting, Tape, record, replay
 from jdpack.engines.choice import Choice
@@ -153,7 +153,7 @@ def of_same_people(
         ways += 1
         for at, (a, b) in enumerate(zip(first.lines, tape.lines, strict=False)):
             if a.exact != b.exact:
-                wrong.append(f"answer {at} ({a.step.query}) is {b.exact} {how}, not {a.exact}")
+                wrong.append(f"answer {at} ({a.step.query}) {differ(a.exact, b.exact)} {how}")
                 break
         else:
             if tape.error:
