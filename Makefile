@@ -10,8 +10,9 @@ demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
+# On all cores, at most four; a file of tests stays on one of them.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .

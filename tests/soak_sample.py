@@ -23,8 +23,8 @@ import soak
 from hand import Hand
 from jdpack import Ledger, boardfile, runfile
 from jdpack.account import Account
-from jdpack.balance import Balance
 from jdpack.engines.shard import Shard
+from jdpack.ledger.balance import Balance
 from jdpack.output import Output
 from scene import Case, World
 from strike import Strike

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.balance import Balance
 from jdpack.billboard import Billboard, Header
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger import Ledger
+from jdpack.ledger.balance import Balance
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from jdpack import policies
 from jdpack.account import Account
 from jdpack.accounting import Budget, Cost
 from jdpack.agents import Agents
-from jdpack.balance import Balance
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.boardfile import first_line
 from jdpack.certificate import certify
@@ -39,6 +38,7 @@ from jdpack.errors import (
     SupplyWarning,
 )
 from jdpack.headroom import shortfall
+from jdpack.ledger.balance import Balance
 from jdpack.margin import Outlook
 from jdpack.market import Market, Neighbours
 from jdpack.output import Output

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from jdpack import Budget, BudgetError, Ledger, LedgerError, Neighbours, chain, ledgerfile
-from jdpack import ledger_text as text
+from jdpack import Budget, BudgetError, Ledger, LedgerError, Neighbours, chain
 from jdpack.accounting import delta_of
-from jdpack.balance import Balance, proved
+from jdpack.ledger import file as ledgerfile
+from jdpack.ledger import text
+from jdpack.ledger.balance import Balance, proved
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE
 ONE = Budget.split(1.0, 1e-6, truncated=False)

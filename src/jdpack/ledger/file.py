@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jdpack.entries import SCHEMA, Kind, State
 from jdpack.errors import JdpackError, LedgerError
+from jdpack.ledger.entries import SCHEMA, Kind, State
 
 APPLICATION_ID = 0x6A64706B  # "jdpk", where SQLite files say what they are for
 BUSY_SECONDS = 60.0

@@ -3,7 +3,7 @@
 One SQLite file. Its one table is a chain of sealed lines (`jdpack.chain`), which are only ever
 appended: a data set with its total, and for every run a reservation, then that it finished, or
 that it was cancelled before anything was posted. All sums are recomputed from the chain at every
-use, by the rules of `jdpack.balance`.
+use, by the rules of `jdpack.ledger.balance`.
 
 A reservation is one transaction: of processes that race for the rest of a budget, as many win as
 fit. Killed at any moment, a process leaves the entry whole or not at all; a journal that it leaves
@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jdpack.accounting import Budget
-from jdpack.balance import Balance, check, proved
-from jdpack.entries import Entry, State, budget_of, check_name
 from jdpack.errors import BudgetError, LedgerError
-from jdpack.ledgerfile import begin, insert, make, read, transaction
+from jdpack.ledger.balance import Balance, check, proved
+from jdpack.ledger.entries import Entry, State, budget_of, check_name
+from jdpack.ledger.file import begin, insert, make, read, transaction
 from jdpack.market import Neighbours
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jdpack.balance import Balance
-from jdpack.entries import Entry
 from jdpack.ledger import Ledger, Verified
+from jdpack.ledger.balance import Balance
+from jdpack.ledger.entries import Entry
 
 
 def show(ledger: Ledger, dataset: str | None = None) -> str:

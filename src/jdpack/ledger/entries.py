@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from jdpack.accounting import Budget
-from jdpack.balance import Balance
 from jdpack.chain import hash_of, open_line, seal
 from jdpack.errors import JdpackError, LedgerError
+from jdpack.ledger.balance import Balance
 from jdpack.market import Neighbours
 
 Kind = Literal["dataset", "reserve", "cancel", "finish"]
