@@ -28,7 +28,7 @@ from jdpack import (
     MarketError,
     OutputError,
     chain,
-    pages,
+    parquet_pages,
     policies,
     resume,
     solve,
@@ -275,8 +275,8 @@ def data_page(unpacked: int, values: int) -> bytes:
 def test_pages_that_claim_more_than_their_rows_are_refused():
     def rows(*headers):
         data = b"".join(headers)
-        column = pages.Chunk(b"value", False, 0, 0, len(data))
-        return pages.rows_at_once(BytesIO(data), [column], ["value"], 10, 1000)
+        column = parquet_pages.Chunk(b"value", False, 0, 0, len(data))
+        return parquet_pages.rows_at_once(BytesIO(data), [column], ["value"], 10, 1000)
 
     assert rows(data_page(80, 10)) == rows(data_page(40, 5), data_page(40, 5)) == 1000
     for bad in [
@@ -286,7 +286,7 @@ def test_pages_that_claim_more_than_their_rows_are_refused():
         [data_page(80, 10)[:9]],
         [b"\xff" * 10],
     ]:
-        with pytest.raises(pages.PageError):
+        with pytest.raises(parquet_pages.PageError):
             rows(*bad)
 
 
