@@ -14,7 +14,7 @@ TARGETS = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile"
 PLANTED = {
     "traceback": "has no attribute 'hex'",
     "hang": "ERROR: libFuzzer: timeout",
-    "memory": "of memory",
+    "memory": "of input took 2[89]\\d MB of memory",  # after an input that took 224, as it may
     "file": "ForbiddenError: opened",
 }
 
@@ -47,7 +47,7 @@ def test_negative_control_bugs_on_purpose_are_found(tmp_path):
     for kind, says in PLANTED.items():
         assert re.search(rf"^billboard-{kind} .*FAILED$", done.stdout, re.M), kind
         log = (tmp_path / f"billboard-{kind}" / "log.txt").read_text(errors="replace")
-        assert says in log, kind
+        assert re.search(says, log), kind
         crashes += re.findall(r"Test unit written to (\S+)", log)
     assert len(crashes) == len(PLANTED)
     assert all(
