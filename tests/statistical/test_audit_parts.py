@@ -5,6 +5,7 @@ import json
 import math
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,22 +14,27 @@ import pytest
 from scipy import stats
 
 from helpers import LONG, Records, check_error, decode, long_table, random_market, random_records
-from jdpack import Budget, DualGd, JdpackError, Market, MwuAdaptive, MwuOnline
+from jdpack import Budget, DualGd, JdpackError, Market, MwuAdaptive, MwuFixed, MwuOnline
 from jdpack.accounting import delta_of
 from jdpack.audit import audit, distinguish, findings
 from jdpack.audit.bound import (
+    at_best,
     at_least,
     at_most,
     gaussian_epsilon,
     lower_bound,
     most_success,
     most_success_gaussian,
+    trials_for,
 )
 from jdpack.audit.charges import conversion, cost, of_budget, of_charges, squared_sensitivity
+from jdpack.audit.coalition import Coalition, attack, judge
 from jdpack.audit.draws import draws_of, law, normal_scores, of_vetted_source, size_scores
 from jdpack.audit.findings import Audit, Finding, fact, judged, odds
 from jdpack.audit.people import People, candidates, everything, example, example_sparse, nothing
-from jdpack.audit.replays import moved
+from jdpack.audit.reference import of_allocation, of_answers
+from jdpack.audit.replays import family, moved, of_others, of_sensitivity, of_steps
+from jdpack.audit.script import GREEDY, HALF, Script, known
 from jdpack.audit.tape import Setting, record, replay
 from jdpack.engines.choice import Source
 from jdpack.market import Neighbours
@@ -343,14 +349,132 @@ def test_the_text_and_the_dictionary():
         ("memory",),
     )
     text = str(found)
-    assert "FAILED  noise: b: sight (p = 1.0e-12)" in text and "claimed: claim" in text
-    assert "ok      noise, 1 check: y" in text
+    assert "FAILED      noise: b: sight (p = 1.0e-12)" in text and "claimed: claim" in text
+    assert "ok          noise, 1 check: y" in text
     assert text.splitlines()[-1] == findings.NO_PROOF
     assert "FAILED: 1 of 2 checks." in text
     data = json.loads(json.dumps(found.to_dict()))
     assert data["passed"] is False and data["note"] == findings.NO_PROOF
     assert data["lower_bounds"]["coalition"]["trials"] == 9
     assert [one["passed"] for one in data["findings"]] == [True, False]
+    assert [one["verdict"] for one in data["findings"]] == ["ok", "FAILED"]
+    assert data["failed"] == 1 and data["not_tested"] == []
+
+
+# --- what was not tested ----------------------------------------------------------------------
+
+
+def verdicts(some) -> list[str]:
+    return [one.verdict for one in some]
+
+
+def test_a_check_that_could_not_fail_is_shown_and_counted():
+    idle = [fact(f"replay: {i}", "x", [], "nobody", tested=False) for i in range(7)]
+    good, bad = Finding("noise: a", "x", "y"), fact("noise: b", "x", ["z"], tested=False)
+    one = Audit([good, idle[0]])
+    assert one.passed and one.not_tested == idle[:1]
+    assert "not tested  replay: 0: nobody" in str(one)
+    assert str(one).splitlines()[-2] == "Passed; 1 check could not be made: replay: 0."
+    data = json.loads(json.dumps(one.to_dict() | {"epsilon": 1.0}))
+    assert data["passed"] and data["not_tested"] == ["replay: 0"]
+    assert [found["verdict"] for found in data["findings"]] == ["ok", "not tested"]
+    many = str(Audit([good, *idle, bad])).splitlines()[-2]
+    assert many.startswith("FAILED: 1 of 9 checks; 7 checks could not be made: replay: 0; replay")
+    assert many.endswith("replay: 4; and 2 more.")
+    assert verdicts([bad]) == ["FAILED"]  # what is seen to be wrong was tested
+    assert str(Audit([good])).splitlines()[-2] == "Passed."
+
+
+def test_too_few_trials_are_no_test():
+    """With 100 trials the worst mechanism passes; with one more it does not."""
+    needed = trials_for(SETTING.epsilon, SETTING.delta, 1.0 - findings.ALARM / 4)
+    assert needed == 101
+    few, enough = (judge(SETTING, ([0.0] * n, [1.0] * n), 0.95)[0] for n in (100, 101))
+    assert (few.verdict, enough.verdict) == ("not tested", "FAILED")
+    honest = judge(SETTING, ([0.0, 1.0] * 51, [1.0, 0.0] * 51), 0.95)
+    assert verdicts(judged(honest)) == ["ok", "ok"]
+    # Of 8 guesses all may be right by chance.
+    few, enough = (judge(SETTING, ([0.0] * n, [1.0] * n), 0.95)[1] for n in (4, 40))
+    assert verdicts(judged([few])) == ["not tested"] and verdicts(judged([enough])) == ["FAILED"]
+    for n, epsilon in [(15, 0.5), (51, 1.0), (1000, 3.0)]:
+        proved = lower_bound([0.0] * n, [1.0] * n, 1e-6)
+        assert proved.epsilon == proved.at_best > 0.0
+        found = trials_for(epsilon, 1e-6, 0.99)
+        assert at_best(found - 1, 1e-6, 0.99) <= epsilon < at_best(found, 1e-6, 0.99)
+    assert trials_for(50.0, 1e-6, 0.95) is None
+
+
+def test_worlds_that_hardly_differ_are_no_attack():
+    people = People.invented(example(agents=20))
+    setting = Setting(GREEDY, 0.1, 1e-6)
+    with known(Script):
+        same, _, _ = attack(setting, Coalition(people, people), 50, 0.95)
+        real, _, _ = attack(setting, Coalition.against(people, setting), 50, 0.95)
+    assert verdicts(judged(same)) == ["not tested"] * 3
+    assert "use only 0.0% of the budget" in same[0].seen
+    assert verdicts(judged(real)) == ["ok"] * 3
+
+
+@pytest.fixture(scope="module")
+def winning():
+    """A run with winners, recorded once."""
+    people = People.invented(example_sparse(agents=40, plenty=True))
+    with known(Script):
+        return record(Setting(HALF, 1.0, 1e-6), people)
+
+
+def test_an_allocation_without_winners_is_not_tested(winning):
+    good = of_allocation(winning)
+    assert good.verdict == "ok" and int(good.seen.split()[4]) > 20
+    nobody = record(Setting(MwuFixed(rounds=5), 1.0, 1e-6), People.invented(example(agents=40)))
+    assert not nobody.shares.any()
+    assert of_allocation(nobody).verdict == "not tested"
+    assert of_answers([nobody]).verdict == "not tested"
+    assert of_answers([winning]).verdict == "ok"
+
+
+def test_among_those_asked_are_winners():
+    """One winner among 600: every 30th agent is asked, and who wins."""
+    people = People.invented(example(agents=600))
+    tape = record(Setting(MwuFixed(rounds=5), 1.0, 1e-6), people)
+    assert of_allocation(tape).passed
+    shares = np.zeros_like(tape.shares)
+    shares[123] = 1
+    wrong = of_allocation(replace(tape, shares=shares))
+    assert wrong.verdict == "FAILED" and "agent 123 gets" in wrong.seen
+
+
+def test_neighbours_that_move_nothing_are_no_test(winning):
+    setting, market = Setting(HALF, 1.0, 1e-6), winning.people.market
+    with known(Script):
+        group = family(setting, winning.people, 4)
+        again = replay(group.recorded, setting, group.recorded.people)
+        gone = next(tape for record_, tape in group.replayed if record_ is None)
+        nobody = family(SETTING, People.invented(example(agents=20)), 3)
+    idle = replace(group, replayed=[(everything(market), again)])
+    for family_, verdict in [(group, "ok"), (idle, "not tested")]:
+        assert verdicts(of_steps(family_)) == [verdict] * 2
+        demand = [one for one in of_sensitivity(family_) if one.check == "sensitivity: demand"]
+        assert verdicts(demand) == [verdict]
+    assert of_others(group).verdict == "ok"
+    assert of_others(nobody).verdict == "not tested"
+    wrong = replace(gone, shares=gone.shares[::-1])
+    assert of_others(replace(group, replayed=[(None, wrong)])).verdict == "FAILED"
+
+
+def test_an_audit_says_what_it_could_not_test():
+    """Prices of this policy start so high that nobody can pay them in 5 rounds."""
+    more = {"epsilon": 1.0, "delta": 1e-6, "trials": 4, "neighbours": 4, "engines": ("memory",)}
+    found = audit(example(agents=60), policy=MwuFixed(rounds=5), **more)
+    assert found.passed
+    missing = {one.check for one in found.not_tested}
+    assert {"allocation: own function", "coalition: epsilon (greedy)"} <= missing
+    assert "coalition: success (mwu-fixed:rounds=5)" in missing
+    assert f"Passed; {len(missing)} checks could not be made: " in str(found)
+    made = {one.check for one in found.findings} - missing
+    assert "allocation: own function (memory, plenty)" in made
+    assert "replay: other agents (memory, plenty)" in made
+    assert "queries: any order (memory, all queries)" in made
 
 
 def test_files_and_progress(tmp_path):

@@ -20,7 +20,7 @@ from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.findings import Audit, Finding, judged
 from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
-from jdpack.audit.script import BATCHES, GREEDY, Script, known
+from jdpack.audit.script import BATCHES, GREEDY, HALF, Script, known
 from jdpack.audit.tape import Setting, Tape
 from jdpack.engines.choice import Choice, Source, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
@@ -40,6 +40,8 @@ __all__ = [
     "lower_bound",
 ]
 
+TRIALS = 110
+"""How often the coalition plays each world: more than the 101 that can refute an epsilon of 1."""
 NEIGHBOURS = 16
 """How many records of one agent are replayed."""
 
@@ -54,7 +56,7 @@ def audit(
     policy: Policy[Any] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
-    trials: int = 100,
+    trials: int = TRIALS,
     neighbours: int = NEIGHBOURS,
     engines: Sequence[str | Choice] = ("memory", "mapped"),
     confidence: float = 0.95,
@@ -121,8 +123,9 @@ class _Auditor:
         self.found.append(charges.of_filter(self.people, self.setting.epsilon, self.setting.delta))
         for number, (name, engine) in enumerate(zip(names, engines, strict=True)):
             self.tell(0.4 * number / len(engines), f"neighbours ({name})")
-            self._replay_policy(name, engine, engines if number == 0 else ())
-            self._replay_queries(name, engine)
+            all_engines = engines if number == 0 else ()
+            self._replay_policy(name, engine, all_engines)
+            self._replay_queries(name, engine, all_engines)
         with known(Script):
             greedy = replace(self.setting, policy=GREEDY)
             self._attack("greedy", greedy, 2 * trials, confidence, 0.4, 0.2)
@@ -153,21 +156,29 @@ class _Auditor:
                 replays.of_same_people(setting, people, all_engines, group.recorded),
             ]
 
-    def _replay_queries(self, name: str, engine: str | Choice) -> None:
-        """Neighbours under a script that asks every query, here and in a market of another kind."""
+    def _replay_queries(
+        self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
+    ) -> None:
+        """Neighbours under a script that asks every query, here and in markets of other kinds."""
         sparse = People.invented(example_sparse(), self.seed)
+        plenty = People.invented(example_sparse(agents=40, plenty=True), self.seed)
         with known(Script):
             for what, people, policy in [
                 ("all queries", self.people, Script()),
                 ("batches", self.people, BATCHES),
                 ("sparse", sparse, Script()),
+                ("plenty", plenty, HALF),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
                 self.runs.append(group.recorded)
-                exact = reference.of_answers([group.recorded])
-                self.found += _replayed(group, where)
-                self.found.append(replace(exact, check=f"{exact.check} ({where})"))
+                found = [reference.of_answers([group.recorded])]
+                if what == "all queries" and all_engines:
+                    found.append(replays.of_same_people(own, people, all_engines, group.recorded))
+                if what == "plenty":
+                    found.append(reference.of_allocation(group.recorded))
+                self.found += _replayed(group, where, winners=what != "sparse")
+                self.found += [replace(one, check=f"{one.check} ({where})") for one in found]
 
     def _attack(
         self,
@@ -193,10 +204,11 @@ class _Auditor:
             self.bounds[f"coalition against {name}"] = bound
 
 
-def _replayed(group: replays.Family, where: str) -> list[Finding]:
+def _replayed(group: replays.Family, where: str, *, winners: bool = True) -> list[Finding]:
     tapes = [group.recorded, *(tape for _, tape in group.replayed)]
-    found = [*replays.of_steps(group), replays.of_others(group), replays.of_runs(tapes)]
-    found += replays.of_sensitivity(group)
+    found = [*replays.of_steps(group), replays.of_runs(tapes), *replays.of_sensitivity(group)]
+    if winners:  # a market without any has nothing to compare
+        found.append(replays.of_others(group))
     return [replace(one, check=f"{one.check} ({where})") for one in found]
 
 

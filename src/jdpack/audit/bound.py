@@ -48,6 +48,8 @@ class LowerBound:
     """Not mu-GDP for any smaller mu, **if** it is like a Gaussian at all."""
     epsilon_if_gaussian: float
     """The least epsilon at this delta of a mechanism that is mu-GDP."""
+    at_best: float
+    """What `epsilon` would be if all trials were right: so many trials prove no more."""
 
 
 def lower_bound(
@@ -86,7 +88,31 @@ def lower_bound(
         measured=2 * (len(first) - half),
         mu=least,
         epsilon_if_gaussian=gaussian_epsilon(least, delta),
+        at_best=at_best(len(first), delta, confidence),
     )
+
+
+def at_best(trials: int, delta: float, confidence: float) -> float:
+    """The largest epsilon that so many trials of each world can prove, all of them right."""
+    kept, miss = trials - trials // 2, (1.0 - confidence) / 2.0
+    often, rarely = at_least(kept, kept, miss), at_most(0, kept, miss)
+    return max(0.0, math.log((often - delta) / rarely)) if often > delta else 0.0
+
+
+def trials_for(epsilon: float, delta: float, confidence: float) -> int | None:
+    """The fewest trials of each world that can prove more than epsilon; None if over a billion."""
+    low, high = 0, 1
+    while at_best(high, delta, confidence) <= epsilon:
+        low, high = high, 2 * high
+        if high > 10**9:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at_best(middle, delta, confidence) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 Event = tuple[float, bool, bool]

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from jdpack import release
-from jdpack.audit.bound import LowerBound, lower_bound, most_success, most_success_gaussian, scipy
+from jdpack.audit.bound import (
+    LowerBound,
+    lower_bound,
+    most_success,
+    most_success_gaussian,
+    scipy,
+    trials_for,
+)
 from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
 from jdpack.audit.tape import Setting, Tape, record
@@ -25,6 +33,9 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.market import Neighbours
 from jdpack.noise import Gaussian, Noise, TruncatedLaplace
 from jdpack.tables import array_pieces
+
+LITTLE = 0.05
+"""Two worlds that use less of the budget than this can hardly be told apart by anyone."""
 
 _SURE = 1e6
 _NEVER = 1e-4  # an answer is exactly right by chance less often than this
@@ -105,7 +116,7 @@ def attack(
     """Play the two worlds `trials` times each, in runs that nothing seeds; also give the runs."""
     scores: tuple[list[float], list[float]] = ([], [])
     tapes: list[Tape] = []
-    most = 0.0
+    used: list[float] = []
     for trial in range(trials):
         for world, people in enumerate(coalition.worlds):
             tape = record(setting, people)
@@ -113,11 +124,15 @@ def attack(
             if tape.board is not None:
                 evidence = coalition.evidence(tape.board)
                 scores[world].append(evidence.log_ratio)
-                most = max(most, evidence.rho / setting.budget.rho)
+                used.append(evidence.rho / setting.budget.rho)
         tell((trial + 1) / trials)
     if min(map(len, scores)) < max(4, trials):
         return [], None, tapes
+    mean, most = float(np.mean(used)), max(used)
     found = judge(setting, scores, confidence)
+    if mean < LITTLE:
+        few = f"; the two worlds use only {mean:.1%} of the budget"
+        found = [replace(one, seen=one.seen + few, tested=False) for one in found]
     wrong = [f"{most:.6g} times the budget in one run"] if most > 1.0 else []
     found.append(
         fact(
@@ -125,6 +140,7 @@ def attack(
             "between the two worlds no run costs more than its budget",
             wrong,
             f"at most {most:.1%} of the budget in any run",
+            tested=most >= LITTLE,
         )
     )
     return found, lower_bound(*scores, setting.delta, confidence), tapes
@@ -136,12 +152,17 @@ def judge(
     """Whether the attack proves more than is claimed, or is right too often."""
     sure = lower_bound(*scores, setting.delta, 1.0 - ALARM / 4)
     shown = lower_bound(*scores, setting.delta, confidence)
+    needed = trials_for(setting.epsilon, setting.delta, 1.0 - ALARM / 4)
+    enough = needed is not None and len(scores[0]) >= needed
+    more = f"more than {setting.epsilon:g} takes {needed or 10**9:,} trials or more to prove"
     found = [
         Finding(
             "coalition: epsilon",
             f"at most {setting.epsilon:g}",
-            f"at least {shown.epsilon:.3g} with confidence {confidence:.0%}",
+            f"at least {shown.epsilon:.3g} with confidence {confidence:.0%}"
+            + ("" if enough else f"; {more}"),
             sure.epsilon <= setting.epsilon,
+            tested=enough,
         )
     ]
     right = int(np.count_nonzero(np.array(scores[1]) > 0.0))
@@ -156,6 +177,7 @@ def judge(
             f"right in at most {limit:.2%} of trials",
             f"right in {right / count:.2%} of {count} trials",
             float(scipy("stats").binomtest(right, count, limit, alternative="greater").pvalue),
+            least_p=limit**count,
         )
     )
     return found

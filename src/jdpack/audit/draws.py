@@ -259,6 +259,7 @@ def of_repeats(draws: list[Draw]) -> Finding:
     for draw in draws:
         groups[draw.query, len(draw.values)].append(draw)
     least, told = 1.0, "no two draws are equal"
+    pairs = sum(math.comb(len(some), 2) for some in groups.values())
     for (query, width), some in groups.items():
         # No value has more mass than 0, and that of a smaller scale is the larger one.
         most = max(_mass_at_zero(draw.noise) for draw in some)
@@ -269,7 +270,13 @@ def of_repeats(draws: list[Draw]) -> Finding:
         if p_value < least:
             least = p_value
             told = f"{seen} pairs of equal draws of {query}, and {expected:.2g} by chance"
-    return odds("noise: repeats", "every draw is fresh", told, min(1.0, least * len(groups)))
+    return odds(
+        "noise: repeats",
+        "every draw is fresh",
+        told if pairs else "no query was asked twice",
+        min(1.0, least * len(groups)),
+        tested=pairs > 0,
+    )
 
 
 def _mass_at_zero(noise: Noise) -> float:
@@ -314,12 +321,14 @@ def of_source(count: int = 1000) -> list[Finding]:
     noises: list[Noise] = [*map(Gaussian, SMALL), TruncatedLaplace(3.0, 8)]
     for noise in noises:
         values = source.draw(noise, count, 0)
+        p_value, cells = _chi_square(values, *law(noise))
         found.append(
             odds(
                 f"source: {noise}",
                 "the discrete law",
                 f"{count} draws, {values.count(0)} of them 0",
-                _chi_square(values, *law(noise)),
+                p_value,
+                tested=cells > 1,  # too few draws say nothing
             )
         )
     for scale in LARGE:
@@ -330,8 +339,8 @@ def of_source(count: int = 1000) -> list[Finding]:
     return found
 
 
-def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> float:
-    """Against the law, in cells of neighbouring values that expect enough each."""
+def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> tuple[float, int]:
+    """Against the law, in so many cells of neighbouring values that expect enough each."""
     expected, seen = [0.0], [0]
     counts = Counter(draws)
     outside = len(draws) - sum(counts[int(z)] for z in values)  # or not whole at all
@@ -345,10 +354,11 @@ def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> fl
     expected[-1] += last
     seen[-1] += rest
     if outside:
-        return 0.0
+        return 0.0, 2
     if len(seen) < 2:
-        return 1.0  # too few draws say nothing
-    return float(scipy("stats").chisquare(seen, expected, sum_check=False).pvalue)
+        return 1.0, 1
+    result = scipy("stats").chisquare(seen, expected, sum_check=False)
+    return float(result.pvalue), len(seen)
 
 
 def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
@@ -365,6 +375,18 @@ def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
         if seed not in tape.random_bytes
     ]
     return [
-        fact("coins: fresh", "every run has a seed of its own", again, f"{len(seeds)} seeds"),
-        fact("coins: source", "the seed is the system's randomness", own, f"{len(seeds)} seeds"),
+        fact(
+            "coins: fresh",
+            "every run has a seed of its own",
+            again,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 1,
+        ),
+        fact(
+            "coins: source",
+            "the seed is the system's randomness",
+            own,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 0,
+        ),
     ]
