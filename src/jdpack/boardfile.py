@@ -87,7 +87,7 @@ class BoardFile:
             posted, missing = "".join(line + "\n" for line in lines), ""
             if written is not None and (not lines or lines[-1] != written):
                 if not lines or not chain.follows(written, lines[-1]):
-                    raise _lost()
+                    raise lost()
                 missing = written + "\n"
             opened.pop_all()
             return cls(file, kept, posted, missing)
@@ -143,13 +143,13 @@ def read(path: str | Path) -> str:
 def first_line(path: Path, journal: Path) -> str | None:
     """The header of a run, which is on disk before anything is spent; None if it has not begun."""
     try:
-        first, _, rest = read(path).partition("\n")
+        first, end, rest = read(path).partition("\n")
     except BillboardError as error:
         raise BillboardError(error.message, "put it back") from None
-    if rest or chain.is_sealed(first):
+    if rest or (end and chain.is_sealed(first)):
         return first
     if journal.exists() and journal.stat().st_size:
-        raise _lost()
+        raise lost()
     return None
 
 
@@ -192,7 +192,8 @@ def _decoded(data: bytes, path: str | Path) -> str:
         raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
 
 
-def _lost() -> BillboardError:
+def lost() -> BillboardError:
+    """The refusal to go on where noise would be drawn again."""
     return BillboardError(
         "the billboard lacks lines that were posted",
         "put back the whole of it: noise is never drawn again for a posted line",

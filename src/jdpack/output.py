@@ -39,7 +39,11 @@ class Output:
     def claim(cls, folder: str | Path) -> Output:
         """Check that the folder can be made; make nothing yet."""
         folder = Path(folder)
-        if folder.exists() or folder.is_symlink():
+        try:
+            taken = folder.exists() or folder.is_symlink()
+        except OSError as error:
+            raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
+        if taken:
             raise OutputError(
                 f"the output folder {str(folder)!r} exists already",
                 "choose another; a run never writes over an earlier one",
@@ -65,7 +69,7 @@ class Output:
             )
         if not begun:
             raise OutputError(
-                f"there is no run to resume in {str(folder)!r}",
+                f"there is no run in {str(folder)!r}",
                 "give the output folder of a run that solve began",
             )
         return output

@@ -12,8 +12,9 @@ import fcntl
 import json
 import math
 import os
+import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,12 @@ class RunFile:
     """The coins' seed, in hexadecimal."""
     ledger: dict[str, str] | None
     """The ledger and the data set that the run is paid from (`jdpack.account`)."""
+    tokens: list[str] = field(default_factory=list)
+    """With a ledger: secrets of those who went on with the run, by which it knows a stale copy."""
     digest: int | None = None
     """Of the records (`jdpack.digest`); None until they are read."""
+    begun: bool = False
+    """Whether the billboard has its header: one that is empty has then lost what was posted."""
 
     @property
     def coin_seed(self) -> Seed:
@@ -55,6 +60,10 @@ class RunFile:
         """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
         seeded = self.seed is not None or first.budget.epsilon == math.inf
         return self.coin_seed.commitment == first.commitment and first.private != seeded
+
+    def renewed(self) -> RunFile:
+        """The same with a token for whoever goes on with the run from here."""
+        return replace(self, tokens=[*self.tokens, secrets.token_hex(16)])
 
     def write(self, path: Path) -> None:
         """Write the file, whole; it is on disk when this returns."""
@@ -71,7 +80,7 @@ class RunFile:
         except (OSError, TypeError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(
-                f"cannot resume from {str(path)!r}: {reason}",
+                f"cannot read the run file {str(path)!r}: {reason}",
                 "give the output folder of a run that solve began",
             ) from None
         return run
@@ -86,13 +95,17 @@ class RunFile:
             "seed": int | None,
             "coins": str,
             "ledger": dict | None,
+            "tokens": list,
             "digest": int | None,
+            "begun": bool,
         }
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"its {name} is not what solve writes")
-        if not all(isinstance(path, str) for path in self.agents or []):
-            raise ValueError("its agents are not what solve writes")
+        if not all(isinstance(text, str) for text in [*(self.agents or []), *self.tokens]):
+            raise ValueError("its agents or tokens are not what solve writes")
+        if self.ledger is not None and not self.tokens:
+            raise ValueError("it has a ledger and no token")
         if len(self.coin_seed.seed) != 16:
             raise ValueError("its coins are not 16 bytes")
 

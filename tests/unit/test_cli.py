@@ -501,8 +501,8 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     assert run.returncode == 130
     assert stdout == ""
     first, hint = stderr.splitlines()[-2:]  # after the warning that supply is small
-    assert first == "interrupted: what is on the billboard is spent, and nothing more"
-    assert hint.startswith("hint: ")
+    assert first == "interrupted: what is posted is spent, and a ledger keeps what was reserved"
+    assert hint == f"hint: `jdpack resume {out}` goes on, and spends nothing more"
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private
