@@ -359,7 +359,6 @@ def runfile_run(data: bytes, folder: str) -> None:
     path.write_bytes(data)
     run = RunFile.read(path)
     account = Account.from_dict(run.ledger)
-    if account is not None:
-        Path(account.ledger), account.dataset.encode()
+    assert account is None or {type(account.ledger), type(account.dataset)} == {str}
     run.fits(Billboard.from_text(run.header + "\n").header)
     choice.from_dict(run.engine)

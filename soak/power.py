@@ -3,6 +3,8 @@
 A file holds what it had at its last fsync for certain, and of what was written since any part:
 none, all, or a beginning, with zeros or what was there before for the rest. A folder has the names
 that it had at its last fsync, and each change since may have come to the disk or not.
+
+The ledger's file is not followed: what SQLite syncs, and how it rolls back, is left to SQLite.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ def _mixed(old: bytes, new: bytes, rng: random.Random) -> bytes:
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:
         same += 1
-    at = rng.randint(same, len(new))
+    at = rng.choice([rng.randint(same, len(new)), min(same + 1, len(new)), max(len(new) - 1, same)])
     match rng.randrange(4):
         case 0:
             return old

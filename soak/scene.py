@@ -68,6 +68,11 @@ class World:
     def runs(self) -> Path:
         return self.folder / "runs"
 
+    @property
+    def copies(self) -> Path:
+        """Copies of folders of runs."""
+        return self.folder / "copies"
+
     def records(self, kind: str, bad: bool) -> Path:
         return self.folder / f"{'bad ' if bad else ''}{kind}.parquet"
 

@@ -2,10 +2,16 @@
 
     python soak/soak.py --kills 1000 --every 1
 
-First one small run is killed at *every* operation on files, one after the other: before it, in the
-middle of every write, and with a power cut that takes what was not synced; so is the resumption of
-a run with a torn line. Each of these runs is then resumed to its end. Then come so many kills at
-random moments, in worlds where several processes share a ledger that has room for a few runs.
+First one small run is struck at *every* operation on files, one after the other: killed before it,
+after the first byte of every write and before the last, killed with a power cut that takes what was
+not synced, and interrupted (Ctrl-C) once and twice; so is the resumption of a run with a torn line.
+Each of these runs is then resumed to its end. Then come so many kills, and a quarter as many
+interrupts, at random moments, in worlds where several processes share a ledger that has room for a
+few runs. Folders of killed runs are copied now and then: once the run has gone on, its copy must
+not.
+
+A power cut takes from the folders of runs. The ledger's file is not in this model: what SQLite
+syncs is trusted to be on the disk, and only kills strike it.
 """
 
 from __future__ import annotations
@@ -119,7 +125,7 @@ def soak(
     if every:
         jobs = [functools.partial(sweep, folder, hand, every, seed) for hand in range(HANDS)]
         total.update(sum(together(jobs), start=Counter()))
-        tell(f"{kills_of(total):,} kills, at every operation of a run")
+        tell(f"{struck(total):,} strikes, at every operation of a run")
     for number, left in enumerate(range(kills, 0, -PER_WORLD)):
         world = in_fork(World(folder / f"world {number}").make)
         todo, seeds = min(left, PER_WORLD), random.Random(f"{seed} {number}")
@@ -133,7 +139,7 @@ def soak(
         total["data sets",] += sets
         total["reservations that count, each with its run",] += runs
         shutil.rmtree(world.folder)
-        tell(f"{kills_of(total):,} kills")
+        tell(f"{struck(total):,} strikes")
     return total
 
 
@@ -157,9 +163,9 @@ def strike(
     return hand.counts
 
 
-def kills_of(counts: Counts) -> int:
-    """How many there were."""
-    return sum(n for key, n in counts.items() if key[0] == "kills")
+def struck(counts: Counts, *what: str) -> int:
+    """How many kills and interrupts there were, or of one of them."""
+    return sum(n for key, n in counts.items() if key[0] in (what or ("kills", "Ctrl-C")))
 
 
 def main() -> None:
@@ -195,17 +201,26 @@ def plain(counts: Counts) -> dict[str, int]:
 
 
 def report(counts: Counts) -> str:
-    """The counts, for people."""
+    """The counts, for people: a table of all kills, by command and stage, and their total."""
     kills = {key[1:]: n for key, n in counts.items() if key[0] == "kills"}
-    lines = [f"{kills_of(counts):,} kills, and nothing was ever wrong"]
-    for command in sorted({key[0] for key in kills}):
-        stages = {key[1]: n for key, n in kills.items() if key[0] == command}
-        lines.append(f"  {command}: {sum(stages.values()):,}")
-        lines += [f"    {stage}: {stages[stage]:,}" for stage in STAGES if stage in stages]
-    for key, n in sorted(counts.items()):
-        if key[0] != "kills":
-            lines.append(f"{', '.join(key)}: {n:,}")
-    return "\n".join(lines)
+    lines = [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if len(k) < 3]
+    lines += [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if k[0] == "every"]
+    commands = [
+        c for c in ("solve", "resume", "allocate", "ledger") if any(c == k[0] for k in kills)
+    ]
+    wide = max(map(len, STAGES))
+    rows = [["kills", *commands, "all", "Ctrl-C"]]
+    for stage in STAGES:
+        own = [kills.get((command, stage), 0) for command in commands]
+        ctrl_c = sum(n for key, n in counts.items() if key[0] == "Ctrl-C" and key[2] == stage)
+        if any(own) or ctrl_c:
+            rows.append([stage, *(f"{n:,}" for n in (*own, sum(own), ctrl_c))])
+    sums = [sum(n for key, n in kills.items() if key[0] == command) for command in commands]
+    last = (*sums, struck(counts, "kills"), struck(counts, "Ctrl-C"))
+    rows.append(["all", *(f"{n:,}" for n in last)])
+    lines += ["", *(row[0].ljust(wide) + "".join(f"{n:>10}" for n in row[1:]) for row in rows), ""]
+    total = f"{struck(counts, 'kills'):,} kills and {struck(counts, 'Ctrl-C'):,} interrupts"
+    return "\n".join([*lines, f"{total}, and nothing was ever wrong"])
 
 
 if __name__ == "__main__":

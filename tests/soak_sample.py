@@ -63,21 +63,21 @@ def resume_posts_what_is_not_synced() -> Strikes:
     return [[Strike(at=9, stage="rounds"), then] for _ in range(30)]  # until it is lost
 
 
-def reserves_after_the_header() -> Strikes:
-    reserve, begin = Account.reserve, run_module._Run._begin
+def reserves_after_the_rounds() -> Strikes:
+    reserve, run = Account.reserve, run_module.run
+    asked = []
 
-    def late(self, engine):
-        board = begin(self, engine)
-        reserve(self.account, self.header, None)
-        return board
+    def late(engine, policy, board, *rest):
+        run(engine, policy, board, *rest)
+        reserve(*asked.pop())
 
-    Account.reserve, run_module._Run._begin = (lambda *_: None), late
-    return [[Strike(at=at, stage="header")] for at in (13, 14, 15)]
+    Account.reserve, run_module.run = (lambda *given: asked.append(given)), late
+    return [[Strike(at=at, stage="rounds")] for at in (6, 9)]
 
 
 def resume_does_not_reserve() -> Strikes:
     class Free(Account):
-        def reserve(self, header, board):
+        def reserve(self, *_):
             return None
 
     Account.from_dict = classmethod(lambda cls, data: Free(**data))
@@ -87,8 +87,8 @@ def resume_does_not_reserve() -> Strikes:
 def reserves_again_under_another_name() -> Strikes:
     reserve = Ledger.reserve
 
-    def again(self, dataset, run, *rest):
-        return reserve(self, dataset, f"{run[:50]}{os.getpid()}", *rest)
+    def again(self, dataset, run, *rest, **more):
+        return reserve(self, dataset, f"{run[:50]}{os.getpid()}", *rest, **more)
 
     Ledger.reserve = again
     return [[Strike(at=1, stage="rounds")]]
@@ -103,8 +103,9 @@ def cancels_what_has_begun() -> Strikes:
     write = Output.write
 
     def cancelling(self, result):
-        paid = json.loads(self.run_file.read_text())["ledger"]
-        Ledger.open(paid["ledger"]).cancel(result.billboard.header.commitment)
+        run = json.loads(self.run_file.read_text())
+        ledger = Ledger.open(run["ledger"]["ledger"])
+        ledger.cancel(result.billboard.header.commitment, run["tokens"][-1])
         write(self, result)
 
     Output.write = cancelling
@@ -164,11 +165,43 @@ def leaves_half_written_files() -> Strikes:
     return [[Strike(at=4, stage="pages")]]
 
 
+def takes_a_header_without_its_end() -> Strikes:
+    """As if a first line were whole without its newline."""
+    first_line = boardfile.first_line
+
+    def first(path, journal):
+        text = boardfile.read(path)
+        sealed = "\n" not in text and boardfile.chain.is_sealed(text)
+        return text if sealed else first_line(path, journal)
+
+    run_module.first_line = first
+    return [[Strike(at=2, stage="header", torn=True, part=1.0)]]
+
+
+def forgets_what_it_reserved() -> Strikes:
+    """The folder goes, whether or not the reservation could be given back."""
+    run_module._Run.owes = lambda self: False
+    return [[Strike(at=1, stage="reading", interrupt=True, again=at)] for at in range(1, 9)]
+
+
+def copies_go_on() -> Strikes:
+    """The ledger asks nobody who goes on with a run whether it is its own."""
+    reserve = Ledger.reserve
+
+    def lenient(self, dataset, run, *rest, earlier=(), **more):
+        known = self.runs.get(run)
+        earlier = earlier if known is None else [*earlier, known.token]
+        return reserve(self, dataset, run, *rest, earlier=earlier, **more)
+
+    Ledger.reserve = lenient
+    return [[Strike(at=1, stage="rounds"), Strike(at=9, stage="rounds")]]
+
+
 CONTROLS: dict[Callable[[], Strikes], str] = {
     no_journal: "noise was drawn twice",
-    journal_not_synced: "noise was drawn twice",
+    journal_not_synced: "noise was drawn twice|cannot go on",
     resume_posts_what_is_not_synced: "noise was drawn twice|cannot go on",
-    reserves_after_the_header: "its run is in state ''",
+    reserves_after_the_rounds: "its run is in state ''",
     resume_does_not_reserve: "its run is in state ''",
     reserves_again_under_another_name: "left nothing to go on from",
     knows_no_limit: "is over its",
@@ -178,14 +211,18 @@ CONTROLS: dict[Callable[[], Strikes], str] = {
     gives_everything_to_everybody: "is exceeded",
     allocation_of_another_billboard: "row 1 of the allocation",
     leaves_half_written_files: "files too many",
+    takes_a_header_without_its_end: "torn|refused without a reason",
+    forgets_what_it_reserved: "left nothing to go on from",
+    copies_go_on: "noise was drawn twice, for a copy|a copy of an earlier state",
 }
 """The broken variants, and what the soak says of them."""
 
 
-def tried(place: Path, strikes: Strikes, seed: int) -> tuple[int, str]:
+def tried(place: Path, strikes: Strikes, copies: bool) -> tuple[int, str]:
     """How many runs were tried, and what was wrong with the last; nothing if none was."""
     world = World(place).make()
-    hand = Hand(world, "0", seed, {})
+    hand = Hand(world, "0", 1, {})
+    hand.copies = float(copies)
     for number, kills in enumerate(strikes, start=1):
         case = Case.small(world)
         case.folder = world.runs / str(number)
@@ -199,12 +236,13 @@ def tried(place: Path, strikes: Strikes, seed: int) -> tuple[int, str]:
 
 def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
     """What is wrong with a broken variant, and with the honest one at the same strikes."""
+    copies = broken is copies_go_on
 
     def with_it() -> tuple[int, str]:
-        return tried(place / "broken", broken(), seed=1)
+        return tried(place / "broken", broken(), copies)
 
     def without_it() -> tuple[int, str]:
-        return tried(place / "honest", strikes[count - 1 : count], seed=1)
+        return tried(place / "honest", strikes[count - 1 : count], copies)
 
     count, wrong = soak.in_fork(with_it)
     strikes = soak.in_fork(broken)

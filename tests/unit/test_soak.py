@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KILLS, EVERY, SEED = 16, 31, 5
+KILLS, EVERY, SEED = 16, 41, 5
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,11 @@ def test_kills_do_no_harm(found):
 
 BROKEN = [
     *("no_journal", "journal_not_synced", "resume_posts_what_is_not_synced"),
-    *("reserves_after_the_header", "resume_does_not_reserve", "reserves_again_under_another_name"),
+    *("reserves_after_the_rounds", "resume_does_not_reserve", "reserves_again_under_another_name"),
     *("knows_no_limit", "cancels_what_has_begun", "run_file_in_pieces", "private_files_for_all"),
     *("gives_everything_to_everybody", "allocation_of_another_billboard"),
-    "leaves_half_written_files",
+    *("leaves_half_written_files", "takes_a_header_without_its_end"),
+    *("forgets_what_it_reserved", "copies_go_on"),
 ]
 
 
