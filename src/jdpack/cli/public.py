@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -121,7 +122,9 @@ def verify_command(
 def _demand(text: str) -> list[float] | dict[str, float]:
     try:
         if "=" in text:
-            pairs = [part.rsplit("=", 1) for part in text.split(",")]
+            pairs = re.findall(r"(.+?)=([^,=]+)(?:,|$)", text)  # a name may have commas
+            if sum(len(name) + len(amount) + 2 for name, amount in pairs) != len(text) + 1:
+                raise ValueError
             amounts = {name.strip(): float(amount) for name, amount in pairs}
             if len(amounts) < len(pairs):
                 raise ValueError
