@@ -252,6 +252,7 @@ def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="jdpack-soak-"))
     kills, every, seed = map(int, sys.argv[1:])
+    soak.HANDS = 2
     counts = soak.soak(folder / "sample", kills, every, seed)
     jobs = [functools.partial(control, folder / b.__name__, b) for b in CONTROLS]
     found = [f for i in range(0, len(jobs), 3) for f in soak.together(jobs[i : i + 3])]
