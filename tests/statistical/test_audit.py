@@ -1,9 +1,10 @@
 """An audit catches every pipeline of `broken`, and does not flag the honest one.
 
-Nothing here is seeded. What is wrong for certain must be found every time. What shows in numbers
-must be found in all of 59 or 20 repetitions, by the statistical checks alone: a power below 95%
-would pass the 59 with probability below 0.95^59 < 5%, and the true powers are such that this never
-fails. The honest pipeline is flagged with probability 1e-6 an audit.
+Nothing here is seeded. What is wrong for certain is missed with a probability below 1e-9, which
+follows from how it is broken, so a few repetitions do. What shows in numbers must be found in all
+of 59 repetitions, by the statistical checks alone: a power below 95% would pass with a probability
+below 0.95^59 < 5%, and the true powers are such that this never fails. The honest pipeline is
+flagged with probability 1e-6 an audit.
 """
 
 import importlib.util
@@ -29,6 +30,8 @@ from jdpack.market import Neighbours
 EPSILON, DELTA = 1.0, 1e-6
 QUICK, LONGER = DualGd(rounds=5), DualGd(rounds=40)
 TIMES = 59
+AGAIN = 3
+"""Repetitions of what is certain."""
 
 
 def audited(market: Market, policy, **more):
@@ -42,7 +45,8 @@ HONEST = [
     *[(QUICK, seed) for seed in range(10)],
     *[(MwuOnline(batch=25), seed) for seed in range(3)],
     *[(MwuFixed(rounds=6), 0), (MirrorDescent(rounds=6), 0), (MwuAdaptive(alpha=0.5), 0)],
-    *[(MwuAdaptive(alpha=0.5), 1), (MwuAdaptive(alpha=0.5), 2), (Newton(), 0), (Newton(), 1)],
+    *[(MwuAdaptive(alpha=0.5), 1), (MwuAdaptive(alpha=0.5), 2), (MirrorDescent(rounds=6), 1)],
+    (Newton(), 0),
 ]
 
 
@@ -57,7 +61,9 @@ def test_the_honest_pipeline_is_not_flagged(policy, seed):
     engines = ("memory", "mapped") if seed % 5 == 4 else ("memory",)
     found = audited(market, policy, seed=seed, neighbours=4, engines=engines)
     assert found.passed, str(found)
-    assert len(found.findings) > 60
+    assert len(found.findings) - len(found.not_tested) > 60
+    names = [one.check for one in found.findings]
+    assert [a for a, b in itertools.pairwise(sorted(names)) if a == b] == []
 
 
 # --- what is wrong for certain ----------------------------------------------------------------
@@ -82,11 +88,17 @@ CERTAIN = {
 }
 
 
+NINE = [variant for variant in CERTAIN if variant.__name__ in ("peeking_policy", "doubled_gauge")]
+"""These do not show in the first few neighbours."""
+
+
 @pytest.mark.parametrize("variant", CERTAIN, ids=lambda variant: variant.__name__)
 def test_an_audit_catches_every_broken_variant(variant):
     rounding = variant in (broken.sum_in_the_order_of_values, broken.sum_in_singles)
-    with variant():  # of sums that round, not every one is wrong
-        found = audited(example(agents=100), LONGER if rounding else QUICK, neighbours=9)
+    policy = DualGd(rounds=15) if rounding else QUICK  # of sums that round, not every one is wrong
+    few = variant not in NINE
+    with variant():
+        found = audited(example(agents=100), policy, neighbours=4 if few else 9)
     assert not found.passed
     wrong = [one.check for one in found.failures]
     assert any(check.startswith(CERTAIN[variant]) for check in wrong), wrong
@@ -100,10 +112,13 @@ def crowd() -> People:
 
 @cache
 def few_with_many_resources() -> People:
-    """Their runs have many draws: 9 prices, and a curvature of 81 numbers."""
+    """Their runs have many draws in few releases: a curvature of 12 resources is 144 numbers."""
     return People.invented(
-        Market(supply=[9.0] * 9, max_demand=1.0, max_value=1.0, agents=20, divisible=True)
+        Market(supply=[9.0] * 12, max_demand=1.0, max_value=1.0, agents=20, divisible=True)
     )
+
+
+MANY_DRAWS = Script((0.0, 0.5), ("demand", "scale", "curvature"))
 
 
 def recorded(policy, count: int, people: People | None = None) -> list[Tape]:
@@ -113,7 +128,8 @@ def recorded(policy, count: int, people: People | None = None) -> list[Tape]:
 
 
 def test_a_policy_that_peeks_is_caught_every_time():
-    for _ in range(20):
+    """Every second sum is odd, in 5 rounds of 7 neighbours."""
+    for _ in range(AGAIN):
         with broken.peeking_policy():
             group = replays.family(Setting(QUICK, EPSILON, DELTA), crowd(), 7)
         steps, board = replays.of_steps(group)
@@ -121,7 +137,7 @@ def test_a_policy_that_peeks_is_caught_every_time():
 
 
 def test_coins_of_the_data_are_caught_every_time():
-    for _ in range(20):
+    for _ in range(AGAIN):
         with broken.coin_from_the_value():
             (tape,) = recorded(Script(), 1)
         assert not reference.of_answers([tape]).passed
@@ -142,8 +158,8 @@ def test_a_late_filter_is_caught_at_any_budget():
 
 
 def test_a_sum_with_an_order_is_caught_every_time():
-    """In doubles about every fifth answer is wrong, in singles most."""
-    for _ in range(20):
+    """In doubles about every fifth of 120 answers is wrong, in singles most."""
+    for _ in range(AGAIN):
         with broken.sum_in_the_order_of_values():
             assert not reference.of_answers(recorded(LONGER, 3)).passed
         with broken.sum_in_singles():
@@ -182,27 +198,26 @@ def flagged(findings) -> set[str]:
 
 
 NUMBERS = {
-    broken.noise_too_small: (TIMES, ["noise: variance of all queries"]),
-    broken.noise_in_singles: (20, ["noise: low bits"]),
-    broken.noise_of_every_round_the_same: (20, ["noise: independence, rounds", "noise: repeats"]),
-    broken.noise_of_every_second_run_the_same: (20, ["noise: independence, runs (even"]),
-    broken.scale_without_noise: (20, ["noise: variance of scale"]),
+    broken.noise_too_small: ["noise: variance of all queries"],
+    broken.noise_in_singles: ["noise: low bits"],
+    broken.noise_of_every_round_the_same: ["noise: independence, rounds", "noise: repeats"],
+    broken.noise_of_every_second_run_the_same: ["noise: independence, runs (even"],
+    broken.scale_without_noise: ["noise: variance of scale"],
 }
 
 
 @pytest.mark.parametrize("variant", NUMBERS, ids=lambda variant: variant.__name__)
 def test_the_noise_of_two_real_runs_gives_it_away(variant):
-    times, tells = NUMBERS[variant]
-    for _ in range(times):
+    for _ in range(TIMES):
         with variant():
-            tapes = recorded(Script(), 2, few_with_many_resources())
+            tapes = recorded(MANY_DRAWS, 2, few_with_many_resources())
         wrong = flagged(draws.of_noise(draws.draws_of(tapes)))
-        for tell in tells:
+        for tell in NUMBERS[variant]:
             assert any(check.startswith(tell) for check in wrong), wrong
 
 
 def test_the_source_gives_away_what_is_not_on_the_lattice():
-    for _ in range(20):
+    for _ in range(TIMES):
         with broken.noise_in_rounded_doubles():
             wrong = flagged(draws.of_source(800))
         assert "source: Gaussian(scale=0.4)" in wrong
@@ -210,10 +225,9 @@ def test_the_source_gives_away_what_is_not_on_the_lattice():
 
 def test_negative_control_the_same_checks_pass_the_honest_noise():
     for _ in range(20):
-        tapes = recorded(Script(), 2, few_with_many_resources())
+        tapes = recorded(MANY_DRAWS, 2, few_with_many_resources())
         assert not flagged(draws.of_noise(draws.draws_of(tapes)))
     assert not flagged(draws.of_source(800))
-    assert not flagged(draws.of_source(500))
 
 
 # --- lower bounds -----------------------------------------------------------------------------
@@ -271,9 +285,3 @@ def test_the_coalition_comes_close_to_what_theory_allows():
     assert limit - 0.2 < bound.success < limit + 0.2
     assert 0.0 < bound.epsilon < epsilon
     assert 0.1 * epsilon < bound.epsilon_if_gaussian < 1.2 * epsilon
-
-
-def test_every_pair_of_checks_is_told_apart():
-    found = audited(example(agents=100), QUICK, neighbours=3)
-    names = [one.check for one in found.findings]
-    assert [a for a, b in itertools.pairwise(sorted(names)) if a == b] == []

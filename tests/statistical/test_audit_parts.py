@@ -553,5 +553,6 @@ def test_the_experiment_plays_and_looks(monkeypatch):
     assert bound.trials == 4 and used == pytest.approx(1.0, abs=1e-6)  # all of the budget
     row = experiment.row("greedy", "divisible", 1.0, 0.54, bound, f"{used:.0%}")
     assert row.startswith("| greedy | divisible | 100% | 4 | ") and row.endswith(" | 1 |")
-    assert experiment.look("noise_too_small") == (True, True)
+    assert experiment.look("noise_too_small") and experiment.look_at_numbers("noise_too_small")
+    assert not experiment.look_at_numbers("honest")
     assert {policy.name for policy in experiment.POLICIES} == set(KINDS)
