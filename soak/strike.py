@@ -205,6 +205,7 @@ def _child(
             watch.error, code = f"{type(error).__name__}: {error}", _REFUSED
         except KeyboardInterrupt:
             code = _INTERRUPTED
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             operations.leave()
         except BaseException:
             watch.error = traceback.format_exc()

@@ -91,7 +91,7 @@ def codes(market, source):
     try:
         return decode(encode(market, pieces(market, source)))
     except AgentsError as error:
-        check_error(error, [])
+        check_error(error, [], longest=1300)  # it may quote 10**400
         return error
 
 
