@@ -43,6 +43,7 @@ STAGES = (
         "taking back",
         "ledger",
         "reading back",
+        "mending",
         "asking",
     ),
 )
@@ -221,6 +222,7 @@ def _tell_stages(watch: Watch, operations: Operations) -> None:
         (account.Account, "reserve", "reserving"),
         (_SOLVE._Run, "_read", "reading"),
         (_SOLVE._Run, "_begin", "header"),
+        (billboard.Billboard, "mend", "mending"),
         (_SOLVE, "run", "rounds"),
         (Combined, "allocate", "allocation"),
         (output.Output, "write", "allocation"),

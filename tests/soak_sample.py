@@ -59,7 +59,7 @@ def resume_posts_what_is_not_synced() -> Strikes:
         self._journal = journal
 
     boardfile.BoardFile.mend = hasty
-    then = Strike(at=4, stage="reading back", power=True)
+    then = Strike(at=4, stage="mending", power=True)
     return [[Strike(at=9, stage="rounds"), then] for _ in range(30)]  # until it is lost
 
 

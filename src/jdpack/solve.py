@@ -338,8 +338,8 @@ class _Run:
                 engine = held.enter_context(contextlib.closing(self._read()))
                 if board is None:
                     board = self._begin(engine)
-                elif self.folder is not None and not self.file.begun:
-                    self.folder.keep(replace(self.file, begun=True))
+                else:
+                    self._go_on(board)
                 undo.pop_all()
             held.callback(board.close)
             result = self._play(engine, board)
@@ -401,6 +401,12 @@ class _Run:
             raise OutputError(error.message, hint) from None
         folder.keep(replace(read, begun=True))
         return board
+
+    def _go_on(self, board: Billboard) -> None:
+        """Post what was about to be: not before it is known that nobody else went on."""
+        board.mend()
+        if self.folder is not None and not self.file.begun:
+            self.folder.keep(replace(self.file, begun=True))
 
     def _play(self, engine: Engine, board: Billboard) -> Result:
         """All rounds that are left, and the allocation."""
