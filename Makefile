@@ -10,8 +10,9 @@ demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
+# On all cores, at most four; a file of tests stays on one of them.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -48,6 +49,7 @@ $(PEERS)/ready: bench/requirements-peers.txt
 # The tables of the docs, from scratch.
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
+	$(BIN)/python experiments/audit.py
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/small_markets.py

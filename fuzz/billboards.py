@@ -6,6 +6,7 @@ import json
 from random import Random
 from typing import Any
 
+from html_pages import check_page
 from jdpack import policies
 from jdpack.accounting import Budget
 from jdpack.allocate import allocate
@@ -25,7 +26,6 @@ from jdpack.report import public_page
 from jdpack.verify import verify
 from mutate import chain_changed, sealed
 from mutate import changed as changed_json
-from pages import check_page
 from watch import check_error
 
 _SEED = Seed(bytes(range(16)))

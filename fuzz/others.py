@@ -14,12 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from jdpack import tables
+from jdpack import solve, tables
+from jdpack.account import Account
 from jdpack.accounting import Budget
+from jdpack.billboard import Billboard
 from jdpack.encoding import encode
 from jdpack.engines import choice
 from jdpack.ledger import Ledger
 from jdpack.market import Market, Neighbours
+from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.newton import Newton
 from jdpack.runfile import RunFile
 from mutate import chain_changed, changed
@@ -309,27 +312,53 @@ def _put_lines(path: Path, lines: list[str]) -> None:
 # --- what a run keeps for its resume ------------------------------------------------------
 
 
+@cache
+def _run_file() -> dict[str, Any]:
+    """What a run on a ledger has written."""
+    with TemporaryDirectory() as folder:
+        agents, ledger = Path(folder) / "agents.csv", Path(folder) / "ledger.db"
+        agents.write_text(_WIDE)
+        Ledger.create(ledger, "patients", epsilon=2.0, delta=1e-6)
+        out = Path(folder) / "out"
+        solve(
+            _market(False, 1),
+            str(agents),
+            epsilon=1.0,
+            delta=1e-7,
+            policy=MwuFixed(rounds=1),
+            threads=1,
+            output=out,
+            ledger=ledger,
+            dataset="patients",
+        )
+        text = (out / "private" / "run.json").read_text()
+        found: dict[str, Any] = json.loads(text.replace(folder, "/data"))
+        return found
+
+
 def runfile_seeds() -> list[bytes]:
-    own = {
-        "version": 2,
-        "header": "{}",
-        "market": None,
-        "agents": ["/data/agents.parquet"],
-        "clamp": False,
-        "seed": None,
-        "coins": "00" * 16,
-        "ledger": {"path": "/data/ledger.db", "dataset": "patients"},
-        "digest": 1,
-    }
-    engines: list[dict[str, Any]] = [choice.to_dict(kind()) for kind in choice.KINDS.values()]
-    return [json.dumps({**own, "engine": engine}).encode() for engine in engines]
+    """Of runs with every engine, with a ledger and without."""
+    own, engines = _run_file(), [choice.to_dict(kind()) for kind in choice.KINDS.values()]
+    paid = [json.dumps({**own, "engine": engine}).encode() for engine in engines]
+    return [*paid, json.dumps({**own, "ledger": None, "market": "/data/market.toml"}).encode()]
 
 
 def runfile_mutate(data: bytes, size: int, random: Random) -> bytes:
-    return json.dumps(changed(json.loads(data), random)).encode()[:size]
+    """Another run file, or one with another header, sealed again."""
+    own = json.loads(data)
+    if random.random() < 0.3:
+        own["header"] = chain_changed(own["header"], random).rstrip("\n")
+    else:
+        own = changed(own, random)
+    return json.dumps(own).encode()[:size]
 
 
 def runfile_run(data: bytes, folder: str) -> None:
+    """All that a resume does with it before it looks at any other file."""
     path = Path(folder) / "run.json"
     path.write_bytes(data)
-    choice.from_dict(RunFile.read(path).engine)
+    run = RunFile.read(path)
+    account = Account.from_dict(run.ledger)
+    assert account is None or {type(account.ledger), type(account.dataset)} == {str}
+    run.fits(Billboard.from_text(run.header + "\n").header)
+    choice.from_dict(run.engine)

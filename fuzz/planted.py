@@ -8,23 +8,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from jdpack import noise
+from watch import SPARE
+
+LEGAL, TOO_MUCH = SPARE - 2**25, SPARE + 2**25
+"""Bytes that the first input takes, as it may, and that the bug takes after it."""
 
 
 def plant(kind: str) -> None:
     """Break the reading of noise, which only a sealed change of a billboard comes to."""
-    right = noise.from_dict
+    right, large = noise.from_dict, [LEGAL] if kind == "memory" else []
 
     def wrong(data: Mapping[str, Any]) -> Any:
+        if large:
+            len(b"x" * large.pop())
         if data.get("kind") == "gaussian" and type(data.get("scale")) is not float:
             if kind == "hang":
                 time.sleep(3600)
             if kind == "memory":
-                bytearray(2**31)[:] = b"x" * 2**31
+                len(b"x" * TOO_MUCH)
             if kind == "file":
                 with open(os.path.expanduser("~/.profile"), "a"):
                     pass
             if kind == "traceback":
-                return noise.Gaussian(float(data["scale"]))
+                data["scale"].hex()
         return right(data)
 
     noise.from_dict = wrong

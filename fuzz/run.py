@@ -12,13 +12,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import io
+import itertools
+import os
 import re
-import subprocess
+import shutil
 import sys
 import tempfile
+import traceback
 import warnings
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import atheris
 
 NAMES = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile")
 RESULTS = Path(__file__).parents[1] / "results" / "fuzz"
@@ -35,61 +43,89 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="other inputs for other seeds")
     parser.add_argument("--timeout", type=int, default=10, help="seconds for one input")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where crashes are kept")
-    parser.add_argument("--plant", choices=["traceback", "hang", "memory", "file"], default="")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="targets at the same time")
+    parser.add_argument("--plant", nargs="*", default=[""], help="bugs on purpose: planted.py")
     given = parser.parse_args()
-    if given.inside:
-        inside(given)
-    targets = NAMES if given.target == "all" else (given.target,)
-    failed = [target for target in targets if outside(target, given) != 0]
+    sys.path.insert(0, str(Path(__file__).parent))
+    compiled = [f"jdpack.{module}" for module in COMPILED]
+    with (
+        contextlib.redirect_stderr(io.StringIO()),  # a line for every module
+        atheris.instrument_imports(include=["jdpack", "tomllib"], exclude=compiled),
+    ):
+        import targets
+    names = NAMES if given.target == "all" else (given.target,)
+    waiting = [(name, plant) for name in names for plant in given.plant]
+    running: dict[int, tuple[str, Path]] = {}
+    failed = False
+    folder, parent = tempfile.mkdtemp(), os.getpid()
+    try:
+        while waiting or running:
+            if waiting and len(running) < given.jobs:
+                name, plant = waiting.pop(0)
+                kept = given.results / (f"{name}-{plant}" if plant else name)
+                kept.mkdir(parents=True, exist_ok=True)
+                own = Path(folder) / kept.name
+                own.mkdir()
+                pid = os.fork()
+                if pid == 0:
+                    _fuzz(targets.TARGETS[name], plant, own, kept, given)
+                running[pid] = name, kept
+            else:
+                pid, status = os.wait()
+                code = os.waitstatus_to_exitcode(status)
+                failed |= code != 0
+                _tell(*running.pop(pid), code)
+    finally:
+        if os.getpid() == parent:
+            shutil.rmtree(folder, ignore_errors=True)
     return 1 if failed else 0
 
 
-def outside(target: str, given: argparse.Namespace) -> int:
-    """Fuzz a target in a process of its own, and tell what came of it."""
-    kept = given.results / target
-    kept.mkdir(parents=True, exist_ok=True)
-    arguments = [arg for arg in sys.argv[1:] if arg != given.target]
-    command = [sys.executable, __file__, target, *arguments, "--inside"]
-    with (kept / "log.txt").open("wb") as log:
-        code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+def _tell(target: str, kept: Path, code: int) -> None:
+    """Print what came of a target."""
     text = (kept / "log.txt").read_text(errors="replace")
     done = re.findall(r"^#(\d+)\s.*\bcov: (\d+)", text, re.M)
     runs, coverage = done[-1] if done else ("0", "0")
     executed = re.findall(r"stat::number_of_executed_units:\s+(\d+)", text)
-    print(
-        f"{target:10} {executed[-1] if executed else runs:>9} inputs  {coverage:>6} edges", end=""
-    )
-    print("  fine" if code == 0 else f"  FAILED ({code})", flush=True)
+    runs = executed[-1] if executed else runs
+    told = [f"{kept.name:10} {runs:>9} inputs  {coverage:>6} edges  {'FAILED' if code else 'fine'}"]
     if code != 0:
-        print(text[-3000:])
-        for crash in re.findall(r"Test unit written to (\S+)", text):
-            print(f"again: {sys.executable} {__file__} {target} {crash}", flush=True)
-    return code
+        told.append(text[-3000:])
+        crashes = re.findall(r"Test unit written to (\S+)", text)
+        told += [f"again: {sys.executable} {__file__} {target} {crash}" for crash in crashes]
+    print("\n".join(told), flush=True)
 
 
-def inside(given: argparse.Namespace) -> None:
-    """Fuzz in this process; ends it."""
-    import atheris
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    compiled = [f"jdpack.{module}" for module in COMPILED]
-    with atheris.instrument_imports(include=["jdpack", "tomllib"], exclude=compiled):
-        from targets import TARGETS
+def _fuzz(target: Any, plant: str, folder: Path, kept: Path, given: argparse.Namespace) -> None:
+    """Fuzz a target in this process; ends it."""
+    log = os.open(kept / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    import planted
     from watch import watched
 
-    target = TARGETS[given.target]
-    folder = tempfile.mkdtemp(prefix="jdpack-fuzz-", dir="/dev/shm")
     warnings.simplefilter("ignore")
+    seeds = folder / "seeds"
+    seeds.mkdir()
+    for at, seed in enumerate(target.seeds()):
+        (seeds / f"{at:03d}").write_bytes(seed)
+    if plant:
+        planted.plant(plant)
+
+    done = itertools.count(1)
 
     def one(data: bytes) -> None:
-        with watched(len(data), folder):
-            target.run(data, folder)
-
-    if given.plant:
-        from planted import plant
-
-        plant(given.plant)
+        number = next(done)
+        try:
+            with watched(len(data), str(folder)):
+                target.run(data, str(folder))
+        except BaseException:
+            traceback.print_exc()
+            crash = kept / f"crash-{hashlib.sha1(data).hexdigest()}"
+            crash.write_bytes(data)
+            print(f"Test unit written to {crash}\nstat::number_of_executed_units: {number}")
+            sys.stdout.flush()
+            os._exit(77)  # libFuzzer's own end is now and then cut short by its alarm
 
     def mutate(data: bytes, size: int, seed: int) -> bytes:
         random, found = Random(seed), None
@@ -98,10 +134,6 @@ def inside(given: argparse.Namespace) -> None:
                 found = target.mutate(data, size, random)
         return found if found is not None else atheris.Mutate(data, len(data))
 
-    seeds = Path(folder) / "seeds"
-    seeds.mkdir()
-    for at, seed in enumerate(target.seeds()):
-        (seeds / f"{at:03d}").write_bytes(seed)
     options = [
         f"-max_total_time={given.seconds}",
         f"-runs={given.runs}",
@@ -111,7 +143,7 @@ def inside(given: argparse.Namespace) -> None:
         "-max_len=100000",
         "-len_control=0",
         "-print_final_stats=1",
-        f"-artifact_prefix={given.results / given.target}/",
+        f"-artifact_prefix={kept}/",
     ]
     where = [str(path) for path in given.inputs] or [str(seeds)]
     atheris.Setup([sys.argv[0], *options, *where], one, custom_mutator=mutate)

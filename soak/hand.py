@@ -1,13 +1,15 @@
-"""Who starts processes one after the other, kills them, and looks what they left."""
+"""Who starts processes one after the other, strikes them, and looks what they left."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
 from jdpack.market import Neighbours
 from power import as_it_is, cut
 from scene import AGENTS, DATASETS, POLICIES, Case, World, columns, market
-from strike import Ended, Strike, Watch, at_random, run
+from strike import REFUSED_STAGES, RUN_STAGES, Ended, Strike, Watch, at_random, run
 
 Counts = Counter[tuple[str, ...]]
 
@@ -45,9 +47,12 @@ def resuming(case: Case) -> Callable[[Watch], object]:
 
 
 class Hand:
-    """Starts processes one after the other, kills them, and looks what they left."""
+    """Starts processes one after the other, strikes them, and looks what they left."""
 
-    def __init__(self, world: World, name: str, seed: int, typical: dict[str, Any]) -> None:
+    copies = 0.2
+    """How often the folder of a killed run is copied."""
+
+    def __init__(self, world: World, name: str, seed: float, typical: dict[str, Any]) -> None:
         self.world, self.name, self.rng = world, name, random.Random(seed)
         self.counts: Counts = Counter()
         self._typical, self._number = typical, 0
@@ -56,6 +61,11 @@ class Hand:
     @property
     def kills(self) -> int:
         return sum(n for key, n in self.counts.items() if key[0] == "kills")
+
+    @property
+    def strikes(self) -> int:
+        """Kills and interrupts."""
+        return sum(n for key, n in self.counts.items() if key[0] in ("kills", "Ctrl-C"))
 
     # --- one process --------------------------------------------------------------------
 
@@ -70,6 +80,8 @@ class Hand:
         assert strike is not None
         self._count_kill(command, ended, strike)
         self._checked(proof.after_kill(case))
+        if strike.interrupt and not strike.again:
+            proof.after_interrupt(case, command, ended.stage)
         told = pickle.loads(disk.read_bytes())
         case.safe = told if strike.delay is None else as_it_is(case.folder)
         if strike.power:
@@ -80,11 +92,14 @@ class Hand:
         return ended
 
     def _count_kill(self, command: str, ended: Ended, strike: Strike) -> None:
-        self.counts["kills", command, ended.stage] += 1
+        self.counts["Ctrl-C" if strike.interrupt else "kills", command, ended.stage] += 1
         how = "at a random time" if strike.delay is not None else "at an operation"
         how = "in the middle of a write" if strike.torn else how
         self.counts["how", how] += 1
+        self.counts["how", "by Ctrl-C, twice"] += bool(strike.again)
         self.counts["how", "with the power cut"] += strike.power
+        if os.path.exists(f"{self.world.ledger}-journal"):
+            self.counts["how", "while somebody wrote the ledger"] += 1
 
     def _checked(self, entries: int) -> None:
         self.counts["ledger entries checked",] += entries
@@ -99,52 +114,76 @@ class Hand:
             self.counts["runs finished",] += 1
             self._finished = [*self._finished[-5:], case]
             return
-        books = proof.no_reservation_is_lost(self.world)
-        self._checked(len(books.entries))
-        proof.must(b"\n" not in case.seen, f"a run that has begun cannot go on: {ended.error}")
+        self._checked(proof.after_kill(case))
+        books = proof.no_reservation_is_lost(case.world)
+        begun = proof.posted(case.seen)
+        proof.must(not begun, f"a run that has begun cannot go on: {ended.error}")
         proof.must(case.name not in books.live(), f"a refused run still counts: {ended.error}")
         if command == "solve":
             self._checked(proof.after_refusal(case))
         full = ended.error.startswith("BudgetError")
-        proof.must(full or case.bad, f"refused without a reason: {ended.error}")
-        self.counts["runs refused", "no budget left" if full else "bad records"] += 1
+        half = not case.billboard.exists()  # refused before, and killed while it was taken back
+        proof.must(full or case.bad or half, f"refused without a reason: {ended.error}")
+        self.counts["runs refused", "bad records" if case.bad else "no budget left"] += 1
         if full and self.rng.random() < 0.5:
             self._datasets = [*self._datasets[-2:], self._ledger_victim(None)]
 
-    def _lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
-        """Take a run to its end, through some kills."""
+    def lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
+        """Take a run to its end, through some strikes; copies of it do not go on after it."""
+        copy: Case | None = None
         for strike in [*strikes, None]:
             ended = self._run(case, command, strike)
             if not ended.killed:
                 self._end(case, ended, command)
-                return
+                break
             if not (case.private / "run.json").exists():  # nothing to go on from, nothing spent
                 proof.must(not case.seen, "a billboard has begun, and nobody can go on with it")
                 self.counts["runs that left nothing",] += 1
-                return
+                break
+            copy = self._try_copy(case, copy)
+            if copy is None and case.left is None and self.rng.random() < self.copies:
+                self._number += 1
+                copy = replace(case, folder=self.world.copies / f"{self.name} {self._number}")
+                shutil.copytree(case.folder, copy.folder)
             command = "resume"
+        if copy is not None and self._try_copy(case, copy) is not None:
+            shutil.rmtree(copy.folder)
+
+    def _try_copy(self, case: Case, copy: Case | None) -> Case | None:
+        """Go on with a copy of a run, if the run has gone on since; the copy if it has not."""
+        if copy is None:
+            return None
+        books = proof.books_of(case.world.ledger)
+        known = proof.tokens_of(copy.private / "run.json")
+        if case.name not in books.live() or books.tokens[case.name][-1] in known:
+            return copy
+        proof.after_copy(case, copy, run(resuming(copy)))
+        self.counts["copies refused",] += 1
+        shutil.rmtree(copy.folder)
+        return None
 
     # --- kills at random ----------------------------------------------------------------
 
     def at_random(self, kills: int) -> None:
         """So many kills, of all kinds."""
         while self.kills < kills:
-            match self.rng.randrange(10):
-                case 0 | 1:
+            match self.rng.randrange(20):
+                case 0 | 1 | 2:
                     self._ledger_victim(self._moment("ledger"))
-                case 2 if self._finished:
+                case 3 | 4 if self._finished:
                     self._ask()
-                case 3 if self._finished:
+                case 5 | 6 | 7 if self._finished:
                     self._write_again()
                 case _:
                     self._number += 1
                     name = f"{self.name} {self._number}"
                     case = Case.draw(self.world, name, self._datasets, self.rng)
                     count = self.rng.choice([1, 1, 1, 2, 3, 5])
-                    self._lead(case, [self._moment(case.policy) for _ in range(count)])
+                    stages = REFUSED_STAGES if case.bad else RUN_STAGES
+                    self.lead(case, [self._moment(case.policy, stages) for _ in range(count)])
 
-    def _moment(self, what: str) -> Strike:
-        return at_random(self.rng, *self._typical[what])
+    def _moment(self, what: str, stages: tuple[str, ...] = RUN_STAGES) -> Strike:
+        return at_random(self.rng, *self._typical[what], stages)
 
     def _ledger_victim(self, strike: Strike | None) -> str:
         """Enter a data set and runs without folders; then the same again from where it stopped."""
@@ -167,7 +206,7 @@ class Hand:
             assert strike is not None
             self._count_kill("ledger", ended, replace(strike, power=False))
             done = self._entered(dataset, todo, done)
-            again = run(lambda watch: work(watch, done if done else 0))
+            again = run(lambda watch: work(watch, done))
             proof.must(not again.error, f"the ledger refused: {again.error}")
         self._entered(dataset, todo, len(todo))
         return dataset
@@ -202,62 +241,59 @@ class Hand:
         """The allocation was lost; whoever writes it again is killed at it."""
         case = self.rng.choice(self._finished)
         before = _contents(case.folder)
+        del before[str(case.private / "run.json")]  # to which whoever goes on adds a token
         (case.private / "allocation.parquet").unlink()
         case.safe = as_it_is(case.folder)
         stage = self.rng.choice(["allocation", "allocation", "pages", "finishing"])
-        self._lead_again(case, Strike(at=self.rng.randint(1, 8), stage=stage))
-        proof.must(_contents(case.folder) == before, "the allocation came out another")
-
-    def _lead_again(self, case: Case, strike: Strike) -> None:
-        ended = self._run(case, "allocate", strike)
-        if ended.killed:
-            ended = self._run(case, "allocate", None)
-        self._end(case, ended, "allocate")
+        self._run(case, "allocate", Strike(at=self.rng.randint(1, 8), stage=stage))
+        self._end(case, self._run(case, "allocate", None), "allocate")
         self.counts["runs finished",] -= 1  # it had been
+        after = _contents(case.folder)
+        proof.must(before.items() <= after.items(), "the allocation came out another")
 
     # --- kills at every operation -------------------------------------------------------
 
     def everywhere(self, first: int, step: int) -> None:
         """Kill a run at every operation from `first` on, with the given step between them."""
-        template = self.world.folder / "template"
-        World(template).make()
-        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
-            self._sweep(template, None, strike, first, step)
-        # The same for going on from a line that is half posted, half of it seen.
-        state = self.world.folder / "state"
-        shutil.copytree(template, state)
-        begun = Case(World(state), state / "runs" / "1", "whole", "mwu-adaptive", "clinic")
-        begun.safe = as_it_is(begun.folder)
-        world, self.world = self.world, World(state)
-        # The writes: run.json twice, the header, then each line in the journal and posted.
-        self._run(begun, "solve", Strike(at=9, torn=True, part=0.7))
-        self.world = world
-        assert begun.seen.count(b"\n") == 3 and not begun.seen.endswith(b"\n"), begun.seen
-        for strike in (Strike(), Strike(torn=True), Strike(power=True)):
-            self._sweep(state, begun, strike, first, step)
+        fresh = Case.small(World(self.world.folder / "fresh").make())
+        ends = [Strike(torn=True, part=0.0)], [Strike(torn=True, part=1.0)]
+        ctrl_c = [Strike(interrupt=True)], [Strike(interrupt=True, again=1)]
+        for strikes in ([Strike()], *ends, [Strike(power=True)], *ctrl_c):
+            self.sweep(fresh, "solve", strikes, first, step)
+        # A kill, and a power cut while the next process goes on from what was not synced.
+        self.sweep(fresh, "solve", [Strike(), Strike(power=True)], first, step)
+        # The same for going on from a line that is half posted.
+        torn = Case.small(World(self.world.folder / "torn").make())
+        # The writes: run.json three times, the header, then each line in the journal and posted.
+        self._run(torn, "solve", Strike(at=10, torn=True, part=0.7))
+        assert torn.seen.count(b"\n") == 3 and not torn.seen.endswith(b"\n"), torn.seen
+        for strikes in ([Strike()], *ends, [Strike(power=True)]):
+            self.sweep(torn, "resume", strikes, first, step)
 
-    def _sweep(
-        self, template: Path, begun: Case | None, strike: Strike, first: int, step: int
+    def sweep(
+        self, start: Case, command: str, strikes: list[Strike], first: int, step: int
     ) -> None:
+        """Go on from copies of a run, the first strike at another operation each time."""
         place, at = World(self.world.folder / "sweep"), first
-        kept = self.world
         while True:
             shutil.rmtree(place.folder, ignore_errors=True)
-            shutil.copytree(template, place.folder, symlinks=True)
-            case = Case(place, place.runs / "1", "whole", "mwu-adaptive", "clinic")
-            if begun is not None:
-                case.seen, case.name = begun.seen, begun.name
-                _moved(case, template)
-            case.safe = as_it_is(case.folder)
-            self.world, kills = place, self.kills
-            part = self.rng.random()
-            command = "solve" if begun is None else "resume"
-            self._lead(case, [replace(strike, at=at, part=part)], command)
-            self.world = kept
-            if self.kills == kills:
+            shutil.copytree(start.world.folder, place.folder)
+            case = Case.small(place, start)
+            later = [replace(s, at=self.rng.randint(1, 30)) for s in strikes[1:]]
+            drawn = [replace(strikes[0], at=at), *later]
+            if strikes[0].again:
+                drawn[0] = replace(drawn[0], again=self.rng.randint(1, 12))
+            before = self.strikes
+            self.lead(case, drawn, command)
+            if self.strikes == before:
                 return
-            what = "in the middle of a write" if strike.torn else "before an operation"
-            what += ", with the power cut" if strike.power else ""
+            what = "before an operation"
+            if drawn[0].torn:
+                what = "after the first byte of a write, or all but the last"
+            what += ", by Ctrl-C" if drawn[0].interrupt else ""
+            what += ", twice" if drawn[0].again else ""
+            what += ", with the power cut" if drawn[0].power else ""
+            what += ", then the power cut" if len(drawn) > 1 else ""
             self.counts["every", command, what] += 1
             at += step
 
@@ -265,22 +301,29 @@ class Hand:
 def todo_of(world: World, dataset: str, runs: int) -> list[tuple[str, str | None, Any]]:
     """A data set to enter and runs to reserve: what kind of entry, of which run, and how."""
     path, budget = world.ledger, Budget.split(2.0, 1e-7, truncated=False)
-    replaced = Neighbours.REPLACE_ONE
+
+    def reserve(run: str, *tokens: str) -> None:
+        own = {"token": tokens[-1], "earlier": tokens[:-1]}
+        Ledger.open(path).reserve(dataset, run, budget, Neighbours.REPLACE_ONE, **own)
+
+    def cancel(run: str, token: str) -> None:
+        Ledger.open(path).cancel(run, token)
+
+    def finish(run: str, token: str) -> None:
+        Ledger.open(path).finish(run, "0" * 64, token)
+
     todo: list[tuple[str, str | None, Any]] = [
         ("dataset", None, lambda: Ledger.create(path, dataset, epsilon=50.0, delta=1e-5))
     ]
     for number in range(runs):
         name = f"bare {dataset} {number}"
-        reserve = ("reserve", name, lambda n=name: ledger().reserve(dataset, n, budget, replaced))
-        todo.append(reserve)
+        todo.append(("reserve", name, partial(reserve, name, "a")))
         if number % 3 == 1:
-            todo += [("cancel", name, lambda n=name: ledger().cancel(n)), reserve]
+            todo.append(("cancel", name, partial(cancel, name, "a")))
+            todo.append(("reserve", name, partial(reserve, name, "b")))
         if number % 3 < 2:
-            todo.append(("finish", name, lambda n=name: ledger().finish(n, "0" * 64)))
-
-    def ledger() -> Ledger:
-        return Ledger.open(path)
-
+            todo.append(("resume", name, partial(reserve, name, "ab"[number % 3], "c")))
+            todo.append(("finish", name, partial(finish, name, "c")))
     return todo
 
 
@@ -291,13 +334,6 @@ def ask(case: Case) -> None:
         rows = (records["id"] == agent).nonzero()[0]
         demand = [[records["beds"][row], records["nurses"][row]] for row in rows]
         allocate(board, value=records["value"][rows], demand=demand, agent=agent)
-
-
-def _moved(case: Case, template: Path) -> None:
-    """A copied run goes on with the ledger and the records beside it."""
-    path = case.private / "run.json"
-    text = path.read_text().replace(str(template), str(case.world.folder))
-    path.write_text(text)
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

@@ -3,6 +3,8 @@
 A file holds what it had at its last fsync for certain, and of what was written since any part:
 none, all, or a beginning, with zeros or what was there before for the rest. A folder has the names
 that it had at its last fsync, and each change since may have come to the disk or not.
+
+The ledger's file is not followed: what SQLite syncs, and how it rolls back, is left to SQLite.
 """
 
 from __future__ import annotations
@@ -93,10 +95,15 @@ def cut(folder: Path, safe: Durable, rng: random.Random) -> None:
     if folder.name not in safe.names[str(top)] and rng.random() < 0.5:
         shutil.rmtree(folder)
         return
-    for at in (folder.absolute(), *sorted(p for p in folder.absolute().iterdir() if p.is_dir())):
-        known, now = safe.names.get(str(at), {}), names(str(at))
-        for name in sorted({*known, *now}):
-            _lose(at / name, known.get(name), now.get(name), safe, rng)
+    _cut_inside(folder.absolute(), safe, rng)
+    for inside in sorted(path for path in folder.absolute().iterdir() if path.is_dir()):
+        _cut_inside(inside, safe, rng)
+
+
+def _cut_inside(folder: Path, safe: Durable, rng: random.Random) -> None:
+    known, now = safe.names.get(str(folder), {}), names(str(folder))
+    for name in sorted({*known, *now}):
+        _lose(folder / name, known.get(name), now.get(name), safe, rng)
 
 
 def _lose(
@@ -120,7 +127,7 @@ def _mixed(old: bytes, new: bytes, rng: random.Random) -> bytes:
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:
         same += 1
-    at = rng.randint(same, len(new))
+    at = rng.choice([rng.randint(same, len(new)), min(same + 1, len(new)), max(len(new) - 1, same)])
     match rng.randrange(4):
         case 0:
             return old

@@ -1,4 +1,4 @@
-"""What must be true after every kill, by jdpack's own checks and by arithmetic of its own.
+"""What must be true after every strike, by jdpack's own checks and by arithmetic of its own.
 
 Every check raises `Wrong` with a sentence.
 """
@@ -24,14 +24,16 @@ from jdpack import Billboard, Budget, Ledger, allocate
 from jdpack.verify import verify
 from jdpack.verify_run import verify_run
 from scene import AGENTS, DELTA, EPSILON, Case, World, columns
+from strike import Ended
 
 FILES = {
     *("public/billboard.jsonl", "public/index.html", "private/run.json"),
     *("private/journal.jsonl", "private/allocation.parquet", "private/report.html"),
 }
 _HASH = re.compile(r'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
-_LIFE = re.compile("(RC)*(R|RF)?")
-"""What becomes of a run: reserved, cancelled, reserved again, finished."""
+_LIFE = re.compile("(RG*C)*(RG*F?)?")
+"""What becomes of a run: reserved, gone on with, cancelled, reserved again, finished."""
+_LETTERS = {"reserve": "R", "resume": "G", "cancel": "C", "finish": "F"}
 
 
 class Wrong(Exception):  # noqa: N818
@@ -54,7 +56,9 @@ class Books:
     entries: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     lives: dict[str, str] = field(default_factory=dict)
-    """Of runs: R, C and F in turn."""
+    """Of runs: R, G, C and F in turn."""
+    tokens: dict[str, list[str]] = field(default_factory=dict)
+    """Of runs: of whoever began and went on with them, in turn."""
     reserved: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def live(self, dataset: str | None = None) -> set[str]:
@@ -108,9 +112,13 @@ def _book(books: Books, entry: dict[str, Any]) -> None:
         books.totals[dataset] = entry
         return
     run = entry["run"]
-    life = books.lives.get(run, "") + {"reserve": "R", "cancel": "C", "finish": "F"}[entry["type"]]
+    life = books.lives.get(run, "") + _LETTERS[entry["type"]]
     must(_LIFE.fullmatch(life), f"run {run} is in the ledger as {life}: spent twice or given back")
     books.lives[run] = life
+    if "token" in entry:
+        tokens = books.tokens.setdefault(run, [])
+        must(entry["token"] not in tokens, f"two went on with run {run} under the same token")
+        tokens.append(entry["token"])
     if entry["type"] == "reserve":
         books.reserved[run] = entry
         rho, delta = books.spent(dataset)
@@ -145,7 +153,14 @@ def name_of(run_file: Path) -> str | None:
         header = json.loads(json.loads(run_file.read_text())["header"])
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise Wrong(f"a torn run file: {error}") from None
     return str(header["seed_commitment"])
+
+
+def tokens_of(run_file: Path) -> set[str]:
+    """The tokens that a run knows."""
+    return set(json.loads(run_file.read_text())["tokens"])
 
 
 # --- a run ----------------------------------------------------------------------------------
@@ -159,14 +174,36 @@ def after_kill(case: Case) -> int:
     begun = b"\n" in data
     if case.left is None:
         case.seen = max(case.seen, data, key=len)
-        if begun:
-            spent = verify(_whole(data)).spent
-            must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
-    if begun or case.seen.count(b"\n"):
+    if begun or b"\n" in case.seen:
         must(not case.bad, "a run on bad records has begun")
+    if posted(data) or posted(case.seen):
         life = books.lives.get(case.name, "")
-        must(case.name in books.live(), f"a billboard has begun, and its run is in state {life!r}")
+        must(case.name in books.live(), f"noise is posted, and its run is in state {life!r}")
+    if begun and case.left is None:
+        spent = verify(_whole(data)).spent
+        must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
     return len(books.entries)
+
+
+def after_interrupt(case: Case, command: str, stage: str) -> None:
+    """Check that a run that was interrupted once, before it began, gave everything back."""
+    if stage not in ("reserving", "reading", "header") or b"\n" in _board(case):
+        return
+    must(command != "solve" or not case.folder.exists(), f"Ctrl-C while {stage} left a folder")
+    live = books_of(case.world.ledger).live()
+    must(not case.name or case.name not in live, f"Ctrl-C while {stage} gave nothing back")
+
+
+def after_copy(case: Case, copy: Case, ended: Ended) -> None:
+    """Check a copy of a run's folder from before the run went on, with which somebody went on."""
+    if ended.error:
+        read = "reading" in ended.passed
+        must(not read, f"a copy of an earlier state was refused too late: {ended.error}")
+    else:
+        must(_board(copy) == _board(case), "a copy of an earlier state went on")
+        life = books_of(case.world.ledger).lives[case.name]
+        must(life.endswith("F"), f"a copy ended a run, which is in state {life!r}")
+    must(case.seen.startswith(_lines(_board(copy))), "noise was drawn twice, for a copy")
 
 
 def after_end(case: Case) -> int:
@@ -219,8 +256,18 @@ def _board(case: Case) -> bytes:
     return case.billboard.read_bytes() if case.billboard.exists() else b""
 
 
+def posted(data: bytes) -> bool:
+    """Whether a billboard has anything after its header, which holds no noise."""
+    return bool(data.partition(b"\n")[2])
+
+
+def _lines(data: bytes) -> bytes:
+    """The whole lines."""
+    return data[: data.rfind(b"\n") + 1]
+
+
 def _whole(data: bytes) -> Billboard:
-    return Billboard.from_text(data[: data.rfind(b"\n") + 1].decode())
+    return Billboard.from_text(_lines(data).decode())
 
 
 def allocation(case: Case) -> None:
@@ -261,7 +308,7 @@ def at_last(world: World) -> tuple[int, int]:
     for folder in world.runs.iterdir():
         name = name_of(folder / "private" / "run.json")
         board = folder / "public" / "billboard.jsonl"
-        begun = board.exists() and b"\n" in board.read_bytes()
+        begun = board.exists() and posted(board.read_bytes())
         must(not begun or books.lives.get(name or "", "").endswith("F"), f"{name} never ended")
     runs = [run for run in books.live() if not run.startswith("bare ")]
     return len(books.totals), len(runs)

@@ -68,10 +68,15 @@ class World:
     def runs(self) -> Path:
         return self.folder / "runs"
 
+    @property
+    def copies(self) -> Path:
+        """Copies of folders of runs."""
+        return self.folder / "copies"
+
     def records(self, kind: str, bad: bool) -> Path:
         return self.folder / f"{'bad ' if bad else ''}{kind}.parquet"
 
-    def make(self) -> None:
+    def make(self) -> World:
         """Write records and a ledger; some records are bad: their last value is beyond bounds."""
         self.runs.mkdir(parents=True)
         for kind in KINDS:
@@ -81,6 +86,7 @@ class World:
             pyarrow.parquet.write_table(pa.table(table), self.records(kind, True))
         for name, (epsilon, delta) in DATASETS.items():
             Ledger.create(self.ledger, name, epsilon=epsilon, delta=delta)
+        return self
 
 
 @dataclass
@@ -106,6 +112,18 @@ class Case:
         kind, dataset = rng.choice(KINDS), rng.choice(datasets)
         policy = rng.choices(list(POLICIES), weights=(4, 2, 2, 2))[0]
         case = cls(world, world.runs / name, kind, policy, dataset, bad=rng.random() < 0.12)
+        case.safe = as_it_is(case.folder)
+        return case
+
+    @classmethod
+    def small(cls, world: World, start: Case | None = None) -> Case:
+        """The run that is killed at every operation, or a copy of one in another world."""
+        case = cls(world, world.runs / "1", "whole", "mwu-adaptive", "clinic")
+        if start is not None and start.name:
+            case.seen, case.name = start.seen, start.name
+            run_file = case.private / "run.json"
+            moved = run_file.read_text().replace(str(start.world.folder), str(world.folder))
+            run_file.write_text(moved)
         case.safe = as_it_is(case.folder)
         return case
 

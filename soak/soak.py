@@ -2,10 +2,16 @@
 
     python soak/soak.py --kills 1000 --every 1
 
-First one small run is killed at *every* operation on files, one after the other: before it, in the
-middle of every write, and with a power cut that takes what was not synced; so is the resumption of
-a run with a torn line. Each of these runs is then resumed to its end. Then come so many kills at
-random moments, in worlds where several processes share a ledger that has room for a few runs.
+First one small run is struck at *every* operation on files, one after the other: killed before it,
+after the first byte of every write and before the last, killed with a power cut that takes what was
+not synced, and interrupted (Ctrl-C) once and twice; so is the resumption of a run with a torn line.
+Each of these runs is then resumed to its end. Then come so many kills, and a quarter as many
+interrupts, at random moments, in worlds where several processes share a ledger that has room for a
+few runs. Folders of killed runs are copied now and then: once the run has gone on, its copy must
+not.
+
+A power cut takes from the folders of runs. The ledger's file is not in this model: what SQLite
+syncs is trusted to be on the disk, and only kills strike it.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +41,7 @@ import pyarrow as pa
 
 import proof
 from hand import Counts, Hand, solving, todo_of
-from jdpack import Ledger, SupplyWarning, solve
+from jdpack import Ledger, SupplyWarning, encoding, solve
 from jdpack.report import curator_page, public_page
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
@@ -46,8 +52,8 @@ PER_WORLD = 120
 """Kills in a world; then another one begins, with an empty ledger."""
 
 
-def gather(jobs: list[Callable[[], Counts]]) -> Counts:
-    """Do all jobs at once, each in a process of its own, and add up what they count."""
+def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What some jobs give, all done at once, each in a process of its own."""
     pipes = []
     for job in jobs:
         heard, told = os.pipe()
@@ -55,25 +61,26 @@ def gather(jobs: list[Callable[[], Counts]]) -> Counts:
             try:
                 found: object = job()
             except BaseException:
-                found = traceback.format_exc()
+                found = proof.Wrong(traceback.format_exc())
             with open(told, "wb") as file:
                 pickle.dump(found, file)
             os._exit(0)
         os.close(told)
         pipes.append(heard)
-    total: Counts = Counter()
-    failures = []
+    given = []
     for heard in pipes:
         with open(heard, "rb") as file:
-            found = pickle.load(file)
+            given.append(pickle.load(file))
         os.wait()
-        if isinstance(found, str):
-            failures.append(found)
-        else:
-            total += found
-    if failures:
-        raise proof.Wrong("\n".join(failures))
-    return total
+    for wrong in given:
+        if isinstance(wrong, proof.Wrong):
+            raise wrong
+    return given
+
+
+def in_fork(job: Callable[[], Any]) -> Any:
+    """What a job gives in a process of its own."""
+    return together([job])[0]
 
 
 def warm_up() -> None:
@@ -84,6 +91,9 @@ def warm_up() -> None:
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)
+    for kernel in (encoding._encode_values, encoding._encode_amounts):  # of files, not of tables
+        column, *rest = kernel.signatures[0]
+        kernel.compile((column.copy(readonly=False), *rest))
 
 
 def typical(folder: Path) -> dict[str, tuple[float, int]]:
@@ -102,62 +112,60 @@ def typical(folder: Path) -> dict[str, tuple[float, int]]:
     return found | {"ledger": (time.monotonic() - begun, ended.operations)}
 
 
-def soak(folder: Path, kills: int, every: int, seed: int) -> Counts:
+def soak(
+    folder: Path, kills: int, every: int, seed: int, tell: Callable[[str], object] = len
+) -> Counts:
     """All kills; raises `proof.Wrong` if anything ever is."""
+    folder.mkdir(exist_ok=True)
     warnings.simplefilter("ignore", SupplyWarning)
     warm_up()
     gc.freeze()  # forks need not look at what is here already
-    measured = _in_fork(lambda: typical(folder / "typical"))
+    measured = in_fork(functools.partial(typical, folder / "typical"))
     total: Counts = Counter()
-
-    def sweeping(number: int) -> Counts:
-        world = World(folder / f"everywhere {number}")
-        world.folder.mkdir()
-        hand = Hand(world, str(number), seed * 1000 + number, measured)
-        hand.everywhere(1 + number * every, HANDS * every)
-        return hand.counts
-
     if every:
-        total += gather([lambda n=n: sweeping(n) for n in range(HANDS)])
+        jobs = [functools.partial(sweep, folder, hand, every, seed) for hand in range(HANDS)]
+        total.update(sum(together(jobs), start=Counter()))
+        tell(f"{struck(total):,} strikes, at every operation of a run")
     for number, left in enumerate(range(kills, 0, -PER_WORLD)):
-        world = World(folder / f"world {number}")
-        _in_fork(world.make)
-        todo = min(left, PER_WORLD)
-        shares = [(todo + hand) // HANDS for hand in range(HANDS)]
-
-        def striking(hand: int, world: World = world, n: int = number, s: Any = shares) -> Counts:
-            made = Hand(world, f"{hand}", seed * 1000 + 10 * n + 500 + hand, measured)
-            made.at_random(s[hand])
-            made.counts["random kills",] += made.kills
-            return made.counts
-
-        total += gather([lambda h=h: striking(h) for h in range(HANDS)])  # type: ignore[misc]
-        sets, runs = _in_fork(functools.partial(proof.at_last, world))
+        world = in_fork(World(folder / f"world {number}").make)
+        todo, seeds = min(left, PER_WORLD), random.Random(f"{seed} {number}")
+        jobs = [
+            functools.partial(strike, world, str(h), (todo + h) // HANDS, seeds.random(), measured)
+            for h in range(HANDS)
+        ]
+        total.update(sum(together(jobs), start=Counter()))
+        sets, runs = in_fork(functools.partial(proof.at_last, world))
         total["worlds",] += 1
         total["data sets",] += sets
         total["reservations that count, each with its run",] += runs
         shutil.rmtree(world.folder)
+        tell(f"{struck(total):,} strikes")
     return total
 
 
-def _in_fork(work: Callable[[], Any]) -> Any:
-    heard, told = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            found: object = work()
-        except BaseException:
-            found = proof.Wrong(traceback.format_exc())
-        with open(told, "wb") as file:
-            pickle.dump(found, file)
-        os._exit(0)
-    os.close(told)
-    with open(heard, "rb") as file:
-        found = pickle.load(file)
-    os.waitpid(pid, 0)
-    if isinstance(found, proof.Wrong):
-        raise found
-    return found
+def sweep(folder: Path, number: int, every: int, seed: int) -> Counts:
+    """One hand's part of the kills at every operation."""
+    world = World(folder / f"everywhere {number}")
+    world.folder.mkdir()
+    hand = Hand(world, str(number), seed + number, {})
+    hand.everywhere(1 + number * every, HANDS * every)
+    shutil.rmtree(world.folder)
+    return hand.counts
+
+
+def strike(
+    world: World, name: str, kills: int, seed: float, measured: dict[str, tuple[float, int]]
+) -> Counts:
+    """One hand's part of the kills at random moments in a world."""
+    hand = Hand(world, name, seed, measured)
+    hand.at_random(kills)
+    hand.counts["random kills",] += hand.kills
+    return hand.counts
+
+
+def struck(counts: Counts, *what: str) -> int:
+    """How many kills and interrupts there were, or of one of them."""
+    return sum(n for key, n in counts.items() if key[0] in (what or ("kills", "Ctrl-C")))
 
 
 def main() -> None:
@@ -173,30 +181,46 @@ def main() -> None:
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**32)
     folder, begun = Path(tempfile.mkdtemp(prefix="jdpack-soak-")), time.monotonic()
     try:
-        counts = soak(folder, given.kills, given.every, seed)
+        counts = soak(
+            folder, given.kills, given.every, seed, functools.partial(print, file=sys.stderr)
+        )
     except proof.Wrong as wrong:
         print(f"WRONG (seed {seed}, files in {folder}):\n{wrong}", file=sys.stderr)
         sys.exit(1)
     shutil.rmtree(folder)
     if given.json:
-        print(json.dumps({", ".join(key): n for key, n in sorted(counts.items())}))
+        print(json.dumps(plain(counts)))
         return
     print(report(counts))
     print(f"seed {seed}, {time.monotonic() - begun:.0f} seconds")
 
 
+def plain(counts: Counts) -> dict[str, int]:
+    """The counts, for programs."""
+    return {", ".join(key): n for key, n in sorted(counts.items())}
+
+
 def report(counts: Counts) -> str:
-    """The counts, for people."""
+    """The counts, for people: a table of all kills, by command and stage, and their total."""
     kills = {key[1:]: n for key, n in counts.items() if key[0] == "kills"}
-    lines = [f"{sum(kills.values()):,} kills, and nothing was ever wrong"]
-    for command in sorted({key[0] for key in kills}):
-        stages = {key[1]: n for key, n in kills.items() if key[0] == command}
-        lines.append(f"  {command}: {sum(stages.values()):,}")
-        lines += [f"    {stage}: {stages[stage]:,}" for stage in STAGES if stage in stages]
-    for key, n in sorted(counts.items()):
-        if key[0] != "kills":
-            lines.append(f"{', '.join(key)}: {n:,}")
-    return "\n".join(lines)
+    lines = [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if len(k) < 3]
+    lines += [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if k[0] == "every"]
+    commands = [
+        c for c in ("solve", "resume", "allocate", "ledger") if any(c == k[0] for k in kills)
+    ]
+    wide = max(map(len, STAGES))
+    rows = [["kills", *commands, "all", "Ctrl-C"]]
+    for stage in STAGES:
+        own = [kills.get((command, stage), 0) for command in commands]
+        ctrl_c = sum(n for key, n in counts.items() if key[0] == "Ctrl-C" and key[2] == stage)
+        if any(own) or ctrl_c:
+            rows.append([stage, *(f"{n:,}" for n in (*own, sum(own), ctrl_c))])
+    sums = [sum(n for key, n in kills.items() if key[0] == command) for command in commands]
+    last = (*sums, struck(counts, "kills"), struck(counts, "Ctrl-C"))
+    rows.append(["all", *(f"{n:,}" for n in last)])
+    lines += ["", *(row[0].ljust(wide) + "".join(f"{n:>10}" for n in row[1:]) for row in rows), ""]
+    total = f"{struck(counts, 'kills'):,} kills and {struck(counts, 'Ctrl-C'):,} interrupts"
+    return "\n".join([*lines, f"{total}, and nothing was ever wrong"])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Processes that are killed with SIGKILL: at some time, or by themselves at an operation on files.
+"""Processes that are killed, or interrupted: at some time, or by themselves at an operation.
 
 A process is forked with everything loaded and runs one piece of work. In it the functions through
-which jdpack changes files are wrapped: each call is an operation, before which it can be killed,
-or in the middle of which if it writes (a torn write). It tells its stage in shared memory, which
-outlives it.
+which jdpack changes files are wrapped: each call is an operation, before which it can be struck,
+or in the middle of which if it writes (a torn write). SIGKILL ends it at once. SIGINT, which is
+Ctrl-C, lets it take back what it can, and a second one comes while it does. It tells its stage in
+shared memory, which outlives it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import random
 import signal
 import sqlite3
 import struct
+import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +43,23 @@ STAGES = (
         "taking back",
         "ledger",
         "reading back",
+        "mending",
         "asking",
     ),
 )
 RUN_STAGES = STAGES[1:10]
 """Those of a run that ends well, in order."""
+REFUSED_STAGES = ("reading", "cancelling", "taking back")
+"""Those of a run on bad records, from the first that fails."""
 
 _SOLVE = importlib.import_module("jdpack.solve")  # the module, not the function
 _CREATES = os.O_CREAT | os.O_TRUNC
-_REFUSED = 3
+_REFUSED, _INTERRUPTED = 3, 4
 
 
 @dataclass(frozen=True)
 class Strike:
-    """When a process is killed."""
+    """When a process is killed, or interrupted."""
 
     at: int = 0
     """Before the operation with this number, from 1; 0: at no operation."""
@@ -63,9 +68,13 @@ class Strike:
     torn: bool = False
     """Count writes only, and let a part of the data be written."""
     part: float = 0.5
-    """The part that a torn write leaves."""
+    """The part that a torn write leaves: of 0 a byte, of 1 all but the last."""
     delay: float | None = None
-    """The parent kills, so many seconds after that operation is told, or after the start."""
+    """The parent strikes, so many seconds after that operation is told, or after the start."""
+    interrupt: bool = False
+    """By SIGINT, not SIGKILL."""
+    again: int = 0
+    """By another SIGINT, before so many operations (or half milliseconds) more; 0: by one only."""
     power: bool = False
     """What was not synced may be lost (`jdpack` must have called fsync)."""
 
@@ -75,7 +84,11 @@ class Ended:
     """How a process ended."""
 
     killed: bool
+    """Or interrupted."""
     stage: str
+    """Where it was when it was struck, or when it ended."""
+    passed: set[str]
+    """Where it has been."""
     operations: int
     done: int
     """How many things it told to be done."""
@@ -96,19 +109,41 @@ class Watch:
         struct.pack_into("q", self._memory, at, number)
 
     operations = property(lambda self: self._get(0), lambda self, n: self._set(0, n))
-    stage = property(
-        lambda self: STAGES[self._get(8)], lambda self, s: self._set(8, STAGES.index(s))
-    )
     done = property(lambda self: self._get(16), lambda self, n: self._set(16, n))
 
     @property
+    def stage(self) -> str:
+        """Where it is."""
+        return STAGES[self._get(8)]
+
+    @stage.setter
+    def stage(self, stage: str) -> None:
+        number = STAGES.index(stage)
+        self._set(8, number)
+        self._set(32, self._get(32) | 1 << number)
+
+    @property
+    def passed(self) -> set[str]:
+        """Where it has been."""
+        return {stage for number, stage in enumerate(STAGES) if self._get(32) >> number & 1}
+
+    @property
+    def struck(self) -> str:
+        """The stage in which it was struck; nothing if it was not."""
+        return ("", *STAGES)[self._get(24)]
+
+    def strike(self) -> None:
+        """Note that it is struck now."""
+        self._set(24, self._get(8) + 1)
+
+    @property
     def error(self) -> str:
-        return self._memory[24:].rstrip(b"\0").decode(errors="replace")
+        return self._memory[40:].rstrip(b"\0").decode(errors="replace")
 
     @error.setter
     def error(self, text: str) -> None:
         data = text.encode()[-4000:]
-        self._memory[24 : 24 + len(data)] = data
+        self._memory[40 : 40 + len(data)] = data
 
 
 def run(
@@ -123,53 +158,71 @@ def run(
     """
     watch = Watch()
     heard, told = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     pid = os.fork()
     if pid == 0:
         os.close(heard)
-        _child(work, strike, watch, told, disk)
+        _child(work, strike or Strike(), watch, told, disk)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.close(told)
     try:
         if strike is not None and strike.delay is not None:
             if strike.at:
                 os.read(heard, 1)  # or it has ended
             time.sleep(strike.delay)
-            os.kill(pid, signal.SIGKILL)  # it is not waited for yet: the number is still its own
+            watch.strike()
+            # It is not waited for yet: the number is still its own.
+            os.kill(pid, signal.SIGINT if strike.interrupt else signal.SIGKILL)
+            if strike.again:
+                time.sleep(0.0005 * strike.again)
+                os.kill(pid, signal.SIGINT)
     finally:
         os.close(heard)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    killed = status == -signal.SIGKILL
-    if status not in (0, _REFUSED, -signal.SIGKILL):
+    interrupted = strike is not None and strike.interrupt and bool(watch.struck)
+    killed = status in (-signal.SIGKILL, _INTERRUPTED) or (interrupted and status == _REFUSED)
+    if status not in (0, _REFUSED, _INTERRUPTED, -signal.SIGKILL):
         raise AssertionError(f"a process ended with {status} while {watch.stage}:\n{watch.error}")
-    return Ended(killed, watch.stage, watch.operations, watch.done, watch.error)
+    stage = watch.struck if killed else watch.stage
+    return Ended(killed, stage, watch.passed, watch.operations, watch.done, watch.error)
 
 
 def _child(
-    work: Callable[[Watch], object],
-    strike: Strike | None,
-    watch: Watch,
-    told: int,
-    disk: Path | None,
+    work: Callable[[Watch], object], strike: Strike, watch: Watch, told: int, disk: Path | None
 ) -> None:
-    code = 1
+    """Work, and end the process. SIGINT is blocked when this begins."""
     try:
-        _tell_stages(watch)
-        Operations(strike or Strike(), watch, told, disk).wrap()
-        work(watch)
-        code = 0
-    except JdpackError as error:
-        watch.error, code = f"{type(error).__name__}: {error}", _REFUSED
-    except BaseException:
-        watch.error = traceback.format_exc()
-    finally:
-        os._exit(code)
+        code = 1
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.unraisablehook = lambda _: None  # an interrupt in a destructor: it was in vain
+            operations = Operations(strike, watch, told, disk)
+            operations.wrap()
+            _tell_stages(watch, operations)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            work(watch)
+            code = 0
+        except JdpackError as error:
+            watch.error, code = f"{type(error).__name__}: {error}", _REFUSED
+        except KeyboardInterrupt:
+            code = _INTERRUPTED
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            operations.leave()
+        except BaseException:
+            watch.error = traceback.format_exc()
+        finally:
+            os._exit(code)
+    except KeyboardInterrupt:  # the second one
+        os._exit(_INTERRUPTED)
 
 
-def _tell_stages(watch: Watch) -> None:
+def _tell_stages(watch: Watch, operations: Operations) -> None:
     for owner, name, stage in (
         (output.Output, "create", "making the folder"),
         (account.Account, "reserve", "reserving"),
         (_SOLVE._Run, "_read", "reading"),
         (_SOLVE._Run, "_begin", "header"),
+        (billboard.Billboard, "mend", "mending"),
         (_SOLVE, "run", "rounds"),
         (Combined, "allocate", "allocation"),
         (output.Output, "write", "allocation"),
@@ -178,7 +231,7 @@ def _tell_stages(watch: Watch) -> None:
         (account.Account, "cancel", "cancelling"),
         (output.Output, "remove", "taking back"),
     ):
-        _wrap(owner, name, functools.partial(_enter, watch, stage))
+        _wrap(owner, name, functools.partial(_enter, watch, operations, stage))
 
     def posting(_: object, record: object) -> None:
         counts = isinstance(record, billboard.Release) and record.step.query not in CLOSING
@@ -187,8 +240,9 @@ def _tell_stages(watch: Watch) -> None:
     _wrap(billboard.Billboard, "post", posting)
 
 
-def _enter(watch: Watch, stage: str, *_: object, **__: object) -> None:
+def _enter(watch: Watch, operations: Operations, stage: str, *_: Any, **__: Any) -> None:
     watch.stage = stage
+    operations.point()  # some stages have no other
 
 
 def _wrap(owner: Any, name: str, before: Callable[..., object]) -> None:
@@ -209,6 +263,12 @@ class Operations:
         self._strike, self._watch, self._told = strike, watch, told
         self._count, self._disk = 0, Disk.load(disk) if disk is not None else None
         self._disk_path = disk
+        self._again = 0
+
+    def leave(self) -> None:
+        """Leave what of the files is safe from a power cut."""
+        if self._disk is not None and self._disk_path is not None:
+            self._disk_path.write_bytes(pickle.dumps(self._disk.durable()))
 
     def wrap(self) -> None:
         plain_open, plain_fdopen = os.open, os.fdopen
@@ -249,6 +309,10 @@ class Operations:
     def point(self, torn: Callable[[float], object] | None = None) -> None:
         """An operation is about to be done."""
         strike = self._strike
+        if self._again:
+            self._again -= 1
+            if not self._again:
+                signal.raise_signal(signal.SIGINT)
         if (strike.stage and strike.stage != self._watch.stage) or (strike.torn and torn is None):
             return
         self._count += 1
@@ -260,8 +324,11 @@ class Operations:
             return
         if torn is not None and strike.torn:
             torn(strike.part)
-        if self._disk is not None and self._disk_path is not None:
-            self._disk_path.write_bytes(pickle.dumps(self._disk.durable()))
+        self._watch.strike()
+        if strike.interrupt:
+            self._again = strike.again
+            signal.raise_signal(signal.SIGINT)
+        self.leave()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -275,7 +342,7 @@ class _Raw(io.FileIO):
     def write(self, data: Any) -> int:
         def torn(part: float) -> None:
             size = memoryview(data).nbytes
-            super(_Raw, self).write(bytes(data)[: min(size - 1, 1 + int(part * size))])
+            super(_Raw, self).write(bytes(data)[: max(0, min(size - 1, 1 + int(part * size)))])
 
         self._operations.point(torn)
         return super().write(data)
@@ -286,20 +353,32 @@ class _Raw(io.FileIO):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection whose statements are operations."""
+    """A connection whose statements are operations, if it writes."""
 
     point: Callable[[], None]
+    writes = False
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        if not sql.startswith("PRAGMA") or "=" in sql:
+        self.writes = self.writes or sql == "BEGIN IMMEDIATE"
+        if self.writes and ("PRAGMA" not in sql or "=" in sql) and "SELECT" not in sql[:6]:
             self.point()
         return super().execute(sql, *args)
 
 
-def at_random(rng: random.Random, seconds: float, operations: int) -> Strike:
+def at_random(
+    rng: random.Random, seconds: float, operations: int, stages: tuple[str, ...] = RUN_STAGES
+) -> Strike:
     """A moment of a process that takes so many seconds and does so many operations."""
-    power, part = rng.random() < 0.5, rng.random()
-    match rng.randrange(5):
+    strike = _moment(rng, seconds, operations, stages)
+    if rng.random() < 0.8:
+        return strike
+    again = rng.choice([0, 0, rng.randint(1, 12)])
+    return replace(strike, interrupt=True, again=again, torn=False, power=False)
+
+
+def _moment(rng: random.Random, seconds: float, operations: int, stages: tuple[str, ...]) -> Strike:
+    power, part = rng.random() < 0.5, rng.choice([0.0, rng.random(), 1.0])
+    match rng.randrange(6):
         case 0:
             return Strike(delay=rng.uniform(0.0, 1.1 * seconds))
         case 1:
@@ -309,6 +388,7 @@ def at_random(rng: random.Random, seconds: float, operations: int) -> Strike:
             return Strike(at=rng.randint(1, operations), power=power)
         case 3:
             return Strike(at=rng.randint(1, operations // 4), torn=True, part=part, power=power)
-    stage = rng.choice(RUN_STAGES)
-    delay = rng.choice([None, rng.expovariate(1 / 0.0005)])
-    return Strike(at=rng.randint(1, 12), stage=stage, delay=delay, power=power and delay is None)
+    stage = rng.choice(stages)
+    at = 1 if stage == "reading" else rng.randint(1, 8)
+    delay = rng.expovariate(1 / 0.002) if stage == "reading" or rng.random() < 0.5 else None
+    return Strike(at=at, stage=stage, delay=delay, power=power and delay is None)

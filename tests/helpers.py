@@ -403,9 +403,9 @@ def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SystemRandomness, "draw", drawn)
 
 
-def check_error(error: JdpackError, says, hint=""):
+def check_error(error: JdpackError, says, hint="", longest=400):
     """One sentence with the values in it, and a hint where it helps."""
-    assert "\n" not in error.message and len(error.message) < 400
+    assert "\n" not in error.message and len(error.message) < longest
     assert error.message.isprintable()
     assert not error.message.endswith(".") or "file." in error.message
     for part in says:

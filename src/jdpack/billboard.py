@@ -154,6 +154,11 @@ class Billboard:
         self._write(_to_dict(record))
         self._add(record)
 
+    def mend(self) -> None:
+        """Make the file what was read back, with no torn line."""
+        if self._file is not None:
+            self._file.mend()
+
     def close(self) -> None:
         """Close the file; the billboard in memory stays readable."""
         if self._file is not None:
@@ -192,12 +197,12 @@ class Billboard:
     def reopen(cls, path: Path, journal: Path) -> Billboard:
         """Read back the billboard of an interrupted run, to go on with it.
 
-        A torn last line is dropped, or else made whole from the journal.
+        Of a torn last line nothing is read, or all of it from the journal; `mend` before anything
+        is posted.
         """
         file = BoardFile.reopen(path, journal)
         try:
             board = cls.from_text(file.text)
-            file.mend()
         except BaseException as error:
             file.close()
             if isinstance(error, BillboardError) and not error.hint:

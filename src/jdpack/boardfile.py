@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from pathlib import Path
 from typing import IO
 
 from jdpack import chain
 from jdpack.errors import BillboardError, OutputError
+from jdpack.regular import read_regular
+
+_MOST = 2**32  # more bytes than any billboard has
 
 
 class BoardFile:
@@ -85,7 +87,7 @@ class BoardFile:
             posted, missing = "".join(line + "\n" for line in lines), ""
             if written is not None and (not lines or lines[-1] != written):
                 if not lines or not chain.follows(written, lines[-1]):
-                    raise _lost()
+                    raise lost()
                 missing = written + "\n"
             opened.pop_all()
             return cls(file, kept, posted, missing)
@@ -94,6 +96,8 @@ class BoardFile:
         """Make the file what `text` says."""
         sound, missing = len(self._posted.encode()), self._missing.encode()
         try:
+            if missing and self._journal is not None:  # a kill came before it was synced, maybe
+                os.fsync(self._journal.fileno())
             self._file.truncate(sound)
             self._file.seek(sound)
             if self._file.write(missing) < len(missing):
@@ -128,26 +132,24 @@ class BoardFile:
 def read(path: str | Path) -> str:
     """The text of a billboard."""
     try:
-        # A pipe is not waited for, and no device is read without end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BillboardError(f"cannot read billboard {str(path)!r}: it is no regular file")
-            data = file.read()
+        data = read_regular(path, _MOST)
     except OSError as error:
-        raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
+        raise BillboardError(
+            f"cannot read billboard {str(path)!r}: {error.strerror or error}"
+        ) from None
     return _decoded(data, path)
 
 
 def first_line(path: Path, journal: Path) -> str | None:
     """The header of a run, which is on disk before anything is spent; None if it has not begun."""
     try:
-        first, _, rest = read(path).partition("\n")
+        first, end, rest = read(path).partition("\n")
     except BillboardError as error:
         raise BillboardError(error.message, "put it back") from None
-    if rest or chain.is_sealed(first):
+    if rest or (end and chain.is_sealed(first)):
         return first
     if journal.exists() and journal.stat().st_size:
-        raise _lost()
+        raise lost()
     return None
 
 
@@ -190,7 +192,8 @@ def _decoded(data: bytes, path: str | Path) -> str:
         raise BillboardError(f"cannot read billboard {str(path)!r}: {error}") from None
 
 
-def _lost() -> BillboardError:
+def lost() -> BillboardError:
+    """The refusal to go on where noise would be drawn again."""
     return BillboardError(
         "the billboard lacks lines that were posted",
         "put back the whole of it: noise is never drawn again for a posted line",

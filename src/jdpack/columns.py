@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 
 from jdpack.errors import AgentsError
@@ -58,6 +59,25 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
+def check_texts(table: pa.Table | pa.RecordBatch, where: str) -> None:
+    """Refuse texts that are none: files and other programs may hold any bytes for them."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            try:
+                chunk.validate(full=is_text(kind) and not _is_ascii(chunk))
+            except pa.ArrowInvalid as error:
+                raise AgentsError(f"{where}: column {name!r} is no text: {clean(error)}") from None
+
+
+def _is_ascii(texts: pa.Array) -> bool:
+    """Whether all bytes are plain ASCII; found much faster than that they are text."""
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return False
+    data = texts.buffers()[2]
+    return not data or int(np.frombuffer(data, np.uint8).max()) < 128
+
+
 def check_names(market: Market, found: list[str], where: str) -> None:
     """Refuse a table that lacks a column, or has one too many."""
     needed, ignored = wanted(market), set(market.columns.ignore)
@@ -93,4 +113,4 @@ def csv_types(market: Market) -> dict[str, pa.DataType]:
 def clean(error: Exception) -> str:
     """The first line of an error, fit for a terminal."""
     line = str(error).split("\n")[0]
-    return "".join(c if c.isprintable() else "?" for c in line[:300])
+    return "".join(c if c.isprintable() else "?" for c in line[:300].rstrip("."))

@@ -110,4 +110,4 @@ def quoted(value: object) -> str:
         shown = repr(value)
     except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
         return f"a value of type {type(value).__name__} that is too large to show"
-    return shown if len(shown) <= _QUOTED else f"{shown[: _QUOTED - 3]}..."
+    return shown if len(shown) <= _QUOTED else f"{shown[:_QUOTED]} [...]"

@@ -32,8 +32,17 @@ import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet
 
-from jdpack import pages as packed
-from jdpack.columns import check_columns, check_names, clean, csv_types, has_runs, most_rows, wanted
+from jdpack import parquet_pages
+from jdpack.columns import (
+    check_columns,
+    check_names,
+    check_texts,
+    clean,
+    csv_types,
+    has_runs,
+    most_rows,
+    wanted,
+)
 from jdpack.errors import AgentsError
 from jdpack.market import Market
 from jdpack.threads import Threads
@@ -405,6 +414,7 @@ def _stream(market: Market, span: Span, rows: int, only: list[str] | None) -> It
     with _reading(file):
         read = _parquet if file.kind == "Parquet" else _csv
         for batch in read(market, span, rows, only):
+            check_texts(batch, file.where)
             yield Rows(_add_keys(batch, market, file), first, file.where)
             first += batch.num_rows
     check_unchanged(file)
@@ -429,7 +439,7 @@ def _parquet(
         if not remote:  # there every header would be a request of its own
             for group, columns in zip(groups, _chunks(file)[slice(*span.groups)], strict=True):
                 count = table.metadata.row_group(group).num_rows
-                rows = packed.rows_at_once(source, columns, names, count, rows)
+                rows = parquet_pages.rows_at_once(source, columns, names, count, rows)
         for some in [[g] for g in groups] if remote else [groups]:
             yield from table.iter_batches(
                 rows,
@@ -446,9 +456,9 @@ def _metadata(file: File) -> pyarrow.parquet.FileMetaData:
 
 
 @lru_cache(maxsize=4)
-def _chunks(file: File) -> list[list[packed.Chunk]]:
+def _chunks(file: File) -> list[list[parquet_pages.Chunk]]:
     with file_system(file.system).open_input_file(file.path) as source:
-        return packed.chunks(source, file.size)
+        return parquet_pages.chunks(source, file.size)
 
 
 def _csv(market: Market, span: Span, rows: int, only: list[str] | None) -> Iterator[pa.RecordBatch]:

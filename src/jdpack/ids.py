@@ -20,7 +20,7 @@ from jdpack.buffers import to_arrow, to_numpy
 from jdpack.coins import COIN_BITS, coins_of_texts
 from jdpack.columns import is_text
 from jdpack.errors import AgentsError
-from jdpack.pages import TEXT_MAX
+from jdpack.parquet_pages import TEXT_MAX
 
 Chunks = Callable[[], Iterator[pa.Array]]
 """The ids of all rows, some at a time; they may be asked for again."""

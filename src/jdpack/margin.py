@@ -34,6 +34,7 @@ at most e^-tail.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -127,6 +128,7 @@ def release_radius(noise: Noise, tail: float) -> float:
     return noise_radius(Outlook(1, scale * scale, scale, 1, (scale,)), tail)
 
 
+@functools.lru_cache(maxsize=256)
 def normal_quantile(tail: float) -> float:
     """A z, hardly above the least, with Q(z) <= e^-tail, Q the upper tail of the normal.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from jdpack import fields
 from jdpack.accounting import Cost
 from jdpack.errors import BillboardError, BudgetError
 
@@ -122,7 +123,7 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
             return TruncatedLaplace(scale, bound)
         case {"kind": "none", **rest} if not rest:
             return NoNoise()
-    raise BillboardError(f"noise {dict(data)!r} is of no known kind")
+    raise BillboardError(f"noise {fields.quoted(dict(data))} is of no known kind")
 
 
 def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:

@@ -39,7 +39,11 @@ class Output:
     def claim(cls, folder: str | Path) -> Output:
         """Check that the folder can be made; make nothing yet."""
         folder = Path(folder)
-        if folder.exists() or folder.is_symlink():
+        try:
+            taken = folder.exists() or folder.is_symlink()
+        except OSError as error:
+            raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
+        if taken:
             raise OutputError(
                 f"the output folder {str(folder)!r} exists already",
                 "choose another; a run never writes over an earlier one",
@@ -55,7 +59,8 @@ class Output:
         output = cls(Path(folder))
         try:
             begun = output.run_file.is_file()
-            links = [p for p in (output.public, output.private) if p.is_symlink()]
+            folders = output.public, output.private, output.private / "allocation"
+            links = [folder for folder in folders if folder.is_symlink()]
         except OSError as error:
             raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
         if links:
@@ -64,7 +69,7 @@ class Output:
             )
         if not begun:
             raise OutputError(
-                f"there is no run to resume in {str(folder)!r}",
+                f"there is no run in {str(folder)!r}",
                 "give the output folder of a run that solve began",
             )
         return output
@@ -114,6 +119,16 @@ class Output:
             run.write(self.run_file)
         except OSError as error:
             raise _cannot_make(self.folder, error) from None
+
+    def settle(self) -> None:
+        """Make the run file outlast a power cut; whoever made it may have been killed before."""
+        try:
+            sync_folder(self.private)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {str(self.private)!r}: {error.strerror}",
+                "nothing more is spent: it must be a folder that you may read and write",
+            ) from None
 
     def remove(self) -> None:
         """Take the folder back, as long as nothing is spent."""

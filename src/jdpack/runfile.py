@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
+import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard import Seed
+from jdpack.billboard import Header, Seed
 from jdpack.errors import OutputError
+from jdpack.regular import read_regular
 from jdpack.wholefile import write_text
 
 _VERSION = 2
+_MOST = 2**27  # more bytes than any run file has
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,25 @@ class RunFile:
     """The coins' seed, in hexadecimal."""
     ledger: dict[str, str] | None
     """The ledger and the data set that the run is paid from (`jdpack.account`)."""
+    tokens: list[str] = field(default_factory=list)
+    """With a ledger: secrets of those who went on with the run, by which it knows a stale copy."""
     digest: int | None = None
     """Of the records (`jdpack.digest`); None until they are read."""
+    begun: bool = False
+    """Whether the billboard has its header: one that is empty has then lost what was posted."""
 
     @property
     def coin_seed(self) -> Seed:
         return Seed(bytes.fromhex(self.coins))
+
+    def fits(self, first: Header) -> bool:
+        """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
+        seeded = self.seed is not None or first.budget.epsilon == math.inf
+        return self.coin_seed.commitment == first.commitment and first.private != seeded
+
+    def renewed(self) -> RunFile:
+        """The same with a token for whoever goes on with the run from here."""
+        return replace(self, tokens=[*self.tokens, secrets.token_hex(16)])
 
     def write(self, path: Path) -> None:
         """Write the file, whole; it is on disk when this returns."""
@@ -55,7 +72,7 @@ class RunFile:
     @classmethod
     def read(cls, path: Path) -> RunFile:
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_regular(path, _MOST).decode())
             if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
                 raise ValueError("it is not of this version of jdpack")
             run = cls(**data)
@@ -63,7 +80,7 @@ class RunFile:
         except (OSError, TypeError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(
-                f"cannot resume from {str(path)!r}: {reason}",
+                f"cannot read the run file {str(path)!r}: {reason}",
                 "give the output folder of a run that solve began",
             ) from None
         return run
@@ -78,13 +95,17 @@ class RunFile:
             "seed": int | None,
             "coins": str,
             "ledger": dict | None,
+            "tokens": list,
             "digest": int | None,
+            "begun": bool,
         }
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"its {name} is not what solve writes")
-        if not all(isinstance(path, str) for path in self.agents or []):
-            raise ValueError("its agents are not what solve writes")
+        if not all(isinstance(text, str) for text in [*(self.agents or []), *self.tokens]):
+            raise ValueError("its agents or tokens are not what solve writes")
+        if self.ledger is not None and not self.tokens:
+            raise ValueError("it has a ledger and no token")
         if len(self.coin_seed.seed) != 16:
             raise ValueError("its coins are not 16 bytes")
 

@@ -12,7 +12,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ from jdpack import policies
 from jdpack.account import Account
 from jdpack.accounting import Budget, Cost
 from jdpack.agents import Agents
-from jdpack.balance import Balance
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
-from jdpack.boardfile import first_line
+from jdpack.boardfile import first_line, lost
 from jdpack.certificate import certify
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.choice import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
@@ -34,11 +33,13 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import (
     AgentsError,
     BillboardError,
+    LedgerError,
     MarketError,
     OutputError,
     SupplyWarning,
 )
 from jdpack.headroom import shortfall
+from jdpack.ledger.balance import Balance
 from jdpack.margin import Outlook
 from jdpack.market import Market, Neighbours
 from jdpack.output import Output
@@ -192,8 +193,10 @@ def solve(
         engine=to_dict(choice),
         seed=seed,
         coins=coin_seed.seed.hex(),
-        ledger=None if account is None else asdict(account),
+        ledger=None if account is None else account.to_dict(),
     )
+    if account is not None:
+        run_file = run_file.renewed()
     go = _Run(run_file, header, policy, source, choice, account, folder, warning, threads, progress)
     if folder is None:
         return go.carry_out(None)
@@ -204,7 +207,7 @@ def solve(
             return go.carry_out(None)
         except BaseException:
             with contextlib.suppress(BillboardError):
-                if first_line(folder.billboard, folder.journal) is None:
+                if first_line(folder.billboard, folder.journal) is None and not go.owes():
                     folder.remove()
             raise
 
@@ -218,6 +221,7 @@ def resume(
     ids: Any = None,
     threads: int | None = None,
     engine: str | Choice | None = None,
+    ledger: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Go on with a run that was interrupted, from what is on its billboard.
@@ -228,6 +232,8 @@ def resume(
             memory, or if their files have moved.
         threads, progress: as for `solve`.
         engine: as for `solve`, in place of the one that the run began with.
+        ledger: where the run's ledger is now, if it has moved. If the ledger does not know the run,
+            because it was put back from a copy, the run's budget is reserved there anew.
 
     Formal guarantees. What is posted is not asked for again and no noise is drawn for it a second
     time; the filter is charged for it first, so the whole run spends no more than its budget, and
@@ -237,12 +243,13 @@ def resume(
     folder = Output.reopen(output)
     with locked(folder.private):
         run_file = RunFile.read(folder.run_file)
+        folder.settle()
         header, board = Billboard.from_text(run_file.header + "\n").header, None
         begun = first_line(folder.billboard, folder.journal)
-        if (
-            begun not in (None, run_file.header)
-            or run_file.coin_seed.commitment != header.commitment
-        ):
+        if begun is None and run_file.begun:
+            raise lost()
+        own = begun in (None, run_file.header) and run_file.fits(header)
+        if not own:
             raise BillboardError(
                 "the billboard's header is not the one that the run began with",
                 "the billboard is that of another run: put back its own",
@@ -266,6 +273,14 @@ def resume(
             policy = policies.from_dict(header.policy)
             warning = shortfall(header.market, header.budget, policy)
             account = Account.from_dict(run_file.ledger)
+            if ledger is not None:
+                if account is None:
+                    raise LedgerError("this run has no ledger", "it was begun without one")
+                account = Account.named_anew(ledger, account.dataset)
+                run_file = replace(run_file, ledger=account.to_dict())
+            if account is not None:
+                run_file = run_file.renewed()
+                folder.keep(run_file)
             rest = folder, warning, threads, progress
             go = _Run(run_file, header, policy, source, choice, account, *rest)
             return go.carry_out(board)
@@ -318,11 +333,13 @@ class _Run:
             with contextlib.ExitStack() as undo:
                 if self.account is not None:
                     if board is None:  # before it is reserved: Ctrl-C may come at once
-                        undo.callback(self.account.cancel, self.header)
-                    self.account.reserve(self.header)
+                        undo.callback(self.account.cancel, self.header, self.file.tokens)
+                    self.account.reserve(self.header, self.file.tokens, board)
                 engine = held.enter_context(contextlib.closing(self._read()))
                 if board is None:
                     board = self._begin(engine)
+                else:
+                    self._go_on(board)
                 undo.pop_all()
             held.callback(board.close)
             result = self._play(engine, board)
@@ -331,8 +348,22 @@ class _Run:
             elif isinstance(self.choice, Ray):
                 result.shares  # noqa: B018 (from now on it has them: the workers end)
             if self.account is not None:
-                result = replace(result, balance=self.account.finish(board))
+                result = replace(result, balance=self._finish(self.account, board))
             return result
+
+    def owes(self) -> bool:
+        """Whether a ledger holds something for this run."""
+        return self.account is not None and self.account.owes(self.header)
+
+    def _finish(self, account: Account, board: Billboard) -> Balance | None:
+        try:
+            return account.finish(board, self.file.tokens)
+        except LedgerError as error:
+            if self.folder is not None:
+                raise
+            text = f"the run is complete, and its ledger does not know: {error.message}"
+            warnings.warn(text, stacklevel=4)
+            return None
 
     def _read(self) -> Engine:
         """Read and encode the records."""
@@ -361,12 +392,21 @@ class _Run:
         folder = self.folder
         if folder is None:
             return Billboard(self.header)
-        folder.keep(replace(self.file, digest=engine.digest()))
+        read = replace(self.file, digest=engine.digest())
+        folder.keep(read)
         try:
-            return Billboard(self.header, folder.billboard, folder.journal)
+            board = Billboard(self.header, folder.billboard, folder.journal)
         except OutputError as error:
-            hint = "nothing is spent: make room, and run again"
+            hint = "nothing is spent: make room, and run again, or resume if its folder is there"
             raise OutputError(error.message, hint) from None
+        folder.keep(replace(read, begun=True))
+        return board
+
+    def _go_on(self, board: Billboard) -> None:
+        """Post what was about to be: not before it is known that nobody else went on."""
+        board.mend()
+        if self.folder is not None and not self.file.begun:
+            self.folder.keep(replace(self.file, begun=True))
 
     def _play(self, engine: Engine, board: Billboard) -> Result:
         """All rounds that are left, and the allocation."""

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jdpack.balance import Balance
 from jdpack.billboard import SHARE
+from jdpack.ledger.balance import Balance
 from jdpack.report import resource_rows
 from jdpack.solve import Result
 

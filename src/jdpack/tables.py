@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from jdpack import files
 from jdpack.agents import PART_ROWS
 from jdpack.buffers import to_arrow, to_numpy
-from jdpack.columns import check_columns, clean, has_runs, is_long
+from jdpack.columns import check_columns, check_texts, clean, has_runs, is_long
 from jdpack.errors import AgentsError
 from jdpack.files import Rows
 from jdpack.ids import check_same_type, plain_ids, plain_texts
@@ -244,6 +244,7 @@ def _table(market: Market, source: Any) -> pa.Table:
             "give a path, or an Arrow, pandas or polars table",
         ) from None
     check_columns(market, table.schema, "the table")
+    check_texts(table, "the table")
     return table
 
 

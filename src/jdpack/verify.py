@@ -19,9 +19,9 @@ from typing import Any
 
 from jdpack import policies
 from jdpack.accounting import Cost
-from jdpack.balance import proved
 from jdpack.billboard import Billboard, Header
 from jdpack.errors import BillboardError
+from jdpack.ledger.balance import proved
 from jdpack.replay import Replay
 
 

@@ -1,24 +1,32 @@
 """Private: the curator's check of a whole run: what was handed out is what the billboard says.
 
 The records are read again and encoded, and every agent's own function of the billboard is compared
-with the allocation file, row by row. Loads are summed anew in exact integers.
+with the allocation file, row by row and, where one process wrote it, byte by byte. Loads are summed
+anew in exact integers. The public page must be that of the billboard, and the ledger must have the
+run as paid and finished.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
 
-from jdpack.billboard import SHARE
+from jdpack import report
+from jdpack.account import Account
+from jdpack.billboard import SHARE, Billboard
 from jdpack.engines.choice import Place, Ray, Source, choice_of, from_dict
 from jdpack.engines.combined import final
 from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.shard import Final, Shard
 from jdpack.errors import AgentsError, BillboardError, OutputError
 from jdpack.output import Output
 from jdpack.runfile import RunFile
@@ -45,12 +53,17 @@ class RunVerdict(Verdict):
         yield "curator only (exact, not noisy: do not publish)"
         yield f"right: what each of {self.agents:,} agents is given; {self.winners:,} get something"
         yield f"right: no supply is exceeded; the largest load is {100 * max(self.loads):.1f}%"
+        yield "right: the public page, and the ledger if the run has one"
 
 
 def verify_run(
     output: str | Path,
     agents: Any = None,
     *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    ledger: str | Path | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> RunVerdict:
@@ -58,7 +71,8 @@ def verify_run(
 
     Args:
         output: the folder of the run, as given to `solve`.
-        agents: where the records are, if they have moved or were given in memory.
+        agents, values, demands, ids: the records, if they were given in memory or have moved.
+        ledger: where the run's ledger is now, if it has moved.
         threads: how many cores to use.
         progress: called with the share of the records that is read.
     """
@@ -74,29 +88,84 @@ def verify_run(
         )
     if run.coin_seed != board.seed:
         raise BillboardError("the seed of the billboard is not that of the run file")
-    records = agents if agents is not None else run.agents
-    if records is None:
-        raise AgentsError(
-            "the records of this run were given in memory", "say where they are: agents=..."
-        )
-    source = Source(board.header.market, records, None, None, None, run.clamp)
-    choice = choice_of(None, board.header.market, records)
+    account = Account.from_dict(run.ledger)
+    if account is not None:
+        given = account if ledger is None else Account.named_anew(ledger, account.dataset)
+        given.check(board)
+    _check_page(folder, board)
+    if agents is None and values is None and demands is None:
+        agents = run.agents
+        if agents is None:
+            raise AgentsError(
+                "the records of this run were given in memory",
+                "give them again: jdpack.verify_run(folder, values=..., demands=...)",
+            )
+    source = Source(board.header.market, agents, values, demands, ids, run.clamp)
+    choice = choice_of(None, board.header.market, agents)
     place = Place("verify", folder.folder.absolute().parent)
-    engine = choice.open(source, threads, place, progress or (lambda done: None))
-    assert isinstance(engine, MemoryEngine)  # or mapped: never the cluster
-    if engine.digest() != run.digest:
-        raise AgentsError("the records are not those of the run", "verify with those it began with")
-    allocation = engine.allocate(board)
+    opened = choice.open(source, threads, place, progress or (lambda done: None))
+    with contextlib.closing(opened) as engine:
+        assert isinstance(engine, MemoryEngine)  # or mapped: never the cluster
+        if engine.digest() != run.digest:
+            raise AgentsError(
+                "the records are not those of the run", "verify with those it began with"
+            )
+        allocation = engine.allocate(board)
+        _check_allocation(folder, run, engine.shard, final(board, allocation.drop_from))
+        limit = board.header.market.supply_code * SHARE
+        if max(allocation.loads) > limit:
+            raise OutputError(f"a supply is exceeded: {max(allocation.loads) / limit:g} of it")
+        loads = tuple(load / limit for load in allocation.loads)
+        return RunVerdict(board, verdict.spent, engine.count, allocation.winners, loads)
+
+
+def _check_page(folder: Output, board: Billboard) -> None:
+    path = folder.public / "index.html"
+    if path.exists() and path.read_bytes() != report.public_page(board).encode():
+        raise OutputError(
+            f"{str(path)!r} is not the page of this billboard, as this version makes it", _HINT
+        )
+
+
+def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) -> None:
+    """Refuse an allocation that is not there, or differs in any row; or in any byte."""
     files = _files(folder, run)
     if not files:
         raise OutputError(f"there is no allocation in {str(folder.private)!r}", _HINT)
     for some in files:
-        _compare(engine.shard.tables(final(board, allocation.drop_from)), _rows(some))
-    limit = board.header.market.supply_code * SHARE
-    if max(allocation.loads) > limit:
-        raise OutputError(f"a supply is exceeded: the load is {max(allocation.loads) / limit:g}")
-    loads = tuple(load / limit for load in allocation.loads)
-    return RunVerdict(board, verdict.spent, engine.count, allocation.winners, loads)
+        _compare(shard.tables(get), _rows(some))
+    alone = folder.private / "allocation.parquet"
+    if not alone.exists():
+        return
+    again = _Hashing()
+    shard.write(get, cast(IO[bytes], again))
+    with alone.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").digest()
+    writer = pyarrow.parquet.read_metadata(alone).created_by
+    # Another version of Arrow writes the same rows in other bytes; then the rows must do.
+    if found != again.digest() and writer == f"parquet-cpp-arrow version {pa.__version__}":
+        raise OutputError("the allocation has the right rows, and other bytes beside them", _HINT)
+
+
+class _Hashing(io.RawIOBase):
+    """A file that is hashed and forgotten."""
+
+    def __init__(self) -> None:
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
 
 
 def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> None:
@@ -104,7 +173,9 @@ def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> N
     rest, row = pa.table({}), 0
     for want in expected:
         have = [rest] if rest.num_rows else []
-        while sum(t.num_rows for t in have) < want.num_rows and (batch := next(found, None)):
+        while sum(t.num_rows for t in have) < want.num_rows:
+            if (batch := next(found, None)) is None:
+                break
             have.append(pa.Table.from_batches([batch]))
         got = pa.concat_tables(have) if have else want.slice(0, 0)
         rest, got = got.slice(want.num_rows), got.slice(0, want.num_rows)

@@ -134,8 +134,8 @@ def test_an_interrupt_while_reading_costs_nothing(place, output):
 def test_an_interrupt_as_soon_as_it_is_reserved_costs_nothing(place, monkeypatch):
     reserve = Ledger.reserve
 
-    def struck(*about):
-        reserve(*about)
+    def struck(*about, **more):
+        reserve(*about, **more)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Ledger, "reserve", struck)
@@ -162,10 +162,10 @@ def test_an_interrupt_after_the_first_line_stays_spent(place, output):
     assert balance.runs == 1 and len(balance.open) == 1
     if output is not None:
         result = resume(place / "out")
-        assert entries(place) == ["dataset", "reserve", "finish"]
+        assert entries(place) == ["dataset", "reserve", "resume", "finish"]
         assert result.balance.runs == 1 and not result.balance.open
         resume(place / "out")
-        assert entries(place) == ["dataset", "reserve", "finish"], "nothing more"
+        assert entries(place) == ["dataset", "reserve", "resume", "finish"], "nothing more"
 
 
 def begun(place, lines):
@@ -179,7 +179,8 @@ def begun(place, lines):
     journal.write_bytes(kept[-1] if lines > 1 else b"")
     if lines == 0:
         file = out / "private" / "run.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"digest": None}))
+        before = {"digest": None, "begun": False}
+        file.write_text(json.dumps(json.loads(file.read_text()) | before))
     return out
 
 
@@ -189,13 +190,115 @@ def without_reservation(place):
     Ledger.create(place / "ledger.db", "clinic", epsilon=3.0, delta=4e-6)
 
 
-@pytest.mark.parametrize("lines", [0, 1, 2])
-def test_a_resume_reserves_what_the_ledger_does_not_know(place, lines):
-    """After a kill between folder and reservation; or with a ledger that was rolled back."""
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_resume_reserves_what_a_killed_run_had_not_yet(place, lines):
+    """After a kill between folder and reservation; a header alone costs nothing."""
     out = begun(place, lines)
     without_reservation(place)
     assert resume(out).balance.runs == 1
     assert entries(place) == ["dataset", "reserve", "finish"]
+
+
+def test_a_ledger_that_forgot_a_run_is_seen_before_anything_is_drawn(place, monkeypatch):
+    """It was put back from a copy, or is another: who names it says that it is the right one."""
+    out = begun(place, 2)
+    without_reservation(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemRandomness, "draw", None)
+        with pytest.raises(LedgerError, match="knows nothing of run") as error:
+            resume(out)
+    assert "--ledger" in error.value.hint and entries(place) == ["dataset"]
+    assert resume(out, ledger=place / "ledger.db").balance.runs == 1
+    assert entries(place) == ["dataset", "reserve", "finish"]
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_ledger_that_has_moved_is_named(place, lines):
+    out = begun(place, lines)
+    shutil.move(place / "ledger.db", place / "moved.db")
+    with pytest.raises(LedgerError, match=r"cannot find the ledger .*ledger\.db") as error:
+        resume(out)
+    assert "put it back" in error.value.hint
+    assert resume(out, ledger=place / "moved.db").balance.runs == 1
+    kinds = [entry.kind for entry in Ledger.open(place / "moved.db").entries()]
+    assert kinds == ["dataset", "reserve", "resume", "finish"]
+    resume(out)  # it is known now
+    plain = solve(market(), place / "agents.parquet", policy=POLICY, output=place / "plain")
+    assert plain.balance is None
+    with pytest.raises(LedgerError, match="has no ledger"):
+        resume(place / "plain", ledger=place / "moved.db")
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_of_two_copies_of_a_run_one_goes_on(place, lines, monkeypatch):
+    """Else both would draw noise for the same lines, and one charge would pay for two."""
+    out = begun(place, lines)
+    copy = shutil.copytree(out, place / "copy")
+    if lines == 2:  # a line that was about to be posted is not, either
+        board = copy / "public" / "billboard.jsonl"
+        board.write_bytes(board.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(KeyboardInterrupt):
+        resume(out, progress=strikes(3))
+    book, board = (place / "ledger.db").read_bytes(), (copy / "public" / "billboard.jsonl")
+    before = board.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryEngine, "read", None)
+        with pytest.raises(LedgerError, match="gone on elsewhere") as error:
+            resume(copy)
+    assert "its own folder" in error.value.hint
+    assert (place / "ledger.db").read_bytes() == book, "and nothing is given back"
+    assert board.read_bytes() == before
+    assert resume(out).balance.runs == 1
+
+
+def test_a_kill_between_run_file_and_ledger_does_not_lock_the_run_out(place, monkeypatch):
+    out = begun(place, 2)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "reserve", None)
+            with pytest.raises(TypeError):
+                resume(out)
+    assert resume(out).balance.runs == 1
+
+
+def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
+    """The ledger is busy, say, while a run with bad records is undone: the folder stays."""
+
+    def busy(*about):
+        raise LedgerError("the ledger is in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "cancel", busy)
+        with pytest.raises(AgentsError):
+            run(place, market=market(max_value=1.0))
+    assert spent(place) == 1 and (place / "out" / "private" / "run.json").exists()
+
+    def struck(*about):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "cancel", struck)
+        with pytest.raises(KeyboardInterrupt):
+            run(place, "other", market=market(max_value=1.0))
+    assert spent(place) == 2 and (place / "other" / "private" / "run.json").exists()
+    for name in ("out", "other"):
+        with pytest.raises(AgentsError):  # its records are still beyond the bounds: given back
+            resume(place / name)
+    assert spent(place) == 0
+
+
+def test_a_ledger_that_fails_at_the_end_does_not_take_the_result(place, monkeypatch):
+    def busy(*about):
+        raise LedgerError("the ledger is in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "finish", busy)
+        with pytest.warns(UserWarning, match="its ledger does not know: the ledger is in use"):
+            result = run(place, output=None)
+        assert result.balance is None and result.billboard.finished
+        with pytest.raises(LedgerError, match="in use"):
+            run(place)
+    assert resume(place / "out").balance.runs == 2
 
 
 @pytest.mark.parametrize("lines", [0, 2])
@@ -205,7 +308,7 @@ def test_a_resume_that_does_not_fit_any_more_is_refused(place, lines):
     run(place, "other", epsilon=3.0, delta=4e-6)
     board = (out / "public" / "billboard.jsonl").read_bytes()
     with pytest.raises(BudgetError, match="does not fit"):
-        resume(out)
+        resume(out, ledger=place / "ledger.db")
     assert (out / "public" / "billboard.jsonl").read_bytes() == board
 
 
@@ -217,7 +320,7 @@ def test_a_resume_that_reads_nothing_gives_back_what_it_reserved(place):
         resume(out)
     assert spent(place) == 0 and (out / "private" / "run.json").exists()
     result = resume(out, place / "away.parquet")
-    assert entries(place) == ["dataset", "reserve", "cancel", "reserve", "finish"]
+    assert entries(place) == ["dataset", "reserve", "resume", "cancel", "reserve", "finish"]
     assert result.balance.runs == 1
 
 
@@ -227,7 +330,23 @@ def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, line
     (place / "agents.parquet").rename(place / "away.parquet")
     with pytest.raises(AgentsError):
         resume(out)
-    assert entries(place) == ["dataset", "reserve"] and spent(place) == 1
+    assert entries(place) == ["dataset", "reserve", "resume"] and spent(place) == 1
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_copy_of_a_run_that_is_finished_does_not_go_on(place, lines, monkeypatch):
+    """A folder put back from a backup, its journal too: its noise would be drawn twice."""
+    out = begun(place, lines)
+    copy = shutil.copytree(out, place / "copy")
+    resume(out)
+    book = (place / "ledger.db").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemRandomness, "draw", None)
+        with pytest.raises(LedgerError, match="is finished") as error:
+            resume(copy)
+    assert "put back the finished one" in error.value.hint
+    assert (place / "ledger.db").read_bytes() == book
+    resume(out)
 
 
 def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):

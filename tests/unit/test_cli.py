@@ -348,6 +348,8 @@ def test_allocate_agrees_with_the_bulk_allocation(jdpack, tmp_path, divisible, o
         (["--demand", "1"], "1 amounts"),
         (["--demand", "1,x"], "'1,x'"),
         (["--demand", "beds=1,beds=2"], "'beds=1,beds=2'"),
+        (["--demand", "beds=1,,nurses=2"], "',nurses'"),
+        (["--demand", "beds=1,"], "'beds=1,'"),
         (["--demand", "beds=1,2"], "'beds=1,2'"),
         (["--demand", "bed=1"], "'bed'"),
         (["--demand", "nan,1"], "nan"),
@@ -501,8 +503,8 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     assert run.returncode == 130
     assert stdout == ""
     first, hint = stderr.splitlines()[-2:]  # after the warning that supply is small
-    assert first == "interrupted: what is on the billboard is spent, and nothing more"
-    assert hint.startswith("hint: ")
+    assert first == "interrupted: what is posted is spent, and a ledger keeps what was reserved"
+    assert hint == f"hint: `jdpack resume {out}` goes on, and spends nothing more"
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private
@@ -597,6 +599,17 @@ def test_a_result_shows_no_record(tmp_path):
 
 
 # --- engines ------------------------------------------------------------------------------
+
+
+def test_a_resource_whose_name_has_a_comma_can_be_named(jdpack, tmp_path):
+    market = Market(
+        supply=[500.0, 500.0], max_demand=1.0, max_value=1.0, agents=3, names=["A, early", "B"]
+    )
+    records = {"values": [1.0] * 3, "demands": [[1.0, 0.0]] * 3}
+    solve(market, **records, epsilon=1.0, delta=1e-6, seed=1, output=tmp_path / "out")
+    board = tmp_path / "out" / "public" / "billboard.jsonl"
+    asked = ["allocate", board, "--id", 1, "--value", 1, "--json"]
+    assert jdpack(*asked, "--demand", "A, early=1,B=0.5") == jdpack(*asked, "--demand", "1,0.5")
 
 
 @pytest.mark.parametrize(

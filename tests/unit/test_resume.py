@@ -326,6 +326,7 @@ def test_the_sum_of_all_costs_is_within_the_budget(place, tmp_path):
 def test_a_release_that_was_drawn_but_not_posted_is_drawn_anew(place, tmp_path, monkeypatch, draws):
     run = whole(place, seed=None)
     folder = cut(run, tmp_path / "cut", 3)
+    draws.clear()
 
     def fails(self, record):
         raise OutputError("no room")
@@ -483,14 +484,26 @@ def test_a_broken_hash_chain_is_refused(place, tmp_path, monkeypatch):
     refused(folder, BillboardError, "line 2", "put back", monkeypatch)
 
 
+def not_begun(folder, **more):
+    """The run file as it was before the header was posted."""
+    path = folder / "private" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"begun": False} | more))
+
+
+def test_a_run_that_began_and_whose_billboard_is_empty_is_refused(place, tmp_path, monkeypatch):
+    for torn in (0, 100):
+        folder = cut(whole(place), tmp_path / str(torn), 0, torn=torn)
+        refused(folder, BillboardError, "lacks lines", "put back the whole", monkeypatch)
+
+
 @pytest.mark.parametrize("read", [False, True])
 def test_a_run_that_never_posted_its_header_begins(place, tmp_path, read):
     """A kill while records were read, or while the header was written."""
-    for torn in (0, 1, 100):
+    header = len((whole(place) / "public" / "billboard.jsonl").read_bytes().split(b"\n")[0])
+    for torn in (0, 1, 100, header):
         folder = cut(whole(place), tmp_path / str(torn), 0, torn=torn)
-        path = folder / "private" / "run.json"
+        not_begun(folder, **({} if read else {"digest": None}))
         if not read:
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"digest": None}))
             (folder / "private" / "journal.jsonl").unlink()
         resume(folder)
         assert content(folder) == content(whole(place))
@@ -552,6 +565,8 @@ def test_a_market_file_that_has_changed_is_refused(place, tmp_path, monkeypatch)
     market.write_text(MARKET.replace("300.0", "301.0"))
     for lines in (0, 1, 4):
         folder = cut(run, tmp_path / str(lines), lines)
+        if lines == 0:
+            not_begun(folder)
         refused(folder, MarketError, "market.toml' has changed", "put it back", monkeypatch)
     market.write_text(MARKET + "# no other market\n")
     resume(folder)
@@ -580,11 +595,40 @@ def test_a_billboard_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
     refused(folder, BillboardError, "billboard.jsonl", "put it back", monkeypatch)
 
 
+@pytest.mark.parametrize("name", ["public", "private", "private/allocation"])
+def test_a_folder_that_is_a_link_is_refused(place, tmp_path, monkeypatch, name):
+    folder = cut(whole(place), tmp_path / "cut", 4)
+    (folder / name).mkdir(exist_ok=True)  # the last is a cluster's
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    before = content(tmp_path / "elsewhere")
+    refused(folder, OutputError, f"{name}' is a link", "put them back", monkeypatch)
+    assert content(tmp_path / "elsewhere") == before
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_output_file_follows_a_link(place, tmp_path, name):
+    """The link goes, and what it led to stays as it was."""
+    folder, elsewhere = cut(whole(place), tmp_path / "cut", 4), tmp_path / "elsewhere"
+    elsewhere.write_text("not yours")
+    (folder / name).symlink_to(elsewhere)
+    resume(folder)
+    assert content(folder) == content(whole(place)) and not (folder / name).is_symlink()
+    assert elsewhere.read_text() == "not yours"
+
+
+def test_a_journal_that_is_a_link_is_refused(place, tmp_path, monkeypatch):
+    folder, elsewhere = cut(whole(place), tmp_path / "cut", 4), tmp_path / "elsewhere"
+    (folder / "private" / "journal.jsonl").rename(elsewhere)
+    (folder / "private" / "journal.jsonl").symlink_to(elsewhere)
+    refused(folder, BillboardError, "journal.jsonl", "put it back", monkeypatch)
+
+
 def test_a_folder_that_is_no_run_is_refused(place, tmp_path, monkeypatch):
     folder = cut(whole(place), tmp_path / "cut", 5)
     (folder / "private" / "run.json").unlink()
-    refused(folder, OutputError, "no run to resume", "solve began", monkeypatch)
-    with pytest.raises(OutputError, match="no run to resume"):
+    refused(folder, OutputError, "there is no run in", "solve began", monkeypatch)
+    with pytest.raises(OutputError, match="there is no run in"):
         resume(tmp_path / "nowhere")
 
 
@@ -606,7 +650,7 @@ def test_a_damaged_run_file_is_refused(place, tmp_path, monkeypatch, kind):
     (folder / "private" / "run.json").write_bytes(
         data if isinstance(data, bytes) else data.encode()
     )
-    refused(folder, OutputError, "cannot resume from", "solve began", monkeypatch)
+    refused(folder, OutputError, "cannot read the run file", "solve began", monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -622,6 +666,14 @@ def test_a_changed_run_file_is_refused(place, tmp_path, monkeypatch, key, value)
     with pytest.raises(JdpackError) as error:
         resume(folder)
     assert error.value.hint and content(folder) == before
+
+
+def test_a_private_run_does_not_go_on_with_seeded_noise(place, tmp_path, monkeypatch):
+    for seed, changed in [(None, 5), (7, None)]:
+        folder = cut(whole(place, seed=seed), tmp_path / str(seed), 5)
+        path = folder / "private" / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": changed}))
+        refused(folder, BillboardError, "is not the one", "another run", monkeypatch)
 
 
 def test_a_run_that_another_process_holds_is_refused(place, tmp_path, monkeypatch):
@@ -761,7 +813,7 @@ def test_the_command_goes_on(place, tmp_path, monkeypatch, capsys):
 def test_the_command_refuses_in_a_sentence(place, tmp_path, monkeypatch, capsys):
     code, out, err = run_cli(monkeypatch, capsys, "resume", tmp_path)
     assert code == 2 and out == ""
-    assert err.startswith("error: there is no run to resume in") and "hint: " in err
+    assert err.startswith("error: there is no run in") and "hint: " in err
     folder = cut(whole(place), tmp_path / "cut", 4)
     (folder / "public" / "billboard.jsonl").unlink()
     code, _, err = run_cli(monkeypatch, capsys, "resume", folder)

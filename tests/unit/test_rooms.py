@@ -107,7 +107,8 @@ RANDOM = {
 
 
 def test_nobody_else_draws_at_random():
-    """Noise in `release`, the seed of the coins in `billboard`, the invented agents of `demo`.
+    """Noise in `release`, the seed of the coins in `billboard`, the invented agents of `demo`, the
+    tokens of those who go on with a run in `runfile`.
 
     `accounting` builds a Gaussian to ask what it costs, and never draws from it. An audit invents
     agents too, and looks on while others draw.
@@ -122,4 +123,6 @@ def test_nobody_else_draws_at_random():
             if names & RANDOM:
                 users.add(name_of(path))
     auditing = {"audit/draws.py", "audit/people.py", "audit/tape.py"}
-    assert users == {"accounting.py", "billboard.py", "release.py", "demo.py"} | auditing
+    assert (
+        users == {"accounting.py", "billboard.py", "release.py", "demo.py", "runfile.py"} | auditing
+    )

@@ -20,14 +20,15 @@ from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.findings import Audit, Finding, judged
 from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
-from jdpack.audit.script import BATCHES, GREEDY, Script, known
+from jdpack.audit.script import BATCHES, GREEDY, HALF, Script, known
 from jdpack.audit.tape import Setting, Tape
-from jdpack.engines.choice import Choice, Source
-from jdpack.errors import BudgetError, MarketError
+from jdpack.engines.choice import Choice, Source, choice_of
+from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market import Market
 from jdpack.plan import prepare
 from jdpack.policies import Policy
 from jdpack.policies.spec import label_of
+from jdpack.solve import check_arguments
 
 __all__ = [
     "Audit",
@@ -39,6 +40,8 @@ __all__ = [
     "lower_bound",
 ]
 
+TRIALS = 110
+"""How often the coalition plays each world: more than the 101 that can refute an epsilon of 1."""
 NEIGHBOURS = 16
 """How many records of one agent are replayed."""
 
@@ -53,7 +56,7 @@ def audit(
     policy: Policy[Any] | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
-    trials: int = 100,
+    trials: int = TRIALS,
     neighbours: int = NEIGHBOURS,
     engines: Sequence[str | Choice] = ("memory", "mapped"),
     confidence: float = 0.95,
@@ -71,7 +74,7 @@ def audit(
         neighbours: how many records of one agent are replayed, in each engine.
         engines: where sensitivities are checked.
         confidence: of the lower bounds that are shown. What is flagged does not depend on it: an
-            honest pipeline fails with probability at most 1e-6.
+            honest pipeline fails with a probability of about 1e-6.
         seed: of the audit's own choices of data; noise and coins are never seeded.
         progress: called with the share that is done, and what is being done.
     """
@@ -82,10 +85,15 @@ def audit(
         raise MarketError(f"neighbours must be a whole number from 2 on, not {neighbours!r}")
     if not isinstance(confidence, float) or not 0.0 < confidence < 1.0:
         raise MarketError(f"confidence must be a number between 0 and 1, not {confidence!r}")
+    if isinstance(engines, str) or not engines:
+        raise EngineError(f"engines must be a list of engines, not {engines!r}")
     tell = progress if progress is not None else lambda done, label: None
     if market is None:
         market = example()
-        epsilon, delta = epsilon or 1.0, delta or 1e-6
+        epsilon = 1.0 if epsilon is None else epsilon
+        delta = 1e-6 if delta is None else delta
+    for engine in engines:
+        choice_of(engine, example(), None)  # refuses what is none
     market, policy, budget = prepare(market, policy, epsilon, delta)
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
@@ -115,13 +123,13 @@ class _Auditor:
         self.found.append(charges.of_filter(self.people, self.setting.epsilon, self.setting.delta))
         for number, (name, engine) in enumerate(zip(names, engines, strict=True)):
             self.tell(0.4 * number / len(engines), f"neighbours ({name})")
-            self._replay_policy(name, engine, engines if number == 0 else ())
-            self._replay_queries(name, engine)
-        coalition = Coalition.against(self.people)
+            all_engines = engines if number == 0 else ()
+            self._replay_policy(name, engine, all_engines)
+            self._replay_queries(name, engine, all_engines)
         with known(Script):
             greedy = replace(self.setting, policy=GREEDY)
-            self._attack("greedy", greedy, coalition, 2 * trials, confidence, 0.4, 0.2)
-        self._attack(policy, self.setting, coalition, trials, confidence, 0.6, 0.3)
+            self._attack("greedy", greedy, 2 * trials, confidence, 0.4, 0.2)
+        self._attack(policy, self.setting, trials, confidence, 0.6, 0.3)
         self.tell(0.9, "noise")
         self.found.append(replace(replays.of_runs(self.runs), check="runs: finished (recorded)"))
         self.found += draws.of_vetted_source(self.runs)
@@ -143,32 +151,39 @@ class _Auditor:
         if all_engines:
             self.found += charges.of_charges(group.recorded, setting)
             self.found += [
-                reference.of_answers(group.recorded),
+                reference.of_answers([group.recorded]),
                 reference.of_allocation(group.recorded),
                 replays.of_same_people(setting, people, all_engines, group.recorded),
             ]
 
-    def _replay_queries(self, name: str, engine: str | Choice) -> None:
-        """Neighbours under a script that asks every query, here and in a market of another kind."""
+    def _replay_queries(
+        self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
+    ) -> None:
+        """Neighbours under a script that asks every query, here and in markets of other kinds."""
         sparse = People.invented(example_sparse(), self.seed)
+        plenty = People.invented(example_sparse(agents=40, plenty=True), self.seed)
         with known(Script):
             for what, people, policy in [
                 ("all queries", self.people, Script()),
                 ("batches", self.people, BATCHES),
                 ("sparse", sparse, Script()),
+                ("plenty", plenty, HALF),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
                 self.runs.append(group.recorded)
-                exact = reference.of_answers(group.recorded)
-                self.found += _replayed(group, where)
-                self.found.append(replace(exact, check=f"{exact.check} ({where})"))
+                found = [reference.of_answers([group.recorded])]
+                if what == "all queries" and all_engines:
+                    found.append(replays.of_same_people(own, people, all_engines, group.recorded))
+                if what == "plenty":
+                    found.append(reference.of_allocation(group.recorded))
+                self.found += _replayed(group, where, winners=what != "sparse")
+                self.found += [replace(one, check=f"{one.check} ({where})") for one in found]
 
     def _attack(
         self,
         name: str,
         setting: Setting,
-        coalition: Coalition,
         trials: int,
         confidence: float,
         start: float,
@@ -176,27 +191,31 @@ class _Auditor:
     ) -> None:
         findings, bound, tapes = attack(
             setting,
-            coalition,
+            Coalition.against(self.people, setting),
             trials,
             confidence,
             lambda done: self.tell(start + share * done, f"coalition ({name})"),
         )
         self.runs += tapes
+        exact = reference.of_answers(tapes)
+        self.found.append(replace(exact, check=f"{exact.check} (coalition, {name})"))
         self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
         if bound is not None:
             self.bounds[f"coalition against {name}"] = bound
 
 
-def _replayed(group: replays.Family, where: str) -> list[Finding]:
+def _replayed(group: replays.Family, where: str, *, winners: bool = True) -> list[Finding]:
     tapes = [group.recorded, *(tape for _, tape in group.replayed)]
-    found = [*replays.of_steps(group), replays.of_others(group), replays.of_runs(tapes)]
-    found += replays.of_sensitivity(group)
+    found = [*replays.of_steps(group), replays.of_runs(tapes), *replays.of_sensitivity(group)]
+    if winners:  # a market without any has nothing to compare
+        found.append(replays.of_others(group))
     return [replace(one, check=f"{one.check} ({where})") for one in found]
 
 
 def _people(
     market: Market, agents: Any, values: Any, demands: Any, ids: Any, seed: int | None
 ) -> People:
-    if agents is None and values is None and demands is None:
+    if agents is None and values is None and demands is None and ids is None:
         return People.invented(market, seed or 0)
+    check_arguments(agents, values, demands, ids, clamp=False, threads=None)
     return People.read(Source(market, agents, values, demands, ids, False))

@@ -48,6 +48,8 @@ class LowerBound:
     """Not mu-GDP for any smaller mu, **if** it is like a Gaussian at all."""
     epsilon_if_gaussian: float
     """The least epsilon at this delta of a mechanism that is mu-GDP."""
+    at_best: float
+    """What `epsilon` would be if all trials were right: so many trials prove no more."""
 
 
 def lower_bound(
@@ -86,7 +88,31 @@ def lower_bound(
         measured=2 * (len(first) - half),
         mu=least,
         epsilon_if_gaussian=gaussian_epsilon(least, delta),
+        at_best=at_best(len(first), delta, confidence),
     )
+
+
+def at_best(trials: int, delta: float, confidence: float) -> float:
+    """The largest epsilon that so many trials of each world can prove, all of them right."""
+    kept, miss = trials - trials // 2, (1.0 - confidence) / 2.0
+    often, rarely = at_least(kept, kept, miss), at_most(0, kept, miss)
+    return max(0.0, math.log((often - delta) / rarely)) if often > delta else 0.0
+
+
+def trials_for(epsilon: float, delta: float, confidence: float) -> int | None:
+    """The fewest trials of each world that can prove more than epsilon; None if over a billion."""
+    low, high = 0, 1
+    while at_best(high, delta, confidence) <= epsilon:
+        low, high = high, 2 * high
+        if high > 10**9:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at_best(middle, delta, confidence) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 Event = tuple[float, bool, bool]
@@ -95,7 +121,12 @@ Event = tuple[float, bool, bool]
 
 def _events(first: Floats, second: Floats) -> list[Event]:
     scores = np.unique(np.concatenate([first, second]))
-    cuts = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, _THRESHOLDS), method="nearest"))
+    gaps = np.diff(scores)
+    cuts = scores[:-1] + gaps / 2.0 if len(gaps) else scores
+    if len(cuts) > _THRESHOLDS:  # evenly spread ones, and the widest gaps
+        spread = np.linspace(0, len(cuts) - 1, _THRESHOLDS // 2).astype(np.int64)
+        widest = np.argsort(gaps)[-_THRESHOLDS // 2 :]
+        cuts = cuts[np.union1d(spread, widest)]
     sides = [(True, True), (False, False), (True, False), (False, True)]
     return [(float(cut), above, more) for cut in cuts for above, more in sides]
 

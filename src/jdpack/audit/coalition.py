@@ -8,13 +8,23 @@ the answers. An answer that hits an exact one is beyond any noise, and counts fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from jdpack import release
-from jdpack.audit.bound import LowerBound, lower_bound, most_success, most_success_gaussian, scipy
-from jdpack.audit.findings import ALARM, Finding, odds
+from jdpack.audit.bound import (
+    LowerBound,
+    lower_bound,
+    most_success,
+    most_success_gaussian,
+    scipy,
+    trials_for,
+)
+from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
 from jdpack.audit.tape import Setting, Tape, record
 from jdpack.billboard import Billboard
@@ -24,8 +34,20 @@ from jdpack.market import Neighbours
 from jdpack.noise import Gaussian, Noise, TruncatedLaplace
 from jdpack.tables import array_pieces
 
+LITTLE = 0.05
+"""Two worlds that use less of the budget than this can hardly be told apart by anyone."""
+
 _SURE = 1e6
 _NEVER = 1e-4  # an answer is exactly right by chance less often than this
+
+
+class Evidence(NamedTuple):
+    """What a coalition gets out of a run."""
+
+    log_ratio: float
+    """The log-likelihood of the second world minus that of the first."""
+    rho: float
+    """The zCDP of all releases between these two worlds: at most the budget's, in every run."""
 
 
 class Coalition:
@@ -36,18 +58,29 @@ class Coalition:
         self._engines = [_engine(people) for people in self.worlds]
 
     @classmethod
-    def against(cls, people: People, place: int | None = None) -> Coalition:
-        """Does the agent at `place` want nothing, or everything?"""
-        place = len(people.ids) // 2 if place is None else place
-        absent = people.market.neighbours is Neighbours.ADD_REMOVE
-        return cls(
-            people.replaced(place, None if absent else nothing(people.market)),
-            people.replaced(place, everything(people.market)),
-        )
+    def against(cls, people: People, setting: Setting, place: int | None = None) -> Coalition:
+        """Does the agent at `place` want nothing, or much?
 
-    def evidence(self, board: Billboard) -> float:
-        """The log-likelihood of the second world minus that of the first."""
-        total = 0.0
+        As much as differs most from nothing in a run for that purpose: everything, if its price is
+        ever within reach.
+        """
+        place, market = len(people.ids) // 2 if place is None else place, people.market
+        absent = market.neighbours is Neighbours.ADD_REMOVE
+        first = people.replaced(place, None if absent else nothing(market))
+        board = record(setting, first).board
+        (value, amounts), *_ = everything(market)
+        parts = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01] if board is not None else [1.0]
+        pairs = [
+            cls(first, people.replaced(place, ((value, tuple(part * a for a in amounts)),)))
+            for part in parts
+        ]
+        if board is None:
+            return pairs[0]
+        return max(pairs, key=lambda pair: pair.evidence(board).rho)
+
+    def evidence(self, board: Billboard) -> Evidence:
+        """How much a billboard speaks for the second world."""
+        total, rho = 0.0, 0.0
         for line in board.releases:
             one, two = (
                 release.statistic(line.step, engine, board, board.seed) for engine in self._engines
@@ -55,7 +88,8 @@ class Coalition:
             for answer, a, b in zip(line.answer, one, two, strict=True):
                 if a != b:
                     total += _log(line.step.noise, answer - b) - _log(line.step.noise, answer - a)
-        return total
+                    rho += 0.5 * ((a - b) / getattr(line.step.noise, "scale", math.nan)) ** 2
+        return Evidence(total, rho)
 
 
 def _engine(people: People) -> MemoryEngine:
@@ -82,20 +116,34 @@ def attack(
     """Play the two worlds `trials` times each, in runs that nothing seeds; also give the runs."""
     scores: tuple[list[float], list[float]] = ([], [])
     tapes: list[Tape] = []
+    used: list[float] = []
     for trial in range(trials):
         for world, people in enumerate(coalition.worlds):
             tape = record(setting, people)
             tapes.append(tape)
             if tape.board is not None:
-                scores[world].append(coalition.evidence(tape.board))
+                evidence = coalition.evidence(tape.board)
+                scores[world].append(evidence.log_ratio)
+                used.append(evidence.rho / setting.budget.rho)
         tell((trial + 1) / trials)
     if min(map(len, scores)) < max(4, trials):
         return [], None, tapes
-    return (
-        judge(setting, scores, confidence),
-        lower_bound(*scores, setting.delta, confidence),
-        tapes,
+    mean, most = float(np.mean(used)), max(used)
+    found = judge(setting, scores, confidence)
+    if mean < LITTLE:
+        few = f"; the two worlds use only {mean:.1%} of the budget"
+        found = [replace(one, seen=one.seen + few, tested=False) for one in found]
+    wrong = [f"{most:.6g} times the budget in one run"] if most > 1.0 else []
+    found.append(
+        fact(
+            "coalition: loss",
+            "between the two worlds no run costs more than its budget",
+            wrong,
+            f"at most {most:.1%} of the budget in any run",
+            tested=most >= LITTLE,
+        )
     )
+    return found, lower_bound(*scores, setting.delta, confidence), tapes
 
 
 def judge(
@@ -104,12 +152,17 @@ def judge(
     """Whether the attack proves more than is claimed, or is right too often."""
     sure = lower_bound(*scores, setting.delta, 1.0 - ALARM / 4)
     shown = lower_bound(*scores, setting.delta, confidence)
+    needed = trials_for(setting.epsilon, setting.delta, 1.0 - ALARM / 4)
+    enough = needed is not None and len(scores[0]) >= needed
+    more = f"more than {setting.epsilon:g} takes {needed or 10**9:,} trials or more to prove"
     found = [
         Finding(
             "coalition: epsilon",
             f"at most {setting.epsilon:g}",
-            f"at least {shown.epsilon:.3g} with confidence {confidence:.0%}",
+            f"at least {shown.epsilon:.3g} with confidence {confidence:.0%}"
+            + ("" if enough else f"; {more}"),
             sure.epsilon <= setting.epsilon,
+            tested=enough,
         )
     ]
     right = int(np.count_nonzero(np.array(scores[1]) > 0.0))
@@ -124,6 +177,7 @@ def judge(
             f"right in at most {limit:.2%} of trials",
             f"right in {right / count:.2%} of {count} trials",
             float(scipy("stats").binomtest(right, count, limit, alternative="greater").pvalue),
+            least_p=limit**count,
         )
     )
     return found

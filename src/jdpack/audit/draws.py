@@ -258,22 +258,24 @@ def of_repeats(draws: list[Draw]) -> Finding:
     groups: dict[tuple[str, int], list[Draw]] = defaultdict(list)
     for draw in draws:
         groups[draw.query, len(draw.values)].append(draw)
-    expected, seen, where = 0.0, 0, ""
+    least, told = 1.0, "no two draws are equal"
+    pairs = sum(math.comb(len(some), 2) for some in groups.values())
     for (query, width), some in groups.items():
         # No value has more mass than 0, and that of a smaller scale is the larger one.
         most = max(_mass_at_zero(draw.noise) for draw in some)
-        expected += math.comb(len(some), 2) * most**width
+        expected = math.comb(len(some), 2) * most**width
         counts = Counter(draw.values for draw in some)
-        repeats = sum(math.comb(times, 2) for times in counts.values())
-        if repeats:
-            where = f", of {query}"
-        seen += repeats
-    p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
+        seen = sum(math.comb(times, 2) for times in counts.values())
+        p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
+        if p_value < least:
+            least = p_value
+            told = f"{seen} pairs of equal draws of {query}, and {expected:.2g} by chance"
     return odds(
         "noise: repeats",
         "every draw is fresh",
-        f"{seen} pairs of equal draws{where}; {expected:.2g} by chance",
-        p_value,
+        told if pairs else "no query was asked twice",
+        min(1.0, least * len(groups)),
+        tested=pairs > 0,
     )
 
 
@@ -299,14 +301,14 @@ def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
             yield finding
 
 
-def low_bits(values: list[int], size: int) -> Finding | None:
+def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | None:
     """Of noise whose scale is at least 2^size."""
     bits = min(8, size - 3, int(math.log2(max(1.0, len(values) / FEW))))
     if bits < 1:
         return None
     seen = np.bincount([z % 2**bits for z in values], minlength=2**bits)
     return odds(
-        f"noise: low bits at scales from 2^{size}",
+        f"{what}: low bits at scales from 2^{size}",
         "uniform",
         f"{bits} bits of {len(values)} draws, at most {seen.max() / len(values):.1%} alike",
         float(scipy("stats").chisquare(seen).pvalue),
@@ -319,24 +321,26 @@ def of_source(count: int = 1000) -> list[Finding]:
     noises: list[Noise] = [*map(Gaussian, SMALL), TruncatedLaplace(3.0, 8)]
     for noise in noises:
         values = source.draw(noise, count, 0)
+        p_value, cells = _chi_square(values, *law(noise))
         found.append(
             odds(
                 f"source: {noise}",
                 "the discrete law",
                 f"{count} draws, {values.count(0)} of them 0",
-                _chi_square(values, *law(noise)),
+                p_value,
+                tested=cells > 1,  # too few draws say nothing
             )
         )
     for scale in LARGE:
         values = [int(z) for z in source.draw(Gaussian(scale), count, 0)]
-        bits = low_bits(values, int(math.log2(scale)))
+        bits = low_bits(values, int(math.log2(scale)), "source")
         if bits is not None:
             found.append(bits)
     return found
 
 
-def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> float:
-    """Against the law, in cells of neighbouring values that expect enough each."""
+def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> tuple[float, int]:
+    """Against the law, in so many cells of neighbouring values that expect enough each."""
     expected, seen = [0.0], [0]
     counts = Counter(draws)
     outside = len(draws) - sum(counts[int(z)] for z in values)  # or not whole at all
@@ -350,8 +354,11 @@ def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> fl
     expected[-1] += last
     seen[-1] += rest
     if outside:
-        return 0.0
-    return float(scipy("stats").chisquare(seen, expected, sum_check=False).pvalue)
+        return 0.0, 2
+    if len(seen) < 2:
+        return 1.0, 1
+    result = scipy("stats").chisquare(seen, expected, sum_check=False)
+    return float(result.pvalue), len(seen)
 
 
 def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
@@ -368,6 +375,18 @@ def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
         if seed not in tape.random_bytes
     ]
     return [
-        fact("coins: fresh", "every run has a seed of its own", again, f"{len(seeds)} seeds"),
-        fact("coins: source", "the seed is the system's randomness", own, f"{len(seeds)} seeds"),
+        fact(
+            "coins: fresh",
+            "every run has a seed of its own",
+            again,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 1,
+        ),
+        fact(
+            "coins: source",
+            "the seed is the system's randomness",
+            own,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 0,
+        ),
     ]

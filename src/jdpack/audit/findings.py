@@ -1,11 +1,15 @@
-"""Private: what an audit found."""
+"""Private: what an audit found.
+
+A check has one of three verdicts. "not tested" is for one that could not have failed on the data
+and the trials that it had, whatever the pipeline does; it is no failure, and no pass either.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from jdpack.audit.bound import LowerBound
 
@@ -18,6 +22,12 @@ NO_PROOF = (
 )
 
 
+Verdict = Literal["ok", "FAILED", "not tested"]
+
+NAMED = 5
+"""So many checks that were not made are named in the last line; all have a line of their own."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One check: what was claimed, and what was seen."""
@@ -28,23 +38,56 @@ class Finding:
     passed: bool = True
     p_value: float | None = None
     """Of a statistical check: the probability of something as odd if the claim is true."""
+    least_p: float = 0.0
+    """The least p-value that so many trials or draws can give."""
+    tested: bool = True
+    """Whether it could have failed at all."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.passed:
+            return "FAILED"
+        return "ok" if self.tested else "not tested"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
 
 
-def fact(check: str, claimed: str, wrong: Iterable[str], seen: str = "it holds") -> Finding:
+def fact(
+    check: str,
+    claimed: str,
+    wrong: Iterable[str],
+    seen: str = "it holds",
+    *,
+    tested: bool = True,
+) -> Finding:
     """A check that is right or wrong; of what is wrong, the first is told."""
     wrong = list(wrong)
-    return Finding(
-        check, claimed, f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen, not wrong
-    )
+    told = f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen
+    return Finding(check, claimed, told, not wrong, tested=tested)
 
 
-def odds(check: str, claimed: str, seen: str, p_value: float) -> Finding:
+def differ(one: Sequence[int], two: Sequence[int]) -> str:
+    """Where two answers differ first."""
+    if len(one) != len(two):
+        return f"has {len(one)} numbers, and {len(two)}"
+    at = next(i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b)
+    return f"is {one[at]} in coordinate {at}, and {two[at]}"
+
+
+def odds(
+    check: str, claimed: str, seen: str, p_value: float, least_p: float = 0.0, tested: bool = True
+) -> Finding:
     """A statistical check, to be judged together with all others."""
-    return Finding(check, claimed, seen, True, 0.0 if math.isnan(p_value) else float(p_value))
+    p_value = 0.0 if math.isnan(p_value) else float(p_value)
+    return Finding(check, claimed, seen, True, p_value, least_p, tested)
 
 
 def judged(findings: Iterable[Finding], alarm: float = ALARM / 2) -> list[Finding]:
-    """Statistical checks are flagged by Holm's rule, with at most `alarm` of any false one."""
+    """Statistical checks are flagged by Holm's rule, with at most `alarm` of any false one.
+
+    One that has too few trials to be flagged by itself, whatever they show, is not tested.
+    """
     found = list(findings)
     order = sorted(
         (i for i, one in enumerate(found) if one.p_value is not None),
@@ -54,6 +97,10 @@ def judged(findings: Iterable[Finding], alarm: float = ALARM / 2) -> list[Findin
         if (found[i].p_value or 0.0) > alarm / (len(order) - rank):
             break
         found[i] = replace(found[i], passed=False)
+    for i in order:
+        if found[i].least_p > alarm / len(order):
+            few = f"{found[i].seen}: too few to show anything"
+            found[i] = replace(found[i], seen=few, tested=False)
     return found
 
 
@@ -76,16 +123,23 @@ class Audit:
     def failures(self) -> list[Finding]:
         return [finding for finding in self.findings if not finding.passed]
 
+    @property
+    def not_tested(self) -> list[Finding]:
+        """Checks that could not have failed: they say nothing."""
+        return [finding for finding in self.findings if finding.verdict == "not tested"]
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON."""
         return {
             "passed": self.passed,
+            "failed": len(self.failures),
+            "not_tested": [finding.check for finding in self.not_tested],
             "epsilon": self.epsilon,
             "delta": self.delta,
             "policy": self.policy,
             "engines": list(self.engines),
             "lower_bounds": {name: asdict(bound) for name, bound in self.lower_bounds.items()},
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "note": NO_PROOF,
         }
 
@@ -106,24 +160,38 @@ class Audit:
                 f"{name}: right in {bound.success:.1%} of {bound.measured} trials",
                 f"  epsilon >= {bound.epsilon:.3g} with confidence {bound.confidence:.0%}, "
                 f"{self.epsilon:g} is claimed",
+                f"  so many trials can prove {bound.at_best:.3g} at most",
                 f"  epsilon >= {bound.epsilon_if_gaussian:.3g} if it is like a Gaussian (mu-GDP)",
             ]
-        many = len(self.failures)
-        verdict = "Passed." if self.passed else f"FAILED: {many} of {len(self.findings)} checks."
-        return "\n".join([*lines, "", verdict, NO_PROOF])
+        return "\n".join([*lines, "", self._verdict(), NO_PROOF])
+
+    def _verdict(self) -> str:
+        many, missing = len(self.failures), [one.check for one in self.not_tested]
+        verdict = "Passed" if self.passed else f"FAILED: {many} of {len(self.findings)} checks"
+        if not missing:
+            return f"{verdict}."
+        named = "; ".join(missing[:NAMED])
+        more = f"; and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        count = f"{len(missing)} check{'s' * (len(missing) > 1)}"
+        return f"{verdict}; {count} could not be made: {named}{more}."
 
 
 def _shown(group: str, findings: list[Finding]) -> list[str]:
-    """A line for what passed, and all about what did not."""
+    """A line for what passed, and all about what did not, or could not."""
     lines = []
     for one in findings:
         if not one.passed:
             chance = "" if one.p_value is None else f" (p = {one.p_value:.1e})"
-            lines += [f"FAILED  {one.check}: {one.seen}{chance}", f"        claimed: {one.claimed}"]
-    right = [one for one in findings if one.passed]
+            lines += [f"{'FAILED':12}{one.check}: {one.seen}{chance}"]
+            lines += [f"{'':12}claimed: {one.claimed}"]
+    for one in findings:
+        if one.verdict == "not tested":
+            lines.append(f"{'not tested':12}{one.check}: {one.seen}")
+    right = [one for one in findings if one.verdict == "ok"]
     if right:
         chances = [one.p_value for one in right if one.p_value is not None]
         least = f"; {len(chances)} by chance, the least p {min(chances):.2g}" if chances else ""
         only = f": {right[0].seen}" if len(right) == 1 and not chances else ""
-        lines.append(f"ok      {group}, {len(right)} check{'s' * (len(right) > 1)}{only}{least}")
+        count = f"{len(right)} check{'s' * (len(right) > 1)}"
+        lines.append(f"{'ok':12}{group}, {count}{only}{least}")
     return lines

@@ -46,10 +46,13 @@ def example(
     )
 
 
-def example_sparse(*, options: int = 3, agents: int = 80) -> Market:
-    """Many resources, small bundles of several kinds, and agents who may come and go."""
+def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) -> Market:
+    """Many resources, small bundles of several kinds, and agents who may come and go.
+
+    Little of everything, so that nobody wins; or plenty, so that coins decide for everyone.
+    """
     return Market(
-        supply=[0.05 * agents * (1 + j % 3) for j in range(9)],
+        supply=[(1e6 if plenty else 0.05) * agents * (1 + j % 3) for j in range(9)],
         max_demand=[1.0 + 0.25 * (j % 3) for j in range(9)],
         max_value=7.0,
         agents=agents,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jdpack import closing
-from jdpack.audit.findings import Finding, fact
+from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import People, Record, candidates, everything
-from jdpack.audit.tape import Setting, Tape, record, replay
+from jdpack.audit.tape import Line, Setting, Tape, record, replay
 from jdpack.engines.choice import Choice
 from jdpack.market import Neighbours, Query
 
@@ -81,36 +81,58 @@ def of_steps(group: Family) -> list[Finding]:
     posted = list(first.board.lines()) if first.board is not None else []
     for record_, tape in group.replayed:
         who = f"with {_shown(record_)} in place of agent {group.place}"
-        for at, (a, b) in enumerate(zip(first.lines, tape.lines, strict=False)):
-            if a.step != b.step:
-                steps.append(f"step {at} ({a.step.query}) is another one {who}")
-                break
-        else:
-            if tape.error:
-                steps.append(f"the run stops {who}: {tape.error}")
+        steps += _first(first, tape, who, _other_step)
         if tape.board is not None and list(tape.board.lines()) != posted:
             pairs = itertools.zip_longest(posted, tape.board.lines())
             at = next(i for i, (a, b) in enumerate(pairs) if a != b)
             lines.append(f"line {at + 1} of the billboard is another one {who}")
+    changed = sum(_answered_otherwise(first, tape) for _, tape in group.replayed)
+    same = f"are the same in {len(group.replayed)} neighbours, {changed} with other exact answers"
     return [
         fact(
             "replay: steps",
             "prices, weights and noise scales follow from the billboard",
             steps,
-            f"{len(first.lines)} steps are the same in {len(group.replayed)} neighbours",
+            f"{len(first.lines)} steps {same}",
+            tested=changed > 0,
         ),
         fact(
             "replay: billboard",
             "with the same answers and random bytes, the same billboard",
             lines,
-            f"{len(posted)} lines are the same in {len(group.replayed)} neighbours",
+            f"{len(posted)} lines {same}",
+            tested=changed > 0,
         ),
     ]
+
+
+def _first(
+    one: Tape, two: Tape, how: str, differs: Callable[[Line, Line], str | None]
+) -> list[str]:
+    """The first release in which two tapes differ, or why the second one stops."""
+    for at, (a, b) in enumerate(zip(one.lines, two.lines, strict=False)):
+        what = differs(a, b)
+        if what is not None:
+            return [f"release {at} ({a.step.query}) {what} {how}"]
+    return [f"the run stops {how}: {two.error}"] if two.error else []
+
+
+def _other_step(one: Line, two: Line) -> str | None:
+    return "is another step" if one.step != two.step else None
+
+
+def _other_answer(one: Line, two: Line) -> str | None:
+    return differ(one.exact, two.exact) if one.exact != two.exact else None
+
+
+def _answered_otherwise(one: Tape, two: Tape) -> bool:
+    return any(a.exact != b.exact for a, b in zip(one.lines, two.lines, strict=False))
 
 
 def of_others(group: Family) -> Finding:
     """What all other agents get does not depend on the record that differs."""
     wrong, first = [], _others(group.recorded, group.place, present=True)
+    winners = sum(any(shares) for shares in first)
     for record_, tape in group.replayed:
         others = _others(tape, group.place, present=record_ is not None)
         if tape.board is not None and others != first:
@@ -120,7 +142,9 @@ def of_others(group: Family) -> Finding:
         "replay: other agents",
         "what others get is a function of their records and the billboard",
         wrong,
-        f"{len(first)} others get the same in {len(group.replayed)} neighbours",
+        f"{len(first)} others, {winners} of them winners, get the same in "
+        f"{len(group.replayed)} neighbours",
+        tested=winners > 0,
     )
 
 
@@ -140,7 +164,7 @@ def of_same_people(
 ) -> Finding:
     """Order of the records, number of threads and engine change no answer."""
     first = recorded if recorded is not None else record(setting, people)
-    people, wrong, ways = first.people, [], 0
+    people, wrong = first.people, list[str]()
     trials: list[tuple[str, Tape]] = [
         ("in another order", replay(first, setting, people.shuffled(1))),
         ("in a third order", replay(first, setting, people.shuffled(2))),
@@ -150,19 +174,15 @@ def of_same_people(
         if engine != "memory":
             trials.append((f"with the engine {engine}", replay(first, setting, people, engine)))
     for how, tape in trials:
-        ways += 1
-        for at, (a, b) in enumerate(zip(first.lines, tape.lines, strict=False)):
-            if a.exact != b.exact:
-                wrong.append(f"answer {at} ({a.step.query}) is {b.exact} {how}, not {a.exact}")
-                break
-        else:
-            if tape.error:
-                wrong.append(f"the run stops {how}: {tape.error}")
+        wrong += _first(first, tape, how, _other_answer)
+    some = sum(line.step.query != "scale" and any(line.exact) for line in first.lines)
     return fact(
         "queries: any order",
         "answers depend on no order, threads or engine",
         wrong,
-        f"{len(first.lines)} answers are the same in {ways} ways",
+        f"{len(first.lines)} answers are the same in {len(trials)} ways, {some} of them about "
+        "agents who take something",
+        tested=some > 0,
     )
 
 
@@ -204,13 +224,14 @@ def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
         f"sensitivity: {query}",
         "one agent moves the answer by no more than is charged for",
         wrong,
-        f"at most {most:.1%} of the claim",
+        f"at most {most:.1%} of the claim" if most > 0.0 else "no neighbour moves the answer",
+        tested=most > 0.0,
     )
 
 
 def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
     """One agent moves the answers of one batch: that is why batches cost as much as one."""
-    wrong, asked = [], 0
+    wrong, asked, some = [], 0, 0
     for (one, a), (two, b) in itertools.combinations(tapes, 2):
         moved_in = {
             x.step.batch
@@ -218,11 +239,20 @@ def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
             if x.step.batch is not None and x.exact != y.exact
         }
         asked += any(line.step.batch is not None for line in a.lines)
+        some += len(moved_in) > 0
         if len(moved_in) > 1:
             wrong.append(f"{_shown(one)} and {_shown(two)} differ in {len(moved_in)} batches")
     if not asked:
         return []
-    return [fact("sensitivity: batches", "one agent moves the answers of one batch", wrong)]
+    return [
+        fact(
+            "sensitivity: batches",
+            "one agent moves the answers of one batch",
+            wrong,
+            f"{some} pairs of records differ, each in one batch",
+            tested=some > 0,
+        )
+    ]
 
 
 def moved(query: Query, one: Sequence[int], two: Sequence[int], claimed: tuple[int, ...]) -> float:

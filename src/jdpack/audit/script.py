@@ -84,6 +84,8 @@ class Script:
 
 GREEDY = Script((0.0,), ("demand",))
 """Everything is free, and asked once: nobody learns more about one agent within a budget."""
+HALF = Script((0.0, 0.5, 1.0), ("demand",))
+"""Agents take something in some of the rounds, so that coins decide."""
 BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batched=True)
 
 

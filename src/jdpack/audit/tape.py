@@ -121,15 +121,16 @@ def _run(
         "threads": threads,
         "engine": engine,
     }
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", SupplyWarning)
         if engine == "memory":
             arguments |= tape.people.arrays
         else:
-            path = Path(folder) / "agents.parquet"
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "agents.parquet"
             tape.people.write(path)
             arguments["agents"] = path
-        with _watching(tape, forced):
+        with _one_at_a_time, _watching(tape, forced):
             try:
                 result = pipeline.solve(tape.people.market, **arguments)
                 tape.board, tape.shares = result.billboard, result.shares
@@ -185,7 +186,6 @@ def _watching(tape: Tape, forced: Tape | None) -> Iterator[None]:
         return watched
 
     with (
-        _one_at_a_time,
         mock.patch.object(release, "statistic", watched_statistic),
         mock.patch.object(release.SystemRandomness, "draw", watched_draw),
         mock.patch.object(release, "_gaussian", sampler("gaussian")),

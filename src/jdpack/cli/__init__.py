@@ -51,11 +51,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, CtrlCError):
-        print(
-            "interrupted: what is on the billboard is spent, and nothing more\n"
-            "hint: `jdpack resume` goes on from its output folder; with none, nothing was spent",
-            file=sys.stderr,
-        )
+        print("interrupted", file=sys.stderr)
         sys.exit(130)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.audit import NEIGHBOURS, audit
+from jdpack.audit import NEIGHBOURS, TRIALS, audit
 from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 from jdpack.compare import Progress as Stage
@@ -84,7 +84,7 @@ def audit_command(
         list[str] | None,
         typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
     ] = None,
-    trials: Annotated[int, typer.Option(help="How often the coalition plays each world.")] = 100,
+    trials: Annotated[int, typer.Option(help="How often the coalition plays each world.")] = TRIALS,
     neighbours: Annotated[
         int, typer.Option(help="How many records of one agent are replayed.")
     ] = NEIGHBOURS,

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from jdpack import ledger_text
 from jdpack.cli.options import AsJson
-from jdpack.ledger import Ledger
+from jdpack.ledger import Ledger, text
 from jdpack.market import Neighbours
 
 app = typer.Typer(
@@ -48,9 +47,9 @@ def history_command(ledger: File, dataset: Dataset = None, as_json: AsJson = Fal
     """List every entry, oldest first."""
     opened = Ledger.open(ledger)
     if as_json:
-        print(json.dumps(ledger_text.history_dict(opened, dataset)))
+        print(json.dumps(text.history_dict(opened, dataset)))
     else:
-        print(ledger_text.history(opened, dataset))
+        print(text.history(opened, dataset))
 
 
 @app.command("verify")
@@ -63,11 +62,11 @@ def verify_command(
 ) -> None:
     """Check the chain of entries and every sum."""
     found = Ledger.open(ledger).verify(head)
-    print(json.dumps(found.__dict__) if as_json else ledger_text.verified(found))
+    print(json.dumps(found.__dict__) if as_json else text.verified(found))
 
 
 def _show(ledger: Ledger, dataset: str | None, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(ledger_text.show_dict(ledger, dataset)))
+        print(json.dumps(text.show_dict(ledger, dataset)))
     else:
-        print(ledger_text.show(ledger, dataset))
+        print(text.show(ledger, dataset))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -96,26 +98,33 @@ def verify_command(
     agents: Annotated[
         str | None, typer.Option(help="Where the records are now, if they have moved.")
     ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Where the run's ledger is now, if it has moved.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Check a billboard: every line, price, cost, the certificate and the seed."""
-    if not path.is_dir():
-        if agents is not None:
-            raise BillboardError("--agents goes with the output folder of a run")
+    if not os.path.isdir(path):
+        if agents is not None or ledger is not None:
+            raise BillboardError("--agents and --ledger go with the output folder of a run")
         verdict = verify(path)
     else:
         with progress(quiet) as show:
             verdict = verify_run(
-                path, agents, progress=lambda done: show(Round(0, done, "reading"))
+                path, agents, ledger=ledger, progress=lambda done: show(Round(0, done, "reading"))
             )
     print(json.dumps(verdict.to_dict()) if as_json else verdict)
+    if not verdict.finished:
+        raise typer.Exit(1)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:
     try:
         if "=" in text:
-            pairs = [part.rsplit("=", 1) for part in text.split(",")]
+            pairs = re.findall(r"(.+?)=([^,=]+)(?:,|$)", text)  # a name may have commas
+            if sum(len(name) + len(amount) + 2 for name, amount in pairs) != len(text) + 1:
+                raise ValueError
             amounts = {name.strip(): float(amount) for name, amount in pairs}
             if len(amounts) < len(pairs):
                 raise ValueError

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +31,7 @@ from jdpack.cli.options import (
     engine_of,
     policy_of,
 )
-from jdpack.cli.progress import progress
+from jdpack.cli.progress import CtrlCError, progress
 from jdpack.market import Market
 from jdpack.solve import Result, resume, solve
 
@@ -94,7 +98,7 @@ def solve_command(
         allocation=allocation,
         patience=patience,
     )
-    with progress(quiet) as show:
+    with _told(output), progress(quiet) as show:
         result = solve(
             market,
             agents,
@@ -115,6 +119,12 @@ def solve_command(
 
 def resume_command(
     output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
+    agents: Annotated[
+        str | None, typer.Option(help="Where the records are now, if they have moved.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Where the run's ledger is now, if it has moved.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Cores to use; all if not given.")
     ] = None,
@@ -136,8 +146,8 @@ def resume_command(
         allocation=allocation,
         patience=patience,
     )
-    with progress(quiet) as show:
-        result = resume(output, threads=threads, engine=where, progress=show)
+    with _told(output), progress(quiet) as show:
+        result = resume(output, agents, threads=threads, engine=where, ledger=ledger, progress=show)
     _print(result, output, as_json)
 
 
@@ -149,9 +159,23 @@ def demo_command(
     quiet: Quiet = False,
 ) -> None:
     """Make a realistic market with random agents, and solve it."""
-    with progress(quiet) as show:
+    with _told(output / "out"), progress(quiet) as show:
         result = demo.run(output, show)
     _print(result, output / "out", as_json)
+
+
+@contextmanager
+def _told(output: Path) -> Iterator[None]:
+    """Says after Ctrl-C what is spent, and how to go on."""
+    try:
+        yield
+    except CtrlCError:
+        text = "interrupted: nothing was posted, and nothing is spent"
+        if os.path.exists(output / "private" / "run.json"):
+            text = "interrupted: what is posted is spent, and a ledger keeps what was reserved\n"
+            text += f"hint: `jdpack resume {output}` goes on, and spends nothing more"
+        print(text, file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _print(result: Result, output: Path, as_json: bool) -> None:

@@ -50,7 +50,7 @@ class State:
 def check_rounds(rounds: object) -> None:
     """Refuse a number of rounds that makes no sense."""
     if type(rounds) is not int:  # it is written in the header, where numpy's would not fit
-        raise MarketError(f"rounds must be a whole number, not {rounds!r}")
+        raise MarketError(f"rounds must be a whole number, not {fields.quoted(rounds)}")
     fields.count("rounds", rounds, ROUNDS_MAX)
 
 

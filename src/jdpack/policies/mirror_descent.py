@@ -40,7 +40,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import portable
+from jdpack import fields, portable
 from jdpack.accounting import Budget
 from jdpack.billboard import Release, Step
 from jdpack.errors import MarketError
@@ -72,7 +72,8 @@ class MirrorDescent:
     def __post_init__(self) -> None:
         if self.potential not in POTENTIALS:
             known = ", ".join(POTENTIALS)
-            raise MarketError(f"potential {self.potential!r} is not known", f"one of: {known}")
+            shown = fields.quoted(self.potential)
+            raise MarketError(f"potential {shown} is not known", f"one of: {known}")
         fixed.check_rounds(self.rounds)
 
     @property

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import margin, portable
+from jdpack import fields, margin, portable
 from jdpack.accounting import Budget, round_up
 from jdpack.billboard import SHARE, Release, Step
 from jdpack.errors import BudgetError, MarketError
@@ -85,7 +85,8 @@ class MwuAdaptive:
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
         if self.noise not in NOISES:
-            raise MarketError(f"noise {self.noise!r} is not known", f"one of: {', '.join(NOISES)}")
+            shown = fields.quoted(self.noise)
+            raise MarketError(f"noise {shown} is not known", f"one of: {', '.join(NOISES)}")
 
     @property
     def truncated(self) -> bool:
@@ -223,7 +224,7 @@ def check_alpha(alpha: object) -> None:
     """Refuse an alpha that makes no sense."""
     if not isinstance(alpha, float) or not 1e-3 <= alpha <= 0.5:
         raise MarketError(
-            f"alpha must be from 0.001 to 0.5, not {alpha!r}",
+            f"alpha must be from 0.001 to 0.5, not {fields.quoted(alpha)}",
             "it is the additive loss to aim for, as a share of n times the value cap",
         )
 

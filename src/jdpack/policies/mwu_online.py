@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import margin, portable
+from jdpack import fields, margin, portable
 from jdpack.accounting import Budget
 from jdpack.batch import BATCHES_MAX, Batch
 from jdpack.billboard import Release, Step
@@ -72,9 +72,11 @@ class MwuOnline:
 
     def __post_init__(self) -> None:
         if type(self.batch) is not int or self.batch < 1:
-            raise MarketError(f"batch must be a whole number from 1 on, not {self.batch!r}")
+            raise MarketError(
+                f"batch must be a whole number from 1 on, not {fields.quoted(self.batch)}"
+            )
         if type(self.local) is not bool:
-            raise MarketError(f"local must be true or false, not {self.local!r}")
+            raise MarketError(f"local must be true or false, not {fields.quoted(self.local)}")
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "batch": self.batch, "local": self.local}

@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import margin, portable
+from jdpack import fields, margin, portable
 from jdpack.accounting import Budget
 from jdpack.billboard import Billboard, Release, Step
 from jdpack.errors import MarketError
@@ -130,7 +130,8 @@ class Newton:
         object.__setattr__(self, "start_prices", tuple(self.start_prices))
         for price in self.start_prices:
             if not isinstance(price, float) or not 0.0 <= price < math.inf:
-                raise MarketError(f"a starting price must be a number from 0 on, not {price!r}")
+                shown = fields.quoted(price)
+                raise MarketError(f"a starting price must be a number from 0 on, not {shown}")
 
     @classmethod
     def warm(cls, board: Billboard, market: Market) -> Newton:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jdpack.balance import Balance
-from jdpack.entries import Entry
 from jdpack.ledger import Ledger, Verified
+from jdpack.ledger.balance import Balance
+from jdpack.ledger.entries import Entry
 
 
 def show(ledger: Ledger, dataset: str | None = None) -> str:
@@ -48,8 +48,9 @@ def verified(found: Verified) -> str:
     """What a verification found, and what to keep of it."""
     since = "" if found.since is None else f", {found.since} of them after the head that was given"
     return (
-        f"in order: {found.entries} entries{since}; {found.runs} runs on {found.datasets} "
-        f"data sets, {found.open} of them open\nhead {found.head}"
+        f"in order: {_many(found.entries, 'entry', 'entries')}{since}; "
+        f"{_many(found.runs, 'run')} on {_many(found.datasets, 'data set')}, {found.open} open\n"
+        f"head {found.head}"
     )
 
 
@@ -63,7 +64,7 @@ def _block(balance: Balance) -> str:
         balance.dataset,
         f"  total     ({balance.epsilon:g}, {balance.delta:g})-joint differential privacy over "
         f"all runs, {balance.neighbours.value} neighbours",
-        f"  spent     ({epsilon:.4g}, {delta:.4g}) by {balance.runs} runs",
+        f"  spent     ({epsilon:.4g}, {delta:.4g}) by {_many(balance.runs, 'run')}",
         f"  rho       {float(balance.rho_spent):.6g} of {float(balance.rho_limit):.6g}; "
         f"left {float(balance.rho_left):.6g}",
         f"  delta     {float(balance.delta_spent):.4g} of {float(balance.delta_limit):.4g} "
@@ -82,7 +83,13 @@ def _what(entry: Entry) -> str:
             return f"total ({data['epsilon']:g}, {data['delta']:g}), {data['neighbours']}"
         case "reserve":
             return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}), rho {data['rho']:.6g}"
+        case "resume":
+            return f"{data['run']}  went on"
         case "cancel":
             return f"{data['run']}  nothing was posted"
         case "finish":
             return f"{data['run']}  billboard {data['billboard']}"
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count} {one if count == 1 else more or one + 's'}"

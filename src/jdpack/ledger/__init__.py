@@ -1,9 +1,9 @@
 """Public: the ledger, what all runs on the same people spend together.
 
 One SQLite file. Its one table is a chain of sealed lines (`jdpack.chain`), which are only ever
-appended: a data set with its total, and for every run a reservation, then that it finished, or
-that it was cancelled before anything was posted. All sums are recomputed from the chain at every
-use, by the rules of `jdpack.balance`.
+appended: a data set with its total, and for every run a reservation, every time that it was
+resumed, then that it finished, or that it was cancelled before anything was posted. All sums are
+recomputed from the chain at every use, by the rules of `jdpack.ledger.balance`.
 
 A reservation is one transaction: of processes that race for the rest of a budget, as many win as
 fit. Killed at any moment, a process leaves the entry whole or not at all; a journal that it leaves
@@ -12,14 +12,15 @@ behind is SQLite's, which rolls it back at the next use.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jdpack.accounting import Budget
-from jdpack.balance import Balance, check, proved
-from jdpack.entries import Entry, State, budget_of, check_name
 from jdpack.errors import BudgetError, LedgerError
-from jdpack.ledgerfile import begin, insert, make, read, transaction
+from jdpack.ledger.balance import Balance, check
+from jdpack.ledger.entries import Entry, Run, State, check_name
+from jdpack.ledger.file import begin, insert, make, read, transaction
 from jdpack.market import Neighbours
 
 
@@ -86,10 +87,29 @@ class Ledger:
         ledger._state()
         return ledger
 
-    def reserve(self, dataset: str, run: str, budget: Budget, neighbours: Neighbours) -> Balance:
-        """Take a run's whole budget from a data set, or raise BudgetError and take nothing.
+    def reserve(
+        self,
+        dataset: str,
+        run: str,
+        budget: Budget,
+        neighbours: Neighbours,
+        *,
+        token: str = "",
+        earlier: Collection[str] = (),
+        posted: bool = False,
+        billboard: str = "",
+    ) -> Balance:
+        """Take a run's whole budget from a data set, or raise and take nothing.
 
-        The same run again, with the same amounts, changes nothing: it is on its way already.
+        The same run again, with the same amounts, takes nothing more: it goes on. It does so under
+        a new `token`, and only for who knows the one before (`earlier`): a copy of the run from
+        before it went on would draw noise again. One that is finished goes on from its end only,
+        the `billboard` whose last line has that hash.
+
+        Args:
+            token: a secret of whoever goes on with the run from here, in hexadecimal.
+            earlier: the tokens of this run before.
+            posted: whether the run has posted anything; if so, the ledger must know it.
         """
         check_name("run", run)
         check(budget)
@@ -102,34 +122,58 @@ class Ledger:
                     f"whose total is for {total.neighbours.value} neighbours",
                     "the market says which; budgets for both do not add up; nothing was spent",
                 )
-            if not proved(budget):
-                raise BudgetError(f"the parts of {budget} prove less", "make it with Budget.split")
-            data = {"run": run, **{k: float(v) for k, v in asdict(budget).items()}}
             known = state.runs.get(run)
-            if known is None or known.state == "cancel":
-                insert(db, state, "reserve", dataset, data)
+            if known is None or known.state == "cancelled":
+                if posted:
+                    raise LedgerError(
+                        f"ledger {str(self.path)!r} knows nothing of run {run!r}, which has posted",
+                        "put back the ledger that it was reserved in; if this is the one, name it: "
+                        "`jdpack resume OUT --ledger FILE` reserves it anew",
+                    )
+                amounts = {k: float(v) for k, v in asdict(budget).items()}
+                insert(db, state, "reserve", dataset, {"run": run, "token": token, **amounts})
             elif (known.dataset, known.budget) != (dataset, budget):
                 raise LedgerError(
                     f"run {run!r} is in the ledger already, with another budget or data set",
                     "a run keeps what it reserved; nothing more was spent",
                 )
+            elif known.state == "finished":
+                if known.billboard != billboard:
+                    raise LedgerError(
+                        f"run {run!r} is finished, and this is not its billboard at the end",
+                        "put back the finished one: noise is never drawn again for a posted line",
+                    )
+            elif known.token != token:
+                if known.token not in earlier:
+                    raise LedgerError(
+                        f"run {run!r} has gone on elsewhere, and this is an earlier copy of it",
+                        "go on with its own folder: noise is never drawn again for a posted line",
+                    )
+                insert(db, state, "resume", dataset, {"run": run, "token": token})
             return state.balance(dataset)
 
-    def cancel(self, run: str) -> None:
+    def cancel(self, run: str, token: str = "") -> None:
         """Give back what a run reserved, of which nothing was posted."""
         with transaction(self.path, write=True) as db:
             state = read(db)
-            known = state.run(run)
-            if known.state != "cancel":
+            known = _own(state, run, token)
+            if known.state != "cancelled":
                 insert(db, state, "cancel", known.dataset, {"run": run})
 
-    def finish(self, run: str, billboard: str) -> None:
+    def finish(self, run: str, billboard: str, token: str = "") -> Balance:
         """Note that a run is over, with the hash of its billboard's last line."""
         with transaction(self.path, write=True) as db:
             state = read(db)
             known = state.run(run)
-            if (known.state, known.billboard) != ("finish", billboard):
+            if (known.state, known.billboard) != ("finished", billboard):
+                known = _own(state, run, token)
                 insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
+            return state.balance(known.dataset)
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        """What every run reserved, and what became of it."""
+        return self._state().runs
 
     def balance(self, dataset: str) -> Balance:
         """What of a data set's budget is spent, and what is left."""
@@ -155,13 +199,6 @@ class Ledger:
     def verify(self, head: str | None = None) -> Verified:
         """Check everything; with a head noted earlier, also that nothing up to it has changed."""
         state = self._state()
-        for entry in state.entries:
-            if entry.kind == "reserve" and not proved(budget_of(entry.data)):
-                raise LedgerError(
-                    f"entry {entry.number} of ledger {str(self.path)!r} reserves a budget whose "
-                    "parts do not prove its (epsilon, delta)",
-                    "no version of jdpack writes such an entry; look for a copy",
-                )
         since = None
         if head is not None:
             places = [e.number for e in state.entries if e.hash == head]
@@ -175,8 +212,8 @@ class Ledger:
         return Verified(
             entries=len(state.entries),
             datasets=len(state.balances),
-            runs=len(states) - states.count("cancel"),
-            open=states.count("reserve"),
+            runs=len(states) - states.count("cancelled"),
+            open=states.count("open"),
             head=state.head,
             since=since,
         )
@@ -184,3 +221,13 @@ class Ledger:
     def _state(self) -> State:
         with transaction(self.path, write=False) as db:
             return read(db)
+
+
+def _own(state: State, run: str, token: str) -> Run:
+    """A run, if nobody else has gone on with it."""
+    known = state.run(run)
+    if known.token != token:
+        raise LedgerError(
+            f"run {run!r} has gone on elsewhere", "what others have reserved or posted stays so"
+        )
+    return known

@@ -71,7 +71,7 @@ def chunks(source: Any, size: int) -> list[list[Chunk]]:
 
 def _chunk(column: dict[int, Any]) -> Chunk:
     start, first = column[9], column.get(11, 0)
-    if 0 < first < start:
+    if first > 0 and (first < start or start == 0):  # of no rows there is but a dictionary
         start = first
     codec, length = column[4], column[7]
     if not all(isinstance(n, int) for n in (start, codec, length)):

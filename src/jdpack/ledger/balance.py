@@ -95,9 +95,12 @@ class Balance:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """An (epsilon, delta) that holds for all runs so far, and is the total when all is spent.
+        """What the runs so far amount to; the total when all is spent.
 
-        Half of the total delta is for the conversion from rho, and counts with the first run.
+        It would hold for them, had they and their budgets been fixed beforehand. However they were
+        chosen, the total holds: a filter proves its limit, and not what is used of it (Rogers,
+        Roth, Ullman & Vadhan 2016 on odometers). Half of the total delta is for the conversion
+        from rho, and counts with the first run.
         """
         if self.runs == 0:
             return 0.0, 0.0
@@ -106,11 +109,6 @@ class Balance:
         rest = Fraction(self.delta) - self.delta_limit
         epsilon = epsilon_of(_up(self.rho_spent), float(rest))
         return min(epsilon, self.epsilon), min(float(rest + self.delta_spent), self.delta)
-
-    @property
-    def epsilon_spent(self) -> float:
-        """All runs so far are (epsilon_spent, delta)-DP together, delta being the data set's."""
-        return self.spent[0]
 
     def fits(self, budget: Budget) -> bool:
         """Whether a run of this budget may be made now."""
@@ -170,7 +168,7 @@ class Balance:
         fit = self.would_fit(budget)
         if fit is not None:
             hint = f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit"
-        elif self.rho_left > 0:
+        elif Fraction(budget.delta) > self.delta_left and self.rho_left > self.rho_limit / 10**6:
             hint = "its delta is used up, of which runs may take half: choose theirs smaller"
         else:
             hint = "all of it is used up"
@@ -223,6 +221,8 @@ def check(budget: Budget) -> None:
 def proved(budget: Budget) -> bool:
     """Whether the parts of a budget prove its (epsilon, delta), as `Budget` says that they do."""
     if not (1e-6 <= budget.epsilon <= 50.0 and 1e-100 <= budget.delta < 1.0):
+        return False
+    if not (0.0 < budget.beta < 1.0 and 0.0 <= budget.truncation < 1.0):
         return False
     repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)
     rest = Fraction(budget.delta) - Fraction(budget.truncation) - Fraction(repair)

@@ -15,12 +15,12 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from jdpack.accounting import Budget
-from jdpack.balance import Balance
 from jdpack.chain import hash_of, open_line, seal
-from jdpack.errors import JdpackError, LedgerError
+from jdpack.errors import BudgetError, JdpackError, LedgerError
+from jdpack.ledger.balance import Balance, proved
 from jdpack.market import Neighbours
 
-Kind = Literal["dataset", "reserve", "cancel", "finish"]
+Kind = Literal["dataset", "reserve", "resume", "cancel", "finish"]
 
 SCHEMA = 1
 NAME_MAX = 100
@@ -31,11 +31,12 @@ _FIELDS: dict[str, dict[str, type]] = {
         "neighbours": str,
         **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
     },
-    "reserve": {"run": str, **dict.fromkeys(Budget.__dataclass_fields__, float)},
+    "reserve": {"run": str, "token": str, **dict.fromkeys(Budget.__dataclass_fields__, float)},
+    "resume": {"run": str, "token": str},
     "cancel": {"run": str},
     "finish": {"run": str, "billboard": str},
 }
-"""What a line has besides its type, its time and its data set, in this order."""
+"""What a line has besides its type, its time and its data set."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Run:
 
     dataset: str
     budget: Budget
-    state: Kind = "reserve"
+    token: str
+    """Of whoever went on with it last; copies of its folder from before do not have it."""
+    state: Literal["open", "cancelled", "finished"] = "open"
     billboard: str = ""
 
 
@@ -77,11 +80,13 @@ class State:
                 f"the ledger has no data set {dataset!r}",
                 f"it has {names}; `jdpack ledger create` enters another",
             )
-        runs = {k: v for k, v in self.runs.items() if v.dataset == dataset and v.state != "cancel"}
+        runs = {
+            k: v for k, v in self.runs.items() if v.dataset == dataset and v.state != "cancelled"
+        }
         only = [run.budget for run in runs.values()][:2]
         return replace(
             self.balances[dataset],
-            open=tuple(k for k, v in runs.items() if v.state == "reserve"),
+            open=tuple(k for k, v in runs.items() if v.state == "open"),
             alone=(only[0].epsilon, only[0].delta) if len(only) == 1 else None,
         )
 
@@ -128,33 +133,46 @@ class State:
             return
         name = data["run"]
         check_name("run", name)
+        if re.fullmatch("[0-9a-f]{0,64}", data.get("token", "")) is None:
+            raise LedgerError(f"token {data['token']!r} is not hexadecimal")
         known = self.runs.get(name)
         if kind == "reserve":
-            if known is not None and known.state != "cancel":
-                raise JdpackError(f"run {name!r} is reserved already")
-            budget = budget_of(data)
-            total = self.balances.get(dataset)
-            if total is None or not total.fits(budget):
-                total = self.balance(dataset)  # with all that a refusal tells
-            self.balances[dataset] = total.plus(budget)
-            self.runs[name] = Run(dataset, budget)
+            self._reserve(name, known, dataset, data)
             return
         if known is None or known.dataset != dataset:
             raise JdpackError(f"data set {dataset!r} has no run {name!r}")
-        if known.state == "cancel":
+        if known.state == "cancelled":
             raise LedgerError(f"run {name!r} is cancelled", "reserve it again first")
-        if known.state == "finish":
+        if known.state == "finished":
             raise LedgerError(
                 f"run {name!r} is finished, with billboard {known.billboard}",
                 "what is posted stays spent",
             )
-        if kind == "cancel":
-            self.balances[dataset] = self.balances[dataset].minus(known.budget)
-        elif re.fullmatch("[0-9a-f]{64}", data["billboard"]) is None:
-            raise LedgerError(f"billboard hash {data['billboard']!r} is not a SHA-256")
-        else:
-            known.billboard = data["billboard"]
-        known.state = kind
+        match kind:
+            case "resume":
+                known.token = data["token"]
+            case "cancel":
+                self.balances[dataset] = self.balances[dataset].minus(known.budget)
+                known.state = "cancelled"
+            case "finish":
+                if re.fullmatch("[0-9a-f]{64}", data["billboard"]) is None:
+                    raise LedgerError(f"billboard hash {data['billboard']!r} is not a SHA-256")
+                known.state, known.billboard = "finished", data["billboard"]
+
+    def _reserve(self, name: str, known: Run | None, dataset: str, data: dict[str, Any]) -> None:
+        if known is not None and known.state != "cancelled":
+            raise JdpackError(f"run {name!r} is reserved already")
+        budget = Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
+        if not proved(budget):
+            raise BudgetError(
+                f"the parts of {budget} do not prove its (epsilon, delta)",
+                "make it with Budget.split",
+            )
+        total = self.balances.get(dataset)
+        if total is None or not total.fits(budget):
+            total = self.balance(dataset)  # with all that a refusal tells
+        self.balances[dataset] = total.plus(budget)
+        self.runs[name] = Run(dataset, budget, data["token"])
 
 
 def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
@@ -168,11 +186,6 @@ def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
     if not balance.sound:
         raise JdpackError("its limits are not those of its total")
     return balance
-
-
-def budget_of(data: Mapping[str, Any]) -> Budget:
-    """What a reserve line takes."""
-    return Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
 
 
 def check_name(what: str, name: object) -> None:

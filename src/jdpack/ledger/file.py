@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jdpack.entries import SCHEMA, Kind, State
 from jdpack.errors import JdpackError, LedgerError
+from jdpack.ledger.entries import SCHEMA, Kind, State
 
 APPLICATION_ID = 0x6A64706B  # "jdpk", where SQLite files say what they are for
 BUSY_SECONDS = 60.0
@@ -48,7 +48,8 @@ def make(path: Path) -> None:
         return
     except (OSError, ValueError) as error:
         raise LedgerError(
-            f"cannot make the ledger {str(path)!r}: {error}", "its folder must be there, and yours"
+            f"cannot make the ledger {str(path)!r}: {_why(error)}",
+            "its folder must be there, and yours",
         ) from None
 
 
@@ -59,13 +60,17 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise LedgerError(
-            f"cannot find the ledger {str(path)!r}: {error}", "`jdpack ledger create` makes one"
+            f"cannot find the ledger {str(path)!r}: {_why(error)}",
+            "if runs were made with it, put it back where it was; `jdpack ledger create` makes a "
+            "new one, which knows nothing of them",
         ) from None
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink != 1):
         raise LedgerError(
-            f"ledger {str(path)!r} is not a file with one name",
-            "links are refused, as SQLite finds the journal of a crash by the name of the file",
+            f"ledger {str(path)!r} is a link, or has several names",
+            "give it one: SQLite finds the journal of a crash by the name of the file",
         )
+    if not stat.S_ISREG(found.st_mode):
+        raise LedgerError(f"ledger {str(path)!r} is no regular file", "a ledger is one file")
     if sqlite3.sqlite_version_info < (3, 37):
         raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old", "3.37 or later is needed")
     try:
@@ -82,12 +87,19 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
             for setting in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = EXTRA"):
                 db.execute(f"PRAGMA {setting}")
             if _ask(db, "journal_mode") != "delete":  # so that the ledger is one file
-                raise LedgerError(f"ledger {str(path)!r} is not in SQLite's journal mode DELETE")
+                raise LedgerError(
+                    f"ledger {str(path)!r} is not in SQLite's journal mode DELETE",
+                    "somebody changed it: put it back with `PRAGMA journal_mode = DELETE`",
+                )
             db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield db
             db.execute("COMMIT")
     except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
         raise _explained(error, path) from None
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _explained(error: Exception, path: Path) -> LedgerError:
@@ -144,7 +156,11 @@ def insert(
 def read(db: sqlite3.Connection) -> State:
     """All entries, each checked."""
     if _empty(db):
-        raise LedgerError("the ledger holds nothing yet", "`jdpack ledger create` makes it whole")
+        raise LedgerError(
+            "the ledger holds nothing",
+            "if runs were made with it, put back a copy of it; only if its making was cut short, "
+            "`jdpack ledger create` makes it whole",
+        )
     if _ask(db, "application_id") != APPLICATION_ID:
         raise LedgerError("the file is no ledger, but another SQLite database", "nothing was done")
     if (version := _ask(db, "user_version")) != SCHEMA:

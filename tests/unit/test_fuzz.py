@@ -1,0 +1,56 @@
+"""The fuzzer itself: a sample of every target is clean, and bugs on purpose are found."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("atheris", reason="atheris is for Linux")
+
+RUN = Path(__file__).parents[2] / "fuzz" / "run.py"
+TARGETS = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile")
+PLANTED = {
+    "traceback": "has no attribute 'hex'",
+    "hang": "ERROR: libFuzzer: timeout",
+    "memory": "of input took 2[89]\\d MB of memory",  # after an input that took 224, as it may
+    "file": "ForbiddenError: opened",
+}
+
+
+def fuzz(*arguments):
+    return subprocess.run(
+        [sys.executable, RUN, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+def test_a_sample_of_every_target_is_clean(tmp_path):
+    done = fuzz("all", "--runs", 120, "--jobs", 2, "--timeout", 60, "--results", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
+    assert sorted(lines) == sorted(TARGETS)
+    for _, inputs, _, edges, _, verdict in lines.values():
+        assert int(inputs) >= 120 and int(edges) > 30 and verdict == "fine"
+
+
+def test_negative_control_bugs_on_purpose_are_found(tmp_path):
+    """What was found is found again by itself, and is no bug of the program as it is."""
+    more = ["--runs", 3000, "--timeout", 4, "--jobs", 2, "--results", tmp_path]
+    done = fuzz("billboard", *more, "--plant", *PLANTED)
+    assert done.returncode == 1, done.stdout + done.stderr
+    crashes = []
+    for kind, says in PLANTED.items():
+        assert re.search(rf"^billboard-{kind} .*FAILED$", done.stdout, re.M), kind
+        log = (tmp_path / f"billboard-{kind}" / "log.txt").read_text(errors="replace")
+        assert re.search(says, log), kind
+        crashes += re.findall(r"Test unit written to (\S+)", log)
+    assert len(crashes) == len(PLANTED)
+    assert all(
+        f"again: {sys.executable} {RUN} billboard {crash}" in done.stdout for crash in crashes
+    )
+    assert fuzz("billboard", *crashes, "--results", tmp_path / "again").returncode == 0
