@@ -47,12 +47,13 @@ _UNFINISHED = {None: "open", True: "running", False: "stopped"}
 _SCRIPTS = ("allocate.js", "record.js", "words.js", "outcome.js", "page.js")
 
 
-def public_page(board: Billboard, *, running: bool | None = None) -> str:
+def public_page(board: Billboard, *, running: bool | None = None, live: bool = False) -> str:
     """The billboard page.
 
     Args:
         board: a billboard, finished or not.
         running: whether a run that is not finished is still going on, if that is known.
+        live: of a run that is not finished, a page that `jdpack.serve` keeps up to date.
     """
     asks = board.finished and board.weight > 0
     long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
@@ -60,6 +61,7 @@ def public_page(board: Billboard, *, running: bool | None = None) -> str:
         "billboard.html",
         board,
         script=script() if asks and not long else None,
+        live=_web("live.js") if live and not board.finished else None,
         data=_embedded(data(board)) if asks and not long else None,
         state="finished" if board.finished else _UNFINISHED[running],
         figures=figures(board),
@@ -268,8 +270,24 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 # --- the template -------------------------------------------------------------------------
 
 
-def render(name: str, board: Billboard, *, script: Markup | None = None, **more: Any) -> str:
+def waiting_page() -> str:
+    """What `jdpack.serve` shows before anything is posted."""
+    style, live = _web("style.css"), _web("live.js")
+    return _environment().get_template("waiting.html").render(
+        style=style, live=live, policy=_policy(style, live, connect="'self'")
+    )  # fmt: skip
+
+
+def render(
+    name: str,
+    board: Billboard,
+    *,
+    script: Markup | None = None,
+    live: Markup | None = None,
+    **more: Any,
+) -> str:
     """A page from its template; all of them have one style and one security policy."""
+    connect = "'none'" if live is None else "'self'"
     return _environment().get_template(name).render(
         board=board,
         market=board.header.market,
@@ -280,7 +298,8 @@ def render(name: str, board: Billboard, *, script: Markup | None = None, **more:
         share=SHARE,
         style=_web("style.css"),
         script=script,
-        policy=_policy(_web("style.css"), script),
+        live=live,
+        policy=_policy(_web("style.css"), script or live, connect),
         **more,
     )  # fmt: skip
 
@@ -291,7 +310,7 @@ def script() -> Markup:
     return Markup("").join(_web(name) for name in _SCRIPTS)
 
 
-def _policy(style: Markup, script: Markup | None) -> str:
+def _policy(style: Markup, script: Markup | None, connect: str = "'none'") -> str:
     """Nothing may be loaded, sent or run but what has these hashes."""
     rules = ["default-src 'none'"]
     if script is not None:
@@ -299,7 +318,7 @@ def _policy(style: Markup, script: Markup | None) -> str:
     rules += [
         f"style-src '{_hash(style)}'",
         "img-src data:",
-        "connect-src 'none'",
+        f"connect-src {connect}",
         "base-uri 'none'",
         "form-action 'none'",
     ]

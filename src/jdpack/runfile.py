@@ -13,6 +13,7 @@ import json
 import math
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -117,7 +118,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             held.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(handle)
         except BlockingIOError:
             raise OutputError(
                 f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
@@ -128,3 +129,16 @@ def locked(folder: Path) -> Iterator[None]:
                 "it must be a folder that you may read, on a disk that knows locks",
             ) from None
         yield
+
+
+def _take(handle: int) -> None:
+    """Lock a folder. Who only looks whether a run is at work holds it for a moment: try again."""
+    for left in reversed(range(4)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.05)
+        else:
+            break

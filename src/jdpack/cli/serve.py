@@ -1,0 +1,35 @@
+"""A run's billboard for many readers, while it goes on and after."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack.serve import bound, is_loopback, serve
+
+
+def serve_command(
+    output: Annotated[Path, typer.Argument(help="The output folder of a run.")],
+    host: Annotated[
+        str, typer.Option(help="The address to serve at; this machine only if not given.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+) -> None:
+    """Show a run's public page to readers, live while it goes on. Ctrl-C ends it."""
+    with bound(host, port) as listener:
+        if not is_loopback(listener):
+            print(
+                "everybody who can reach this machine can read the public folder: "
+                "nothing is encrypted, and nobody is asked who they are",
+                file=sys.stderr,
+            )
+        with contextlib.suppress(OSError):
+            os.nice(5)  # a run on the same machine goes first
+        name, taken = listener.getsockname()[:2]
+        address = f"http://[{name}]:{taken}/" if ":" in name else f"http://{name}:{taken}/"
+        serve(output, listener, ready=lambda: print(address, flush=True))

@@ -1,0 +1,140 @@
+"""Public: what readers see at a moment, made once for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import html
+import logging
+import re
+import time
+from dataclasses import dataclass
+
+from jdpack.billboard import Billboard
+from jdpack.errors import JdpackError, fit
+from jdpack.page import public_page, waiting_page
+from jdpack.serve.folder import Folder, Version
+
+PAUSE = 1.0
+"""Seconds between two looks at the folder, at least."""
+
+_SHARE = 20  # a look is followed by a pause of so many times what it took
+_QUIET = 3.0  # seconds without a new line after which the lock is looked at
+
+
+_log = logging.getLogger("uvicorn.error")  # goes to stderr
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is sent, and a name that no other has."""
+
+    data: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, data: bytes) -> Body:
+        return cls(data, hashlib.sha256(data).hexdigest()[:32])
+
+
+@dataclass(frozen=True)
+class View:
+    """What readers see at a moment."""
+
+    page: Body
+    packed: Body
+    """The page in gzip."""
+    lines: Body
+    policy: str
+    """The content security policy of the page."""
+    mark: str
+    """Another for every other view."""
+    finished: bool
+    found: bool = True
+    """False if there is no billboard any more, or none that can be read."""
+
+    @classmethod
+    def of(cls, text: str, running: bool | None) -> View:
+        """The view of the whole lines of a billboard."""
+        board = Billboard.from_text(text) if text else None
+        page = waiting_page()
+        if board is not None:
+            page = public_page(board, running=running, live=True)
+        data, finished = page.encode(), board is not None and board.finished
+        policy = re.search('Content-Security-Policy" content="([^"]+)"', page)
+        mark = re.search('id="live" role="status" data-mark="([^"]+)"', page)
+        assert policy is not None and (mark is not None or board is not None)
+        return cls(
+            Body.of(data),
+            Body.of(gzip.compress(data, 5, mtime=0)),
+            Body.of(text.encode()),
+            html.unescape(policy[1]),
+            mark[1] if mark is not None else f"finished-{Body.of(data).tag}",
+            finished,
+        )
+
+    @classmethod
+    def missing(cls) -> View:
+        """The view where there is nothing to see."""
+        said = Body.of(b"The billboard cannot be read at the moment.\n")
+        return cls(said, said, said, "default-src 'none'", "missing", False, found=False)
+
+
+class Site:
+    """The newest view of a folder, looked for at most once a second however many ask for it."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._view = View.missing()
+        self._version: Version | None = None
+        self._running: bool | None = None
+        self._grew, self._next = -_QUIET, 0.0
+        self._looking = asyncio.Lock()
+
+    async def view(self) -> View:
+        """The newest view. Whoever comes while it is being made gets the one before."""
+        if time.monotonic() >= self._next and not self._looking.locked():
+            async with self._looking:
+                await asyncio.to_thread(self._refresh)
+        return self._view
+
+    def look(self) -> None:
+        """Look for the first time; JdpackError if there is no billboard."""
+        try:
+            self._update()
+        except OSError as error:
+            raise JdpackError(
+                f"cannot serve {str(self._folder.path)!r}: {error.strerror}",
+                "give the output folder of a run that solve began; it has a folder `public`",
+            ) from None
+
+    def _refresh(self) -> None:
+        begin = time.monotonic()
+        try:
+            self._update()
+        except Exception as error:  # whatever it is, the server goes on, and looks again
+            if self._view.found:
+                _log.error("the billboard cannot be read: %s", fit(str(error)))
+            self._view, self._version = View.missing(), None
+        took = time.monotonic() - begin
+        self._next = begin + took + max(PAUSE, _SHARE * took)
+
+    def _update(self) -> None:
+        """Make a new view if anything has changed."""
+        now = time.monotonic()
+        new = self._folder.version() != self._version
+        if not new and self._view.finished:
+            return
+        if new and self._version is not None:  # a line has come: somebody is at work
+            running: bool | None = True
+            self._grew = now
+        elif now - self._grew < _QUIET:
+            running = self._running
+        else:
+            running = self._folder.at_work()
+        if not new and running == self._running:
+            return
+        version, text = self._folder.lines()
+        self._view = View.of(text, running)
+        self._version, self._running = version, running
