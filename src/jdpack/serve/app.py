@@ -89,6 +89,7 @@ class App:
         self._feeds += 1
         try:
             await send(_start(200, kind))
+            await send(_piece(b"retry: 2000\n\n", more=True))
             told, last = "", 0.0
             while not self.ends():
                 view = await self._site.view()

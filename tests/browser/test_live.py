@@ -1,0 +1,154 @@
+"""The live page in Chromium: it grows in place, disturbs nobody, and ends as the finished page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from browser import boards
+from browser.conftest import SIZES
+from browser.test_access import violations
+from browser.test_flows import fill, submit
+from jdpack.runfile import locked
+from unit.test_serve import Running, text_of
+
+BOARD = boards.charging
+STATUS = "#live"
+FOLLOWS = "The newest appears here by itself."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    out: Path = tmp_path_factory.mktemp("live") / "out"
+    (out / "public").mkdir(parents=True)
+    (out / "private").mkdir()
+    (out / "public" / "billboard.jsonl").write_text("")
+    with Running(out) as running:
+        yield running
+
+
+@pytest.fixture
+def watched(browser, server):
+    """A page of the server, what it said on the console, and what it asked for."""
+    context = browser.new_context(
+        viewport=dict(zip(("width", "height"), SIZES["phone"], strict=True))
+    )
+    page, said, asked = context.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    context.on("request", lambda request: asked.append(request.url))
+    yield page, said, asked
+    context.close()
+
+
+def answers(page) -> str:
+    return page.inner_text(".lede")
+
+
+def shows(page, where: str, text: str) -> None:
+    """Wait for a text; `wait_for_function` would need `eval`, which the page forbids."""
+    page.locator(where, has_text=text).wait_for(timeout=15_000)
+
+
+def test_from_nothing_to_the_finished_run(server, watched):
+    page, said, asked = watched
+    server.show("")
+    page.goto(server.address)
+    assert page.inner_text("h1") == "Nothing is posted yet"
+    assert violations(page) == []
+    with locked(server.out / "private"):
+        server.show(text_of(BOARD(), 1))
+        shows(page, "h1", "Night charging")
+        assert page.locator("#course").count() == 0
+        shows(page, STATUS, FOLLOWS)
+        page.evaluate("window.stays = true")
+        server.show(text_of(BOARD(), 8))
+        shows(page, ".lede", "7 answers")
+        assert page.locator("#course figure").count() == 4
+        order = "[...document.querySelectorAll('main > section')].map(s => s.id).filter(Boolean)"
+        assert page.evaluate(order) == ["mine", "goods", "course", "safe", "check"]
+        # The reader is somewhere: nothing of that moves when more comes in.
+        page.locator("#course figure summary").nth(1).click()
+        page.locator("#course figure summary").nth(1).focus()
+        page.evaluate(
+            """() => {
+              window.told = 0;
+              const watch = new MutationObserver(() => { window.told += 1; });
+              watch.observe(document.getElementById("live"), { childList: true, subtree: true });
+            }"""
+        )
+        for lines in [9, 20, 40]:
+            server.show(text_of(BOARD(), lines))
+            shows(page, ".lede", f"{lines - 1} answers")
+        assert page.evaluate("document.activeElement.textContent").startswith("Numbers")
+        assert page.locator("#course details").nth(1).evaluate("d => d.open") is True
+        assert page.locator("#course details").nth(0).evaluate("d => d.open") is False
+        assert page.evaluate("window.told") == 0, "no round is announced"
+        assert page.inner_text(STATUS) == FOLLOWS
+        assert page.evaluate("window.stays") is True, "and nothing was loaded anew"
+        head = list(BOARD().lines())[39][-66:-2]
+        assert page.inner_text("#check .hash") == head
+        assert page.inner_text(".pill") == "Running"
+        assert violations(page) == []
+    shows(page, ".pill", "Interrupted")
+    assert "goes on" in page.inner_text(STATUS) and page.evaluate("window.told") == 1
+    assert page.evaluate("window.stays") is True
+    server.show(text_of(BOARD()))
+    page.wait_for_selector("#form")
+    assert page.evaluate("window.stays") is None, "a page of its own, under its own policy"
+    fill(page, "H1", [(9.5, {"18-21 h": 11})])
+    assert submit(page).startswith("You get")
+    before = len(asked)
+    page.evaluate("async () => { await fetch('/').catch(() => {}); }")
+    page.wait_for_timeout(300)
+    assert len(asked) == before, "the finished page connects to nothing"
+    assert {url.removeprefix(server.address) for url in asked} == {"", "live"}
+    refused = [text for text in said if "Content Security Policy" in text or "Fetch API" in text]
+    assert refused and refused == said
+
+
+def test_the_live_page_connects_to_nothing_but_its_server(server, watched, site):
+    page, said, _ = watched
+    _, elsewhere, reached = site
+    server.show(text_of(BOARD(), 5))
+    page.goto(server.address)
+    page.wait_for_selector(STATUS)
+    page.evaluate(
+        "async (url) => { await fetch(url, {mode: 'no-cors'}).catch(() => {}); }", elsewhere
+    )
+    assert page.evaluate("async () => (await fetch('/live', {method: 'HEAD'})).status") == 200
+    assert reached == [] and any("Content Security Policy" in text for text in said)
+
+
+def test_without_scripts_it_reads_as_well(browser, server):
+    server.show(text_of(BOARD(), 5))
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(server.address)
+    assert page.inner_text(STATUS) == "Load this page again to see the newest."
+    assert "4 answers are in" in answers(page)
+    server.show(text_of(BOARD()))
+    page.reload()
+    assert page.inner_text(".pill") == "Finished"
+    context.close()
+
+
+def test_a_server_that_ends_and_comes_back(browser, tmp_path):
+    """The page says so politely, once, and goes on when there is a server again."""
+    out = tmp_path / "out"
+    (out / "public").mkdir(parents=True)
+    (out / "public" / "billboard.jsonl").write_text(text_of(BOARD(), 5))
+    page = browser.new_page()
+    with Running(out) as first:
+        page.goto(first.address)
+        shows(page, STATUS, FOLLOWS)
+        assert first.end() == (0, "")
+    shows(page, STATUS, "is lost")
+    assert "4 answers are in" in answers(page)
+    assert page.get_by_role("status").count() == 1
+    (out / "public" / "billboard.jsonl").write_text(text_of(BOARD(), 7))
+    with Running(out, port=first.port):
+        shows(page, ".lede", "6 answers")
+        assert page.inner_text(STATUS) == FOLLOWS
+    page.close()
