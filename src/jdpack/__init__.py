@@ -35,6 +35,7 @@ from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
+from jdpack.report_run import Reports, report_run
 from jdpack.solve import Result, resume, solve
 from jdpack.verify import Verdict, verify
 from jdpack.verify_run import verify_run
@@ -71,6 +72,7 @@ __all__ = [
     "OutputError",
     "Plan",
     "Ray",
+    "Reports",
     "Resource",
     "Result",
     "SupplyWarning",
@@ -78,6 +80,7 @@ __all__ = [
     "allocate",
     "compare",
     "plan",
+    "report_run",
     "resume",
     "solve",
     "verify",

@@ -1,4 +1,4 @@
-"""Public: small line charts as SVG text, for pages that have no script to draw them.
+"""Public: small charts as SVG text, for pages that have no script to draw them.
 
 A chart is drawn in whole numbers on a plane of its own that stretches to the page, so it is small
 in bytes; colours come from the page's style sheet by class, so they follow light and dark.
@@ -94,13 +94,7 @@ def line_chart(
     ]
     words.append(f'<text x="{_LEFT}" y="{_HEIGHT - 5}">{first}</text>')
     words.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">{xs[-1]}</text>')
-    return Markup(
-        f'<svg class="chart" role="img" aria-label="{escape(label)}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">'
-        f'<svg x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" '
-        f'height="{_HEIGHT - _TOP - _BOTTOM}" viewBox="0 0 {wide} {high}" '
-        f'preserveAspectRatio="none">{"".join(shapes)}</svg>{"".join(words)}</svg>'
-    )
+    return _framed(label, shapes, words)
 
 
 def bar(share: float) -> Markup:
@@ -137,3 +131,51 @@ def _path(points: Sequence[tuple[int, int]]) -> str:
         x, y = to_x, to_y
     steps = "".join(part if part[0] == "-" else f" {part}" for part in parts)
     return f"M{points[0][0]} {points[0][1]}l{steps.lstrip()}"
+
+
+def histogram(
+    label: str, above: Sequence[int], below: Sequence[int], ends: tuple[str, str, str]
+) -> Markup:
+    """Columns of two kinds, one above and one below a line, in one scale.
+
+    Args:
+        label: what the chart shows, in words.
+        above, below: the heights, as many of each.
+        ends: what is written at the left end, in the middle and at the right end.
+    """
+    wide, high = _PLANE
+    scale = high / max(1, max(above) + max(below))
+    line = round(max(above) * scale)
+    step, shapes = wide / len(above), []
+    for i, (up, down) in enumerate(zip(above, below, strict=True)):
+        left, width = round(i * step) + 1, max(1, round((i + 1) * step) - round(i * step) - 2)
+        for kind, count, sign in (("up", up, -1), ("down", down, 1)):
+            if count:
+                tall = max(2, round(count * scale))
+                shapes.append(
+                    f'<path class="column {kind}" d="M{left} {line}v{sign * tall}h{width}'
+                    f'v{-sign * tall}z"/>'
+                )
+    shapes.append(f'<path class="mark" d="M{wide // 2} 0V{high}"/>')
+    shapes.append(f'<path class="grid" d="M0 {line}H{wide}"/>')
+    low = _HEIGHT - 5
+    middle = (_LEFT + _WIDTH - _RIGHT) // 2
+    words = [
+        f'<text x="{_LEFT - 6}" y="{_TOP + 9}" text-anchor="end">{max(above):,}</text>',
+        f'<text x="{_LEFT - 6}" y="{low - 16}" text-anchor="end">{max(below):,}</text>',
+        f'<text x="{_LEFT}" y="{low}">{escape(ends[0])}</text>',
+        f'<text x="{middle}" y="{low}" text-anchor="middle">{escape(ends[1])}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="{low}" text-anchor="end">{escape(ends[2])}</text>',
+    ]
+    return _framed(label, shapes, words)
+
+
+def _framed(label: str, shapes: Sequence[str], words: Sequence[str]) -> Markup:
+    """The image: shapes on the plane, which stretches, and words beside it, which do not."""
+    return Markup(
+        f'<svg class="chart" role="img" aria-label="{escape(label)}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">'
+        f'<svg x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" '
+        f'height="{_HEIGHT - _TOP - _BOTTOM}" viewBox="0 0 {_PLANE[0]} {_PLANE[1]}" '
+        f'preserveAspectRatio="none">{"".join(shapes)}</svg>{"".join(words)}</svg>'
+    )

@@ -88,9 +88,7 @@ def compare(
     entries = _entries(market, policies, epsilon, delta)
     tell = progress if progress is not None else lambda _: None
     tell(Progress("records", 0.0))
-    truth = _Truth(
-        market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp
-    )
+    truth = Truth(market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp)
     tell(Progress("optimum", 0.0))
     best = truth.optimum()
     rows = []
@@ -161,7 +159,7 @@ class _OutOfTimeError(Exception):
 
 def _row(
     entry: _Entry,
-    truth: _Truth,
+    truth: Truth,
     best: Best,
     seeds: int,
     threads: int | None,
@@ -202,7 +200,7 @@ def _row(
 # --- the true numbers ---------------------------------------------------------------------
 
 
-class _Truth:
+class Truth:
     """The records in their own units, clamped as they were encoded."""
 
     def __init__(self, market: Market, pieces: Iterable[Piece], *, clamp: bool) -> None:

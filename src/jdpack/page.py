@@ -29,7 +29,17 @@ from jdpack.charge import charge
 from jdpack.errors import JdpackError
 from jdpack.market import Market
 from jdpack.noise import NoNoise, TruncatedLaplace
-from jdpack.wording import factor_text, one_in, percent, percent_down, percent_up, price_text, short
+from jdpack.wording import (
+    factor_text,
+    one_in,
+    percent,
+    percent_down,
+    percent_up,
+    price_text,
+    short,
+    short_down,
+    short_up,
+)
 
 NUMBERS_MAX = 2**20
 """The most prices that a page carries for its form; longer records are for the command line."""
@@ -70,9 +80,14 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
         spent=_spent(board),
-        e_to_epsilon=math.exp(min(board.header.budget.epsilon, 700.0)),
         long=long,
+        **promised(board),
     )
+
+
+def promised(board: Billboard) -> dict[str, Any]:
+    """What the part of a page that says what is promised needs beside the billboard."""
+    return {"e_to_epsilon": math.exp(min(board.header.budget.epsilon, 700.0))}
 
 
 def data(board: Billboard) -> dict[str, Any]:
@@ -353,6 +368,8 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "short": short,
+        "short_down": short_down,
+        "short_up": short_up,
         "percent": percent,
         "percent_down": percent_down,
         "percent_up": percent_up,

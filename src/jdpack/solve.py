@@ -103,25 +103,32 @@ class Result:
     @property
     def loads(self) -> tuple[float, ...]:
         """Private: the load on each resource as a share of its supply, rounded up by the grid."""
-        supply = self.billboard.header.market.supply_code * SHARE
-        return tuple(load / supply for load in self.private.loads)
+        return self.curator.loads
 
     @property
     def welfare(self) -> float:
         """Private: the total value of what is given, to the precision of value codes."""
-        return self.private.value * self.billboard.header.market.value_step
+        return self.curator.welfare
 
     @property
     def curator(self) -> Curator:
         """Private: exact numbers for the curator's report."""
-        return Curator(
-            agents=self.engine.count,
-            winners=self.private.winners,
-            welfare=self.welfare,
-            loads=self.loads,
-            clamped=self.engine.clamped,
-            dropped=self.private.dropped,
-        )
+        return exact_numbers(self.engine, self.private)
+
+
+def exact_numbers(engine: Engine, allocation: Allocation) -> Curator:
+    """Private: what is given, in the units of the market."""
+    market = engine.market
+    supply, count = market.supply_code * SHARE, engine.count
+    return Curator(
+        agents=count,
+        winners=allocation.winners,
+        mean_share=allocation.shares / (count * SHARE) if market.divisible and count else None,
+        welfare=allocation.value * market.value_step,
+        loads=tuple(load / supply for load in allocation.loads),
+        clamped=engine.clamped,
+        dropped=allocation.dropped,
+    )
 
 
 def solve(

@@ -9,8 +9,12 @@ from typing import Any
 
 from jdpack.billboard import SHARE
 from jdpack.ledger.balance import Balance
-from jdpack.report import resource_rows
+from jdpack.market import Market
+from jdpack.report import Curator, resource_rows
 from jdpack.solve import Result
+from jdpack.wording import percent, percent_up, price_text, short, short_down, short_up
+
+_LINES = 12  # of one kind, at most
 
 
 def as_dict(result: Result) -> dict[str, Any]:
@@ -58,22 +62,12 @@ def as_text(result: Result, output: Path | None = None) -> str:
     else:
         lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
     lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
-    ratio = s["ratio_at_least"]
-    value = (
-        "" if ratio is None else f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum; "
-    )
-    value += f"a total of at least {s['welfare_at_least']:,.6g}"
-    if s["optimum_at_most"] is not None:
-        value += f", the optimum at most {s['optimum_at_most']:,.6g}"
     scale = f"shares times {s['factor']:.4f}"
     if not market.divisible:
         scale = f"what coins grant is kept at odds of {s['factor']:.4f} or more"
-    lines += [
-        f"  value     {value}",
-        f"            with probability {1 - s['value_beta']:g}",
-        f"  scale     {scale}",
-        "spent (public)",
-    ]
+    lines += [*_value(s), f"  scale     {scale}", "prices at the end (public)"]
+    lines += _each("price", market, [_price(market, j, r) for j, r in enumerate(s["resources"])])
+    lines.append("spent (public)")
     if s["rho"] is not None:
         lines.append(
             f"  rho       {s['rho_spent']:.6g} of {s['rho']:.6g} in {s['releases']} releases, "
@@ -82,21 +76,17 @@ def as_text(result: Result, output: Path | None = None) -> str:
     else:
         lines.append(f"  rho       all privacy, in {s['releases']} exact answers")
     lines += [
-        f"  ledger    {_ledger(result.balance)}",
+        f"  ledger    {ledger_words(result.balance)}",
         "curator only (exact, do not publish)",
-        f"  winners   {curator.winners:,} of {curator.agents:,} agents, "
-        f"total value {curator.welfare:,.6g}",
+        f"  winners   {curator.winners:,} of {curator.agents:,} agents{_shares(curator)}",
+        f"  value     {short(curator.welfare)} in all",
         f"  clamped   {curator.clamped:,} numbers beyond the public bounds",
     ]
-    width = max(len(r.name) for r in market.resources)
-    rows = list(zip(s["resources"], curator.loads, strict=True))
-    for row, load in rows[:12]:
-        lines.append(
-            f"  load      {row['name']:<{width}}  {100 * load:5.1f}%  "
-            f"(certified at most {100 * row['load_at_most']:5.1f}%)"
-        )
-    if len(rows) > 12:
-        lines.append(f"  load      ... and {len(rows) - 12} more in the report")
+    loads = [
+        f"{percent(load):>6}  (certified at most {percent_up(row['load_at_most']):>6})"
+        for row, load in zip(s["resources"], curator.loads, strict=True)
+    ]
+    lines += _each("load", market, loads)
     if curator.dropped:
         lines.append(f"  repair    the certified bound failed: {curator.dropped:,} agents dropped")
     if output is not None:
@@ -110,7 +100,47 @@ def as_text(result: Result, output: Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _ledger(balance: Balance | None) -> str:
+def _value(s: dict[str, Any]) -> list[str]:
+    """What is certified of value, a line each; totals in one style, rounded to the safe side."""
+    ratio, optimum = s["ratio_at_least"], s["optimum_at_most"]
+    total = f"a total of at least {short_down(s['welfare_at_least'])}"
+    if optimum is not None:
+        total += f"; the optimum at most {short_up(optimum)}"
+    lines = [total, f"with probability {1 - s['value_beta']:g}"]
+    if ratio is not None:
+        share = f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum"
+        lines = [f"{share} (proved directly: sharper than the quotient of the totals)", *lines]
+    return [f"  {'' if i else 'value':<8}  {line}" for i, line in enumerate(lines)]
+
+
+def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
+    """The final price of a unit, and how many there are."""
+    unit = row["unit"] or "unit"
+    supply = f"{short(row['supply'])} {row['unit']}".strip()
+    return f"{price_text(market, resource, row['price'])} for one {unit}, of {supply}"
+
+
+def _shares(curator: Curator) -> str:
+    """What is given of divisible goods, on average: many get some, and few get all."""
+    if curator.mean_share is None:
+        return ""
+    return f"; the mean share, over all agents, is {percent(curator.mean_share)}"
+
+
+def _each(label: str, market: Market, texts: list[str]) -> list[str]:
+    """A line for each of the first resources."""
+    width = max(len(r.name) for r in market.resources)
+    lines = [
+        f"  {label:<8}  {r.name:<{width}}  {text}"
+        for r, text in zip(market.resources[:_LINES], texts, strict=False)
+    ]
+    if len(texts) > _LINES:
+        lines.append(f"  {label:<8}  ... and {len(texts) - _LINES} more in the report")
+    return lines
+
+
+def ledger_words(balance: Balance | None) -> str:
+    """What a ledger says of a data set."""
     if balance is None:
         return "none: nothing tracks what other runs spend on the same people"
     epsilon, delta = balance.spent

@@ -8,9 +8,9 @@ run as paid and finished.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +23,17 @@ import pyarrow.parquet
 from jdpack import report
 from jdpack.account import Account
 from jdpack.billboard import SHARE, Billboard
-from jdpack.engines.choice import Place, Ray, Source, choice_of, from_dict
+from jdpack.engines.choice import Ray, from_dict
 from jdpack.engines.combined import final
-from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.shard import Final, Shard
-from jdpack.errors import AgentsError, BillboardError, OutputError
+from jdpack.errors import OutputError
 from jdpack.output import Output
+from jdpack.reread import FinishedRun
 from jdpack.runfile import RunFile
-from jdpack.verify import Verdict, verify
+from jdpack.verify import Verdict
 
 _HINT = "the allocation is not the one of this billboard: `jdpack resume` writes it anew"
+_ARROW = re.compile(r"parquet-cpp-arrow version (\d+\.\d+\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -76,55 +77,35 @@ def verify_run(
         threads: how many cores to use.
         progress: called with the share of the records that is read.
     """
-    folder = Output.reopen(output)
-    run = RunFile.read(folder.run_file)
-    verdict = verify(folder.billboard)
-    board = verdict.board
-    if board.first_line != run.header:
-        raise BillboardError("the billboard is not that of the run", "put back its own")
-    if not board.finished:
-        raise BillboardError(
-            "the run is not finished, and has no allocation yet", f"`jdpack resume {output}` first"
-        )
-    if run.coin_seed != board.seed:
-        raise BillboardError("the seed of the billboard is not that of the run file")
-    account = Account.from_dict(run.ledger)
+    run = FinishedRun.open(output)
+    board = run.board
+    account = Account.from_dict(run.file.ledger)
     if account is not None:
         given = account if ledger is None else Account.named_anew(ledger, account.dataset)
         given.check(board)
-    _check_page(folder, board)
-    if agents is None and values is None and demands is None:
-        agents = run.agents
-        if agents is None:
-            raise AgentsError(
-                "the records of this run were given in memory",
-                "give them again: jdpack.verify_run(folder, values=..., demands=...)",
-            )
-    source = Source(board.header.market, agents, values, demands, ids, run.clamp)
-    choice = choice_of(None, board.header.market, agents)
-    place = Place("verify", folder.folder.absolute().parent)
-    opened = choice.open(source, threads, place, progress or (lambda done: None))
-    with contextlib.closing(opened) as engine:
-        assert isinstance(engine, MemoryEngine)  # or mapped: never the cluster
-        if engine.digest() != run.digest:
-            raise AgentsError(
-                "the records are not those of the run", "verify with those it began with"
-            )
+    _check_pages(run.folder, board)
+    source = run.source(agents, values, demands, ids, "verify_run")
+    with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
-        _check_allocation(folder, run, engine.shard, final(board, allocation.drop_from))
+        _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))
         limit = board.header.market.supply_code * SHARE
         if max(allocation.loads) > limit:
             raise OutputError(f"a supply is exceeded: {max(allocation.loads) / limit:g} of it")
         loads = tuple(load / limit for load in allocation.loads)
-        return RunVerdict(board, verdict.spent, engine.count, allocation.winners, loads)
+        return RunVerdict(board, run.verdict.spent, engine.count, allocation.winners, loads)
 
 
-def _check_page(folder: Output, board: Billboard) -> None:
-    path = folder.public / "index.html"
-    if path.exists() and path.read_bytes() != report.public_page(board).encode():
-        raise OutputError(
-            f"{str(path)!r} is not the page of this billboard, as this version makes it", _HINT
-        )
+def _check_pages(folder: Output, board: Billboard) -> None:
+    """Refuse public pages that say something else than the billboard."""
+    for name, page, hint in [
+        ("index.html", report.public_page, _HINT),
+        ("report.html", report.public_report, "`jdpack report` writes it anew"),
+    ]:
+        path = folder.public / name
+        if path.exists() and path.read_bytes() != page(board).encode():
+            raise OutputError(
+                f"{str(path)!r} is not the page of this billboard, as this version makes it", hint
+            )
 
 
 def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) -> None:
@@ -141,9 +122,9 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
     shard.write(get, cast(IO[bytes], again))
     with alone.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").digest()
-    writer = pyarrow.parquet.read_metadata(alone).created_by
+    writer = _ARROW.fullmatch(pyarrow.parquet.read_metadata(alone).created_by)
     # Another version of Arrow writes the same rows in other bytes; then the rows must do.
-    if found != again.digest() and writer == f"parquet-cpp-arrow version {pa.__version__}":
+    if found != again.digest() and (writer is None or writer[1] == pa.__version__):
         raise OutputError("the allocation has the right rows, and other bytes beside them", _HINT)
 
 

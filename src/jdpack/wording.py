@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 
 from jdpack.market import Market
 
@@ -12,6 +14,28 @@ def short(number: float) -> str:
     if 0.0 < abs(number) < 1e-3 or abs(number) >= 1e15:
         return f"{number:.3g}"
     return f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
+
+
+def short_down(number: float) -> str:
+    """As `short`, of a number that is claimed to be at least so much."""
+    return _toward(number, math.floor)
+
+
+def short_up(number: float) -> str:
+    """As `short`, of a number that is claimed to be at most so much."""
+    return _toward(number, math.ceil)
+
+
+def _toward(number: float, whole: Callable[[Fraction], int]) -> str:
+    """The digits that `short` shows, the last of them rounded down or up."""
+    if number == 0.0 or not math.isfinite(number):
+        return short(number)
+    digits = 4 if 1e-3 <= abs(number) < 1e15 else 3
+    power = math.floor(math.log10(abs(number))) - digits + 1
+    if abs(number) >= 1e4 and digits == 4:
+        power = 0
+    step = Fraction(10) ** power
+    return short(float(whole(Fraction(number) / step) * step))
 
 
 def price_text(market: Market, resource: int, price: float) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from jdpack import __version__
-from jdpack.cli import curator, ledger, public, runs, serve
+from jdpack.cli import curator, ledger, public, reports, runs, serve
 from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, SupplyWarning
 
@@ -28,6 +28,7 @@ app.command("compare")(curator.compare_command)
 app.command("audit")(curator.audit_command)
 app.command("allocate")(public.allocate_command)
 app.command("verify")(public.verify_command)
+app.command("report")(reports.report_command)
 app.command("serve")(serve.serve_command)
 app.command("demo")(runs.demo_command)
 app.add_typer(ledger.app, name="ledger")

@@ -22,6 +22,8 @@ class Allocation:
     """The exact load on each resource, in units of code / SHARE; at most the supply."""
     winners: int
     """Agents who get something."""
+    shares: int
+    """The sum of all shares, in units of 1/SHARE."""
     value: int
     """The total value of what is given, in value codes, rounded down for every row."""
     dropped: int
@@ -35,6 +37,7 @@ class Allocation:
         return cls(
             loads=tuple(sum(loads) for loads in zip(*(p.loads for p in parts), strict=True)),
             winners=sum(p.winners for p in parts),
+            shares=sum(p.shares for p in parts),
             value=sum(p.value for p in parts),
             dropped=sum(p.dropped for p in parts),
             drop_from=parts[0].drop_from,

@@ -183,6 +183,7 @@ class Shard:
             return Allocation(
                 loads=tuple(best_response.loads(part, m, shares)),
                 winners=part.agents_with(shares),
+                shares=int(shares.sum(dtype=np.uint64)),
                 value=best_response.welfare(part, shares),
                 dropped=dropped,
                 drop_from=final.drop_from,
@@ -193,7 +194,7 @@ class Shard:
 
     def shares(self, final: Final) -> Shares:
         """What each row gets, in units of 1/SHARE."""
-        return np.concatenate([given for _, given in self._all_given(final)])
+        return np.concatenate([given for _, given in self.all_given(final)])
 
     def write(self, final: Final, file: IO[bytes]) -> None:
         """Stream the allocation to Parquet: id, option if there are several, share or granted."""
@@ -204,7 +205,7 @@ class Shard:
 
     def tables(self, final: Final) -> Iterator[pa.Table]:
         """The rows of the allocation, some at a time."""
-        for part, given in self._all_given(final):
+        for part, given in self.all_given(final):
             columns = [_ids(part)]
             if self.market.options > 1:
                 columns.append(to_arrow(part.option_numbers().astype(np.int32)))
@@ -219,7 +220,8 @@ class Shard:
         kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]
         return pa.schema(kinds)
 
-    def _all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
+    def all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
+        """The parts, each with what its rows get."""
         for part, base in zip(self.parts, self._shares(final.rounds), strict=True):
             yield part, self._give(part, base, final)[0]
 

@@ -1,0 +1,70 @@
+"""Public: a table of a page: for people, and the same numbers in full as CSV, to copy or to keep.
+
+The CSV is in the page itself, as text and as a link that saves it, so neither needs a script or a
+server.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+ROWS = 500
+"""The most rows that people see; the CSV has them all."""
+
+_TEXT = 2**16  # characters of CSV that are shown to copy; more than that is only saved
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table. `shown` are its cells for people, a text each; `data` those of the CSV."""
+
+    name: str
+    """What it is about, in words; also the name of the file that is saved."""
+    heads: tuple[str, ...]
+    shown: Sequence[tuple[str | Markup, ...]]
+    columns: tuple[str, ...]
+    """The names of the columns of the CSV."""
+    data: Sequence[tuple[Any, ...]]
+    """Numbers as they are; what does not exist is None."""
+
+    @property
+    def rows(self) -> Sequence[tuple[str | Markup, ...]]:
+        """The first rows."""
+        return self.shown[:ROWS]
+
+    @property
+    def left(self) -> int:
+        """How many rows are in the CSV alone."""
+        return len(self.data) - len(self.rows)
+
+    @property
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.data)
+        return text.getvalue()
+
+    @property
+    def text(self) -> str | None:
+        """The CSV, if it is short enough to be shown."""
+        text = self.csv
+        return text if len(text) <= _TEXT else None
+
+    @property
+    def file(self) -> str:
+        """The name of the file that is saved."""
+        return "-".join(self.name.lower().replace(",", "").split()) + ".csv"
+
+    @property
+    def link(self) -> str:
+        """The CSV as an address of its own: nothing is loaded."""
+        code = base64.b64encode(self.csv.encode()).decode()
+        return f"data:text/csv;charset=utf-8;base64,{code}"
