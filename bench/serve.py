@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -82,11 +83,12 @@ class Load:
                 await self._load(*link, path)
             except Exception as error:
                 self.seen.errors.append(repr(error))
+                await _closed(link[1])
                 link = await asyncio.open_connection("127.0.0.1", self._port)
             took = time.perf_counter() - start
             self.seen.waits.append(took)
             await asyncio.sleep(max(0.0, 1.0 - took))
-        link[1].close()
+        await _closed(link[1])
 
     async def _load(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str
@@ -109,7 +111,13 @@ class Load:
                 self.seen.news += line.startswith(b"data: ")
             self.seen.errors.append("a feed ended")
         finally:
-            writer.close()
+            await _closed(writer)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def run(agents: int, rounds: int, out: Path, readers: int) -> tuple[float, Seen | None, float]:

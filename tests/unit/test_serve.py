@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import gzip
 import http.client
+import importlib.util
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from jdpack import Billboard, Market, serve, solve
 from jdpack.errors import JdpackError, OutputError
 from jdpack.page import public_page, waiting_page
 from jdpack.runfile import locked
+from jdpack.serve import app as app_module
 from jdpack.serve import site as site_module
 from jdpack.serve.folder import Folder
 from jdpack.serve.site import Site, View
@@ -398,6 +400,12 @@ def test_of_the_private_folder_nothing_is_opened(tmp_path):
 PAUSE = 0.4
 
 
+def in_a_thread(work, *given):
+    """The result of a coroutine; a browser of other tests may have this thread's loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(work(*given))).result()
+
+
 def test_a_view_is_made_once_for_all(tmp_path, monkeypatch):
     out = tmp_path / "out"
     make_folder(out)
@@ -428,11 +436,73 @@ def test_a_view_is_made_once_for_all(tmp_path, monkeypatch):
         end = time.monotonic() + 3.2 * PAUSE
         return await asyncio.gather(writer(end), *(reader(end) for _ in range(40)))
 
-    with ThreadPoolExecutor(1) as pool:  # a browser of other tests may have this thread's loop
-        _, *seen = pool.submit(lambda: asyncio.run(all_of_them())).result()
+    _, *seen = in_a_thread(all_of_them)
     gaps = np.diff(made[1:])
     assert 3 <= len(made) <= 5 and gaps.min() > 0.95 * PAUSE
     assert all(len(marks) >= 3 for marks in seen)
+
+
+def test_a_view_that_takes_long_is_made_less_often(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    make_folder(out)
+    path, made = out / "public" / "billboard.jsonl", []
+    path.write_text(text_of(FINISHED, 1))
+
+    def slow(*given):
+        made.append(time.monotonic())
+        time.sleep(0.03)
+        return View.missing()
+
+    monkeypatch.setattr(View, "of", slow)
+    monkeypatch.setattr(site_module, "PAUSE", 0.0)
+    site = Site(Folder(out))
+    for line in range(2, 1000):
+        path.write_text(text_of(FINISHED, line % 9 + 1))
+        in_a_thread(site.view)
+        if len(made) == 2:
+            break
+        time.sleep(0.02)
+    assert len(made) == 2 and made[1] - made[0] > 20 * 0.03
+
+
+def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
+    make_folder(tmp_path / "out")
+    monkeypatch.setattr(app_module, "FEEDS", 0)
+    sent = []
+
+    async def answer():
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "raw_path": b"/live", "headers": []}
+        await app_module.App(Site(Folder(tmp_path / "out")))(scope, send, send)
+
+    in_a_thread(answer)
+    assert sent[0]["status"] == 503 and b"load the page again" in sent[1]["body"]
+
+
+def test_the_load_of_the_benchmark(server, monkeypatch):
+    """Its readers read, and count what goes wrong."""
+    folder = Path(__file__).parents[2] / "bench"
+    monkeypatch.syspath_prepend(str(folder))
+    spec = importlib.util.spec_from_file_location("bench_serve", folder / "serve.py")
+    bench = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_serve", bench)
+    spec.loader.exec_module(bench)
+    server.show(text_of(FINISHED))
+
+    async def load(seconds):
+        load, ended = bench.Load(server.port, 60), asyncio.Event()
+        asyncio.get_running_loop().call_later(seconds, ended.set)
+        await load.all(ended)
+        return load.seen
+
+    seen = in_a_thread(load, 1.2)
+    assert seen.errors == [] and seen.loads >= 60 and seen.news == 60
+    server.billboard.unlink()
+    server.until(lambda: server.get()[0] == 503)
+    seen = in_a_thread(load, 0.5)
+    assert seen.loads == 0 and len(seen.errors) >= 10 and "503" in seen.errors[0]
 
 
 def test_a_run_is_seen_live_by_fifty(tmp_path):
