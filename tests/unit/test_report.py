@@ -36,10 +36,13 @@ from jdpack import (
     JdpackError,
     Ledger,
     LedgerError,
+    LocalAgent,
+    LocalRun,
     Market,
     MwuAdaptive,
     MwuOnline,
     OutputError,
+    boardsheets,
     chart,
     report,
     report_run,
@@ -345,6 +348,23 @@ def test_batches_cost_what_one_of_them_does():
     assert "Share of the best possible not certified" in words
 
 
+def test_agents_who_add_the_noise_themselves():
+    n = 60
+    market = Market(supply=[500.0], max_demand=2.0, max_value=10.0, agents=n)
+    run = LocalRun(market, epsilon=1.0, delta=1e-6, batch=20)
+    agents = [LocalAgent(run.board.header, value=3.0, demand=[1.0], agent=i) for i in range(n)]
+    while (step := run.step) is not None:
+        turn = [a for a in agents if a.turn(step.batch.count) == step.batch.index]
+        run.post(agent.answer(step) for agent in turn)
+    page = report.public_report(run.board)
+    words = text_of(page)
+    assert "Nothing is certified: participants added the noise themselves." in words
+    assert "and each participant for their own answer" in words and "does not add up" not in words
+    (row,) = saved(page, "bounds-on-loads.csv")
+    load, room = float(row["load_with_noise"]), float(row["allowance"])
+    assert load + room == pytest.approx(float(row["bound"]))
+
+
 def test_a_run_without_noise():
     rng = np.random.default_rng(1)
     market = Market(supply=[50.0], max_demand=2.0, max_value=10.0, agents=100)
@@ -376,8 +396,8 @@ def test_lines_of_no_run_are_said_to_be():
 
 
 def test_a_very_long_run_has_a_report_of_bounded_size(monkeypatch):
-    monkeypatch.setattr(report, "RELEASES", 100)
-    monkeypatch.setattr(report, "COURSE", 1000)
+    monkeypatch.setattr(boardsheets, "RELEASES", 100)
+    monkeypatch.setattr(boardsheets, "COURSE", 1000)
     page = report.public_report(boards.large())
     assert len(saved(page, "releases.csv")) <= 101
     assert len(saved(page, "prices-and-demand.csv")) <= 1050
