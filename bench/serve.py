@@ -2,7 +2,8 @@
 
 A run of a fixed number of rounds, timed by itself and with a server and its readers on the same
 machine, in turns. Every reader has the feed of news open and loads the page once a second; one in
-fifty of these loads is of the whole record. The run, the server and all readers share the cores.
+fifty of these loads is of the whole record. The run, the server and all readers share the cores;
+the readers, who would be elsewhere, at a lower priority.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,7 +149,13 @@ def run(agents: int, rounds: int, out: Path, readers: int) -> tuple[float, Seen 
             await reading
             return seconds
 
-        seconds = asyncio.run(all_readers())
+        def aside() -> float:
+            """Readers are elsewhere: as far as that can be had here, they come after the run."""
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+            return asyncio.run(all_readers())
+
+        with ThreadPoolExecutor(1) as pool:
+            seconds = pool.submit(aside).result()
         before = os.times()
         server.send_signal(signal.SIGINT)
         server.communicate()
@@ -169,7 +178,6 @@ def main() -> None:
         short = run(args.agents, few, place / "few", 0)[0]
         long = run(args.agents, 4 * few, place / "more", 0)[0]
         rounds = max(4 * few, round(few + args.seconds / ((long - short) / (3 * few))))
-        os.nice(10)  # readers are elsewhere, as far as that can be had
         alone, served, seen, used = [], [], [], []
         for i in range(args.repeats):
             alone.append(run(args.agents, rounds, place / f"alone{i}", 0)[0])

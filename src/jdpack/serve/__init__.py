@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import ipaddress
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -54,11 +55,22 @@ def serve(out: str | Path, listener: socket.socket, ready: Callable[[], None]) -
     )
     server = uvicorn.Server(config)
     app.ends = lambda: server.should_exit
+    _make_room()
     ready()
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:  # raised once everything is closed
         return
+
+
+def _make_room() -> None:
+    """Let this process hold as many connections as it may have, where the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _CONNECTIONS + 100
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def bound(host: str, port: int) -> socket.socket:
