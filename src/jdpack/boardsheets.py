@@ -27,14 +27,14 @@ COURSE = 2**14
 """The most rows of the CSV with prices and demand of every round; of more, an even choice."""
 
 ASKED: dict[Query, str] = {
-    "demand": "demand at the posted prices",
-    "scale": "how far demand is from supply",
-    "value": "value of what is asked for at the posted prices",
-    "curvature": "how demand would move with each price",
-    "gauge": "how demand would move with its own price",
-    "granted": "amounts that the coins grant",
-    "welfare": "total value of the average over the rounds",
-    "luck": "value that the coins gave beyond the average",
+    "demand": "demand at posted prices",
+    "scale": "distance of demand from supply",
+    "value": "value at posted prices",
+    "curvature": "how demand moves with prices",
+    "gauge": "how demand moves with its price",
+    "granted": "amounts that coins grant",
+    "welfare": "value of the rounds' average",
+    "luck": "value that coins added to it",
 }
 
 
@@ -111,7 +111,7 @@ def releases_sheet(board: Billboard, spending: list[Spent] | None) -> Sheet | No
         "line", "query", "batch", "weight", "noise", "noise_scale", "sensitivity", "rho",
         "rho_so_far", "answer_if_one_number",
     )  # fmt: skip
-    return Sheet("Releases", heads, shown, columns, data)
+    return Sheet("Releases", heads, shown, columns, data, words=(1,))
 
 
 def _kind(noise: object) -> str:

@@ -179,7 +179,8 @@ def margins_sheet(margins: Margins) -> Sheet:
     shown, data = [], []
     for i, (winners, losers) in enumerate(zip(margins.winners, margins.losers, strict=True)):
         low, high = (i - HALF) / HALF, (i + 1 - HALF) / HALF
-        shown.append((f"{low:+.0%} to {high:+.0%}", f"{winners:,}", f"{losers:,}"))
+        ends = " to ".join(f"{end:+.0%}" if end else "0" for end in (low, high))
+        shown.append((ends, f"{winners:,}", f"{losers:,}"))
         data.append((low, high, winners, losers))
     heads = ("Margin", "Get something", "Get nothing")
     return Sheet("Margins", heads, shown, ("from", "to", "winners", "losers"), data)

@@ -33,6 +33,8 @@ class Sheet:
     """The names of the columns of the CSV."""
     data: Sequence[tuple[Any, ...]]
     """Numbers as they are; what does not exist is None."""
+    words: tuple[int, ...] = ()
+    """The columns that people see with words in them; others have numbers, or the first names."""
 
     @property
     def rows(self) -> Sequence[tuple[str | Markup, ...]]:
