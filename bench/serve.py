@@ -169,15 +169,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, default=2_000_000)
     parser.add_argument("--seconds", type=float, default=35.0, help="of a run by itself")
+    parser.add_argument("--rounds", type=int, help="of a run, in place of --seconds")
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        place, few = Path(folder), 100
-        short = run(args.agents, few, place / "few", 0)[0]
-        long = run(args.agents, 4 * few, place / "more", 0)[0]
-        rounds = max(4 * few, round(few + args.seconds / ((long - short) / (3 * few))))
+        place, rounds = Path(folder), args.rounds
+        if rounds is None:
+            rounds = round(args.seconds / run(args.agents, 400, place / "few", 0)[0] * 400)
         alone, served, seen, used = [], [], [], []
         for i in range(args.repeats):
             alone.append(run(args.agents, rounds, place / f"alone{i}", 0)[0])

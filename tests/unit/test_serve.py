@@ -465,6 +465,27 @@ def test_a_view_that_takes_long_is_made_less_often(tmp_path, monkeypatch):
     assert len(made) == 2 and made[1] - made[0] > 20 * 0.03
 
 
+def test_nobody_waits_long_for_a_view(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    make_folder(out)
+    path = out / "public" / "billboard.jsonl"
+    path.write_text(text_of(BEGUN))
+    site, of = Site(Folder(out)), View.of
+    site.look()
+    monkeypatch.setattr(View, "of", lambda *given: time.sleep(1.0) or of(*given))
+    path.write_text(text_of(FINISHED))
+
+    async def ask():
+        start = time.monotonic()
+        views = await asyncio.gather(*(site.view() for _ in range(20)))
+        took = time.monotonic() - start
+        await asyncio.sleep(1.5)
+        return took, [view.finished for view in views], (await site.view()).finished
+
+    took, first, later = in_a_thread(ask)
+    assert took < 0.9 and not any(first) and later
+
+
 def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
     make_folder(tmp_path / "out")
     monkeypatch.setattr(app_module, "FEEDS", 0)

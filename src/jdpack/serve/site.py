@@ -20,6 +20,7 @@ PAUSE = 1.0
 """Seconds between two looks at the folder, at least."""
 
 _SHARE = 20  # a look is followed by a pause of so many times what it took
+_PATIENCE = 0.3  # seconds that the first who asks waits for a new view
 _QUIET = 3.0  # seconds without a new line after which the lock is looked at
 
 
@@ -90,13 +91,13 @@ class Site:
         self._version: Version | None = None
         self._running: bool | None = None
         self._grew, self._next = -_QUIET, 0.0
-        self._looking = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
 
     async def view(self) -> View:
-        """The newest view. Whoever comes while it is being made gets the one before."""
-        if time.monotonic() >= self._next and not self._looking.locked():
-            async with self._looking:
-                await asyncio.to_thread(self._refresh)
+        """The newest view. If it takes long to make, and to all others, the one before."""
+        if time.monotonic() >= self._next and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(asyncio.to_thread(self._refresh))
+            await asyncio.wait([self._looking], timeout=_PATIENCE)
         return self._view
 
     def look(self) -> None:
