@@ -25,7 +25,7 @@ from jdpack.engines.choice import Place, Ray, Source, choice_of, from_dict
 from jdpack.engines.combined import final
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.shard import Final, Shard
-from jdpack.errors import AgentsError, BillboardError, OutputError
+from jdpack.errors import AgentsError, BillboardError, LedgerError, OutputError
 from jdpack.output import Output
 from jdpack.runfile import RunFile
 from jdpack.verify import Verdict, verify
@@ -88,6 +88,8 @@ def verify_run(
     if run.coin_seed != board.seed:
         raise BillboardError("the seed of the billboard is not that of the run file")
     account = Account.from_dict(run.ledger)
+    if account is None and ledger is not None:
+        raise LedgerError("this run has no ledger", "it was begun without one")
     if account is not None:
         given = account if ledger is None else Account.named_anew(ledger, account.dataset)
         given.check(board)
@@ -122,7 +124,8 @@ def _check_page(folder: Output, board: Billboard) -> None:
     path = folder.public / "index.html"
     if path.exists() and path.read_bytes() != report.public_page(board).encode():
         raise OutputError(
-            f"{str(path)!r} is not the page of this billboard, as this version makes it", _HINT
+            f"{str(path)!r} is not the page of this billboard, as this version makes it",
+            "it was changed, or made by another version: `jdpack resume` writes it anew",
         )
 
 
