@@ -30,7 +30,7 @@ def plant(kind: str) -> None:
                 with open(os.path.expanduser("~/.profile"), "a"):
                     pass
             if kind == "traceback":
-                data["scale"].hex()
+                data.get("scale").hex()  # type: ignore[union-attr]
         return right(data)
 
     noise.from_dict = wrong

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from jdpack import report
 from jdpack.boardfile import sync_folder
 from jdpack.errors import OutputError
 from jdpack.runfile import RunFile
-from jdpack.wholefile import write_text
+from jdpack.wholefile import sha256, write_text
 
 if TYPE_CHECKING:
     from jdpack.solve import Result
@@ -134,10 +134,17 @@ class Output:
         """Take the folder back, as long as nothing is spent."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _note_allocation(self) -> None:
+        """Keep the hash of the allocation; the files of a cluster have none."""
+        path = self.private / "allocation.parquet"
+        if path.exists():
+            replace(RunFile.read(self.run_file), allocation=sha256(path)).write(self.run_file)
+
     def write(self, result: Result) -> None:
         """Write everything but the billboard, which is there already."""
         try:
             result.engine.write(result.billboard, result.private, self.private)
+            self._note_allocation()
             page = report.curator_page(result.billboard, result.curator)
             write_text(self.private / "report.html", 0o600, page)
             page = report.public_page(result.billboard)

@@ -50,6 +50,8 @@ class RunFile:
     """With a ledger: secrets of those who went on with the run, by which it knows a stale copy."""
     digest: int | None = None
     """Of the records (`jdpack.digest`); None until they are read."""
+    allocation: str | None = None
+    """The SHA-256 of private/allocation.parquet, once it is written."""
     begun: bool = False
     """Whether the billboard has its header: one that is empty has then lost what was posted."""
 
@@ -98,6 +100,7 @@ class RunFile:
             "ledger": dict | None,
             "tokens": list,
             "digest": int | None,
+            "allocation": str | None,
             "begun": bool,
         }
         for name, kind in kinds.items():

@@ -1,20 +1,17 @@
 """Private: the curator's check of a whole run: what was handed out is what the billboard says.
 
 The records are read again and encoded, and every agent's own function of the billboard is compared
-with the allocation file, row by row and, where one process wrote it, byte by byte. Loads are summed
-anew in exact integers. The public page must be that of the billboard, and the ledger must have the
-run as paid and finished.
+with the allocation file, row by row; so are its bytes with their hash in the run file. Loads are
+summed anew in exact integers. The public page must be that of the billboard, and the ledger must
+have the run as paid and finished.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
@@ -26,14 +23,14 @@ from jdpack.billboard import SHARE, Billboard
 from jdpack.engines.choice import Ray, from_dict
 from jdpack.engines.combined import final
 from jdpack.engines.shard import Final, Shard
-from jdpack.errors import OutputError
+from jdpack.errors import LedgerError, OutputError
 from jdpack.output import Output
 from jdpack.reread import FinishedRun
 from jdpack.runfile import RunFile
 from jdpack.verify import Verdict
+from jdpack.wholefile import sha256
 
 _HINT = "the allocation is not the one of this billboard: `jdpack resume` writes it anew"
-_ARROW = re.compile(r"parquet-cpp-arrow version (\d+\.\d+\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -80,6 +77,8 @@ def verify_run(
     run = FinishedRun.open(output)
     board = run.board
     account = Account.from_dict(run.file.ledger)
+    if account is None and ledger is not None:
+        raise LedgerError("this run has no ledger", "it was begun without one")
     if account is not None:
         given = account if ledger is None else Account.named_anew(ledger, account.dataset)
         given.check(board)
@@ -98,13 +97,14 @@ def verify_run(
 def _check_pages(folder: Output, board: Billboard) -> None:
     """Refuse public pages that say something else than the billboard."""
     for name, page, hint in [
-        ("index.html", report.public_page, _HINT),
+        ("index.html", report.public_page, "`jdpack resume` writes it anew"),
         ("report.html", report.public_report, "`jdpack report` writes it anew"),
     ]:
         path = folder.public / name
         if path.exists() and path.read_bytes() != page(board).encode():
             raise OutputError(
-                f"{str(path)!r} is not the page of this billboard, as this version makes it", hint
+                f"{str(path)!r} is not the page of this billboard, as this version makes it",
+                f"it was changed, or made by another version: {hint}",
             )
 
 
@@ -116,37 +116,8 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
     for some in files:
         _compare(shard.tables(get), _rows(some))
     alone = folder.private / "allocation.parquet"
-    if not alone.exists():
-        return
-    again = _Hashing()
-    shard.write(get, cast(IO[bytes], again))
-    with alone.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").digest()
-    writer = _ARROW.fullmatch(pyarrow.parquet.read_metadata(alone).created_by)
-    # Another version of Arrow writes the same rows in other bytes; then the rows must do.
-    if found != again.digest() and (writer is None or writer[1] == pa.__version__):
+    if alone.exists() and sha256(alone) != run.allocation:
         raise OutputError("the allocation has the right rows, and other bytes beside them", _HINT)
-
-
-class _Hashing(io.RawIOBase):
-    """A file that is hashed and forgotten."""
-
-    def __init__(self) -> None:
-        self._hash, self._size = hashlib.sha256(), 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._hash.update(data)
-        self._size += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._size
-
-    def digest(self) -> bytes:
-        return self._hash.digest()
 
 
 def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> None:
@@ -201,5 +172,5 @@ def _rows(files: list[tuple[pyarrow.fs.FileSystem, str]]) -> Iterator[pa.RecordB
             with system.open_input_file(path) as stream:
                 file = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
                 yield from file.iter_batches()
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
             raise OutputError(f"cannot read the allocation {path!r}: {error}", _HINT) from None

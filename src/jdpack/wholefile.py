@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -35,3 +36,9 @@ def write_whole(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> 
 def write_text(path: Path, mode: int, text: str) -> None:
     """Write a text file, whole."""
     write_whole(path, mode, lambda file: file.write(text.encode()))
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
