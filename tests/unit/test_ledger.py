@@ -1,5 +1,6 @@
 """The ledger: what all runs spend together never exceeds the total, and nothing is forgotten."""
 
+import functools
 import json
 import math
 import multiprocessing
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
 
+from helpers import run_cli
 from jdpack import Budget, BudgetError, Ledger, LedgerError, Neighbours, chain
 from jdpack.accounting import delta_of
 from jdpack.ledger import file as ledgerfile
@@ -134,6 +136,84 @@ def test_what_is_said_to_fit_fits_and_a_bit_more_does_not(epsilon, delta, trunca
         assert fit[1] == delta or not balance.fits(
             Budget.split(1e-6, min(delta, fit[1] * 1.02), truncated=truncated)
         )
+
+
+@pytest.mark.parametrize("before", [None, SMALL, Budget.split(2.0, 1e-6, truncated=True)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "truncated"),
+    [
+        (1.0, 1e-7, False),
+        (1.0, 4e-7, False),  # here the deltas run out first
+        (1.0, 4e-7, True),
+        (3.9, 9e-6, False),  # as a first run only
+        (6.0, 1e-7, False),  # never
+    ],
+)
+def test_as_many_runs_as_are_said_to_fit_are_reserved_and_not_one_more(
+    ledger, epsilon, delta, truncated, before
+):
+    asked, made = Budget.split(epsilon, delta, truncated=truncated), 0
+    if before is not None:
+        ledger.reserve("clinic", "before", before, REPLACE)
+    promised = ledger.balance("clinic").how_many(asked)
+    while True:
+        left = ledger.balance("clinic").how_many(asked)
+        try:
+            ledger.reserve("clinic", f"run {made}", asked, REPLACE)
+        except BudgetError:
+            break
+        made += 1
+        assert left == promised - made + 1
+    assert made == promised and left == 0
+    assert (made > 1) == (epsilon == 1.0) and (made == 1) == (epsilon == 3.9 and before is None)
+
+
+def test_counting_is_exact_where_a_sum_meets_its_limit():
+    """Limits that are whole multiples of a run's cost, and one grain less."""
+    grain = Fraction(1, 2**1000)
+    rho, delta = Fraction(ONE.rho), Fraction(ONE.delta)
+    for k in (1, 2, 7):
+        for less, count in [(0, k), (grain, k - 1)]:
+            some = replace(fresh(), runs=1, rho_limit=k * rho - less, delta_limit=1000 * delta)
+            assert some.how_many(ONE) == count == (len(runs_of(some, ONE)))
+            some = replace(fresh(), runs=1, rho_limit=1000 * rho, delta_limit=k * delta - less)
+            assert some.how_many(ONE) == count == (len(runs_of(some, ONE)))
+
+
+def runs_of(balance: Balance, budget: Budget) -> list[Balance]:
+    """The balances after each run that fits."""
+    found = []
+    while balance.fits(budget):
+        balance = balance.plus(budget)
+        found.append(balance)
+    return found
+
+
+def test_the_ledger_says_how_many_more_runs_fit(ledger, monkeypatch, capsys):
+    show = functools.partial(run_cli, monkeypatch, capsys, "ledger", "show", ledger.path)
+    assert "fits" not in show()[1], "there is no last run, and none was asked for"
+    count = fresh().how_many(ONE)
+    assert f"fits      {count} more runs of (1, 1e-06)" in show("--epsilon", 1, "--delta", 1e-6)[1]
+    ledger.reserve("clinic", "a", ONE, REPLACE)
+    ledger.reserve("clinic", "b", SMALL, REPLACE)
+    left = ledger.balance("clinic")
+    assert f"fits      {left.how_many(SMALL)} more runs like the last (0.5, 1e-07)" in show()[1]
+    ledger.cancel("a")
+    ledger.reserve("clinic", "a", ONE, REPLACE)
+    assert f"{left.how_many(ONE)} more runs like the last (1, 1e-06)" in show()[1]
+    data = json.loads(show("--epsilon", 2, "--delta", 1e-7, "--json")[1])["datasets"][0]["fits"]
+    two = Budget.split(2.0, 1e-7, truncated=False)
+    assert data == {"epsilon": 2.0, "delta": 1e-7, "truncation": 0.0, "runs": left.how_many(two)}
+    said = show("--epsilon", 6, "--delta", 1e-6)[1]
+    assert "no more runs of (6, 1e-06); one of (" in said and "would" in said
+    for wrong, sentence in [
+        (["--epsilon", 1], "go together"),
+        (["--delta", 1e-8], "go together"),
+        (["--epsilon", "inf", "--delta", 1e-8], "has no place in a ledger"),
+        (["--epsilon", 0, "--delta", 1e-8], "epsilon must be"),
+    ]:
+        code, out, err = show(*wrong)
+        assert (code, out) == (2, "") and sentence in err
 
 
 def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):

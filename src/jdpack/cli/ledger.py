@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from jdpack.accounting import Budget
 from jdpack.cli.options import AsJson
+from jdpack.errors import BudgetError
 from jdpack.ledger import Ledger, text
 from jdpack.market import Neighbours
 
@@ -37,9 +39,22 @@ def create_command(
 
 
 @app.command("show")
-def show_command(ledger: File, dataset: Dataset = None, as_json: AsJson = False) -> None:
-    """Show what is spent and what is left."""
-    _show(Ledger.open(ledger), dataset, as_json)
+def show_command(
+    ledger: File,
+    dataset: Dataset = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="How many more runs of this fit; as the last if not given.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is spent, what is left, and how many more runs fit."""
+    budget = None
+    if epsilon is not None and delta is not None:
+        budget = Budget.split(epsilon, delta, truncated=False)
+    elif epsilon is not None or delta is not None:
+        raise BudgetError("--epsilon and --delta go together", "such as --epsilon 1 --delta 1e-8")
+    _show(Ledger.open(ledger), dataset, as_json, budget)
 
 
 @app.command("history")
@@ -65,8 +80,8 @@ def verify_command(
     print(json.dumps(found.__dict__) if as_json else text.verified(found))
 
 
-def _show(ledger: Ledger, dataset: str | None, as_json: bool) -> None:
+def _show(ledger: Ledger, dataset: str | None, as_json: bool, budget: Budget | None = None) -> None:
     if as_json:
-        print(json.dumps(text.show_dict(ledger, dataset)))
+        print(json.dumps(text.show_dict(ledger, dataset, budget)))
     else:
-        print(text.show(ledger, dataset))
+        print(text.show(ledger, dataset, budget))

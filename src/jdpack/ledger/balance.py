@@ -66,6 +66,8 @@ class Balance:
     """Runs that are reserved and not finished: under way, or crashed."""
     alone: tuple[float, float] | None = None
     """The (epsilon, delta) of the only run, if there is one only."""
+    last: Budget | None = None
+    """What the latest of the runs reserved."""
 
     @classmethod
     def of(cls, dataset: str, epsilon: float, delta: float, neighbours: Neighbours) -> Balance:
@@ -118,6 +120,17 @@ class Balance:
         return (
             self.rho_spent + rho <= self.rho_limit and self.delta_spent + delta <= self.delta_limit
         )
+
+    def how_many(self, budget: Budget) -> int:
+        """How many runs of this budget may be made, one after the other; exact.
+
+        Each adds the same two numbers to the two sums, so the limits are passed by none of the
+        first k runs if they are not passed by the k-th. The first run of all may pass them.
+        """
+        check(budget)
+        rho, delta = cost(budget)
+        within = min(self.rho_left // rho, self.delta_left // delta)
+        return max(within, int(self.fits(budget)))
 
     def plus(self, budget: Budget) -> Balance:
         """The balance after one more run, or BudgetError."""

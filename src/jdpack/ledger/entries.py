@@ -83,11 +83,12 @@ class State:
         runs = {
             k: v for k, v in self.runs.items() if v.dataset == dataset and v.state != "cancelled"
         }
-        only = [run.budget for run in runs.values()][:2]
+        budgets = [run.budget for run in runs.values()]
         return replace(
             self.balances[dataset],
             open=tuple(k for k, v in runs.items() if v.state == "open"),
-            alone=(only[0].epsilon, only[0].delta) if len(only) == 1 else None,
+            alone=(budgets[0].epsilon, budgets[0].delta) if len(budgets) == 1 else None,
+            last=budgets[-1] if budgets else None,
         )
 
     def run(self, run: str) -> Run:
@@ -172,6 +173,7 @@ class State:
         if total is None or not total.fits(budget):
             total = self.balance(dataset)  # with all that a refusal tells
         self.balances[dataset] = total.plus(budget)
+        self.runs.pop(name, None)  # a run that is reserved again is the latest
         self.runs[name] = Run(dataset, budget, data["token"])
 
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from jdpack.accounting import Budget
 from jdpack.ledger import Ledger, Verified
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.entries import Entry
 
 
-def show(ledger: Ledger, dataset: str | None = None) -> str:
-    """Every data set, or one: its total, what is spent, what is left, and its runs."""
-    return "\n\n".join(_block(balance) for balance in _balances(ledger, dataset))
+def show(ledger: Ledger, dataset: str | None = None, budget: Budget | None = None) -> str:
+    """Every data set, or one: its total, what is spent, what is left, and its runs.
+
+    And how many more runs fit, of a budget, or else like the last one.
+    """
+    return "\n\n".join(_block(balance, budget) for balance in _balances(ledger, dataset))
 
 
-def show_dict(ledger: Ledger, dataset: str | None = None) -> dict[str, Any]:
+def show_dict(
+    ledger: Ledger, dataset: str | None = None, budget: Budget | None = None
+) -> dict[str, Any]:
     """Everything that `show` says, for programs."""
     balances = _balances(ledger, dataset)
-    return {"head": ledger.head, "datasets": [balance.to_dict() for balance in balances]}
+    return {
+        "head": ledger.head,
+        "datasets": [{**b.to_dict(), "fits": _fits_dict(b, budget or b.last)} for b in balances],
+    }
 
 
 def history(ledger: Ledger, dataset: str | None = None) -> str:
@@ -58,7 +67,26 @@ def _balances(ledger: Ledger, dataset: str | None) -> list[Balance]:
     return [ledger.balance(name) for name in ([dataset] if dataset else ledger.datasets)]
 
 
-def _block(balance: Balance) -> str:
+def _fits_dict(balance: Balance, budget: Budget | None) -> dict[str, Any] | None:
+    if budget is None:
+        return None
+    of = {"epsilon": budget.epsilon, "delta": budget.delta, "truncation": budget.truncation}
+    return {**of, "runs": balance.how_many(budget)}
+
+
+def _fits(balance: Balance, budget: Budget | None) -> list[str]:
+    """How many more runs of a budget fit, or else like the last one."""
+    what, budget = ("like the last", balance.last) if budget is None else ("of", budget)
+    if budget is None:
+        return []
+    count = balance.how_many(budget)
+    runs = f"{count} more run{'' if count == 1 else 's'}" if count else "no more runs"
+    line = f"  fits      {runs} {what} ({budget.epsilon:g}, {budget.delta:g})"
+    would = None if count else balance.would_fit(budget)
+    return [line + (f"; one of ({would[0]:g}, {would[1]:g}) would" if would else "")]
+
+
+def _block(balance: Balance, budget: Budget | None) -> str:
     epsilon, delta = balance.spent
     lines = [
         balance.dataset,
@@ -72,6 +100,7 @@ def _block(balance: Balance) -> str:
     ]
     if balance.runs == 0:
         lines.append("  first     the first run may take the whole total, and then nothing is left")
+    lines += _fits(balance, budget)
     lines += [f"  open      {run}" for run in balance.open]
     return "\n".join(lines)
 
