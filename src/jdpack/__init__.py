@@ -28,6 +28,7 @@ from jdpack.errors import (
 from jdpack.ledger import Ledger
 from jdpack.local import LocalAgent, LocalRun
 from jdpack.market import Columns, Market, Neighbours, Resource
+from jdpack.outcome import Explanation, explain
 from jdpack.plan import Plan, plan
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
@@ -53,6 +54,7 @@ __all__ = [
     "Comparison",
     "DualGd",
     "EngineError",
+    "Explanation",
     "JdpackError",
     "Ledger",
     "LedgerError",
@@ -79,6 +81,7 @@ __all__ = [
     "Verdict",
     "allocate",
     "compare",
+    "explain",
     "plan",
     "report_run",
     "resume",

@@ -1,11 +1,12 @@
 """Public: the agent's function. What do I get, from my own record and the billboard?
 
 The curator's bulk allocation is this same function for every agent (`best_response.shares`,
-`best_response.flip`), and golden vectors hold the two together.
+`best_response.flip`), and golden vectors hold the two together. `jdpack.outcome` says why.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,31 +54,111 @@ def allocate(
         demand: an amount for each resource, or {resource name: amount}; one each if several.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
     """
+    settled = settle(board, encoded(board.header.market, value, demand), agent)
+    return Outcome(
+        tuple(g / SHARE for g in settled.given),
+        tuple(s / SHARE for s in settled.scaled),
+        settled.coin / 2**COIN_BITS,
+        settled.times,
+    )
+
+
+Coded = tuple[int, list[int]]
+"""An option in codes: its value, and its demand for each resource."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What an agent gets, in whole numbers; shares are in 1/SHARE. One entry for each option."""
+
+    options: list[Coded]
+    asked: tuple[int, ...]
+    """The numbers, from 0 and of those that count, of the rounds in which the agent is asked."""
+    weights: tuple[int, ...]
+    """The weights of these rounds."""
+    costs: tuple[tuple[int, ...], ...]
+    """What each option costs in each of these rounds, in price units."""
+    won: tuple[int, ...]
+    """The weight of the rounds in which it was taken."""
+    times: tuple[int, ...]
+    """The number of these rounds."""
+    shares: tuple[int, ...]
+    factors: tuple[int, ...]
+    scaled: tuple[int, ...]
+    coin: int
+    given: tuple[int, ...]
+
+
+def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
+    """Compute what an agent with these options gets; exact, and in any language the same."""
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
     if board.weight == 0:
         raise BillboardError("no round of this billboard counts: it gives nothing to anybody")
     check_id(agent)
-    market = board.header.market
-    options = encoded(market, value, demand)
-    won, rounds = [0] * len(options), [0] * len(options)
     place = coin(board.header.order, agent)
-    for step in board.rounds:
-        if step.batch is not None and turn(place, step.batch.count) != step.batch.index:
-            continue
-        taken = best_option(options, step.prices)
+    rounds = [
+        (number, step)
+        for number, step in enumerate(board.rounds)
+        if step.batch is None or turn(place, step.batch.count) == step.batch.index
+    ]
+    touched = [[(j, code) for j, code in enumerate(codes) if code > 0] for _, codes in options]
+    costs = tuple(
+        tuple(sum(code * step.prices[j] for j, code in pairs) for _, step in rounds)
+        for pairs in touched
+    )
+    won, times = [0] * len(options), [0] * len(options)
+    for t, (_, step) in enumerate(rounds):
+        taken = best([value for value, _ in options], [own[t] for own in costs])
         if taken is not None:
             won[taken] += step.weight
-            rounds[taken] += 1
-    shares = [w * SHARE // board.weight for w in won]
-    factors = [_factor(board.certificate.factors, codes) for _, codes in options]
+            times[taken] += 1
+    shares = shares_of(won, board.weight)
+    factors = tuple(_factor(board.certificate.factors, codes) for _, codes in options)
     flipped = coin(board.seed.seed, agent)
-    odds = tuple(s * f // SHARE / SHARE for s, f in zip(shares, factors, strict=True))
-    given = odds
-    if not market.divisible:
-        option = _option_of_coin(shares, factors, flipped)
-        given = tuple(float(o == option) for o in range(len(options)))
-    return Outcome(given, odds, flipped / 2**COIN_BITS, tuple(rounds))
+    return Settled(
+        options=options,
+        asked=tuple(number for number, _ in rounds),
+        weights=tuple(step.weight for _, step in rounds),
+        costs=costs,
+        won=tuple(won),
+        times=tuple(times),
+        shares=shares,
+        factors=factors,
+        scaled=_scaled(shares, factors),
+        coin=flipped,
+        given=given_of(board.header.market, shares, factors, flipped),
+    )
+
+
+def shares_of(won: Sequence[int], weight: int) -> tuple[int, ...]:
+    """The share of each option: the weight of its rounds over that of all."""
+    return tuple(w * SHARE // weight for w in won)
+
+
+def given_of(
+    market: Market, shares: Sequence[int], factors: Sequence[int], flipped: int
+) -> tuple[int, ...]:
+    """What is given of each option: a part of divisible goods, all or nothing of others."""
+    if market.divisible:
+        return _scaled(shares, factors)
+    return tuple(
+        SHARE if begin <= flipped < end else 0 for begin, end in coin_places(shares, factors)
+    )
+
+
+def coin_places(shares: Sequence[int], factors: Sequence[int]) -> list[tuple[int, int]]:
+    """Where a coin must fall for each option to be given: from the first number, below the second.
+
+    The options stand on [0, 1) one after the other, each as wide as its share before scaling. The
+    one that the coin falls on is given if the coin is in the scaled part of its width.
+    """
+    grain = 2**COIN_BITS // SHARE
+    places, begin = [], 0
+    for share, factor in zip(shares, factors, strict=True):
+        places.append((begin, begin + share * factor * grain // SHARE))
+        begin += share * grain
+    return places
 
 
 def check_id(agent: object) -> None:
@@ -90,15 +171,26 @@ def check_id(agent: object) -> None:
         raise AgentsError(f"id {agent!r} is not text") from None
 
 
-def best_option(options: list[tuple[int, list[int]]], prices: tuple[int, ...]) -> int | None:
-    """The first option of the largest surplus, if that is not negative. Exact integers."""
-    best, taken = -1, None
-    for o, (value, codes) in enumerate(options):
-        surplus = value * PRICE_UNITS_PER_VALUE_CODE
-        surplus -= sum(code * price for code, price in zip(codes, prices, strict=True))
-        if surplus > best:
-            best, taken = surplus, o
+def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:
+    """The option that an agent takes at posted prices, if any."""
+    costs = [
+        sum(code * price for code, price in zip(codes, prices, strict=True)) for _, codes in options
+    ]
+    return best([value for value, _ in options], costs)
+
+
+def best(values: Sequence[int], costs: Sequence[int], but: int | None = None) -> int | None:
+    """The first option of the largest surplus, if that is not negative; `but` is left out."""
+    most, taken = -1, None
+    for o, (value, cost) in enumerate(zip(values, costs, strict=True)):
+        surplus = value * PRICE_UNITS_PER_VALUE_CODE - cost
+        if o != but and surplus > most:
+            most, taken = surplus, o
     return taken
+
+
+def _scaled(shares: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
+    return tuple(s * f // SHARE for s, f in zip(shares, factors, strict=True))
 
 
 def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
@@ -106,24 +198,26 @@ def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
     return min((f for f, code in zip(factors, codes, strict=True) if code > 0), default=SHARE)
 
 
-def _option_of_coin(shares: list[int], factors: list[int], flipped: int) -> int | None:
-    """The options stand on [0, 1) one after the other, each as wide as its share before scaling.
-
-    The one that the coin falls on is given if the coin is in the scaled part of its width.
-    """
-    grain = 2**COIN_BITS // SHARE
-    begin = 0
-    for option, (share, factor) in enumerate(zip(shares, factors, strict=True)):
-        if flipped < begin + share * grain:
-            return option if flipped < begin + share * factor * grain // SHARE else None
-        begin += share * grain
-    return None
-
-
 def encoded(
     market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
-) -> list[tuple[int, list[int]]]:
+) -> list[Coded]:
     """An agent's options as a value code and demand codes each, clamped to the public bounds."""
+    return [
+        (
+            market.value_code(min(worth, market.max_value)),
+            [
+                market.demand_code(j, min(amount, r.max_demand))
+                for j, (r, amount) in enumerate(zip(market.resources, amounts, strict=True))
+            ],
+        )
+        for worth, amounts in stated(market, value, demand)
+    ]
+
+
+def stated(
+    market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
+) -> list[tuple[float, list[float]]]:
+    """An agent's options, checked: a value and an amount for each resource, as they were given."""
     several = hasattr(value, "__len__") and not isinstance(value, str)
     if several and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list an option for each value, not {demand!r}")
@@ -134,29 +228,31 @@ def encoded(
         raise AgentsError(f"an agent has 1 to {market.options} options here, not {len(values)}")
     found = []
     for v, d in zip(values, demands, strict=True):
-        amounts = _amounts(market, d)
-        codes = [
-            market.demand_code(j, _checked(a, f"demand for {r.name!r}", r.max_demand))
-            for j, (r, a) in enumerate(zip(market.resources, amounts, strict=True))
+        amounts = [
+            _checked(amount, f"demand for {r.name!r}", r.max_demand)
+            for r, amount in zip(market.resources, _amounts(market, d), strict=True)
         ]
-        if sum(code > 0 for code in codes) > market.bundle_size:
+        if sum(amount > 0.0 for amount in amounts) > market.bundle_size:
             raise AgentsError(f"an option may touch at most {market.bundle_size} resources")
-        found.append((market.value_code(_checked(v, "value", market.max_value)), codes))
+        found.append((_checked(v, "value", market.max_value), amounts))
     return found
 
 
 def _amounts(market: Market, demand: object) -> list[float]:
     if isinstance(demand, Mapping):
-        names = [r.name for r in market.resources]
-        for name in demand:
-            if name not in names:
+        amounts: list[float] = [0.0] * len(market.resources)
+        named: dict[int, object] = {}
+        for name, amount in demand.items():
+            j = resource_of(market, name)
+            if j in named:
                 raise AgentsError(
-                    f"there is no resource {name!r}", f"one of: {', '.join(names[:20])}"
+                    f"{named[j]!r} and {name!r} are the same resource", "name each resource once"
                 )
-        return [demand.get(name, 0.0) for name in names]
+            named[j], amounts[j] = name, amount
+        return amounts
     if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list an amount for each resource, not {demand!r}")
-    amounts: list[float] = list(demand)  # type: ignore[call-overload]
+    amounts = list(demand)  # type: ignore[call-overload]
     if len(amounts) != len(market.resources):
         raise AgentsError(
             f"demand lists {len(amounts)} amounts, and there are {len(market.resources)} resources"
@@ -164,11 +260,29 @@ def _amounts(market: Market, demand: object) -> list[float]:
     return amounts
 
 
+def resource_of(market: Market, name: object) -> int:
+    """The number of the resource of this name; or of this column, if none has the name."""
+    for names in ([r.name for r in market.resources], [r.column for r in market.resources]):
+        if name in names:
+            return names.index(str(name))
+    raise AgentsError(f"there is no resource {name!r}", closest(market, name))
+
+
+def closest(market: Market, name: object) -> str:
+    """A hint for who has misspelled the name of a resource."""
+    names = [r.name for r in market.resources]
+    folded = {n.casefold(): n for n in (*(r.column for r in market.resources), *names)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(folded[n]) for n in near)}?"
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"one of: {', '.join(names[:20])}{more}"
+
+
 def _checked(number: object, what: str, cap: float) -> float:
-    """A number clamped to its public bound, as the curator's encoding may do."""
     if isinstance(number, bool) or not hasattr(number, "__float__"):
         raise AgentsError(f"{what} {number!r} is not a number")
     amount = float(number)
     if not 0.0 <= amount < math.inf:
         raise AgentsError(f"{what} {number!r} is not a number from 0 to {cap:g}")
-    return min(amount, cap)
+    return amount

@@ -1,9 +1,14 @@
-"""A person's own record from a file is read as the table of agents is, wide and long."""
+"""A person's own record from a file is read as the table of agents is, wide and long.
+
+On the page by `web/record.js`, on the command line by `jdpack.record`: alike, to the sentence.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -12,7 +17,9 @@ from browser.boards import random_board
 from browser.test_same_numbers import in_node
 from helpers import SHARE, finished_board
 from jdpack import Columns, Market, solve
+from jdpack.errors import fit
 from jdpack.page import data
+from jdpack.record import RecordError, number, parse
 
 PARSE = """(market, texts) => texts.map((text) => {
   try { return jdpackRecord.parse(market, text); } catch (error) { return error.message; }
@@ -28,8 +35,22 @@ def a_market(layout, options=2):
 
 
 def parsed(layout, *texts, options=2):
-    market = data(finished_board(a_market(layout, options), [((1, 1, 1), 1)], SHARE))
-    return in_node(PARSE, market, texts)
+    """What the page reads in each text, or says of it; and Python, the same."""
+    market = a_market(layout, options)
+    found = in_node(PARSE, data(finished_board(market, [((1, 1, 1), 1)], SHARE)), texts)
+    for text, on_page in zip(texts, found, strict=True):
+        # In a terminal, characters that would steer it are spelled out.
+        assert in_python(market, text) == (fit(on_page) if isinstance(on_page, str) else on_page)
+    return found
+
+
+def in_python(market, text):
+    try:
+        record = parse(market, text)
+    except RecordError as error:
+        return error.message
+    options = zip(record.values, record.demands, strict=True)
+    return {"id": record.id, "options": [{"value": v, "demand": list(d)} for v, d in options]}
 
 
 def written(rows):
@@ -123,7 +144,55 @@ def test_numbers_are_those_that_python_reads():
         "00.10",
     ]
     code = "(market, texts) => texts.map((text) => jdpackRecord.number(text))"
-    found = [float(number) for number in in_node(code, market, texts)]
-    assert found == [float(text) for text in texts]
+    found = [float(read) for read in in_node(code, market, texts)]
+    assert found == [float(text) for text in texts] == [number(text) for text in texts]
     wrong = ["", "-1", "+1", "1,5", "0x1", "1e999", "inf", "NaN", "1_0", "1 0", "１", "e5", "."]
-    assert in_node(code, market, wrong) == [None] * len(wrong)
+    assert in_node(code, market, wrong) == [None] * len(wrong) == [number(text) for text in wrong]
+
+
+def test_a_good_may_be_named_by_its_column():
+    """Where no good has that name; twice is refused, by whatever names."""
+    named = {"id": "007", "value": 1, "demand": {"ab": 1, "d": 2}}
+    (found,) = parsed("wide", json.dumps(named))
+    assert found["options"] == [{"value": 1, "demand": [1, 0, 2]}]
+    (said,) = parsed("wide", json.dumps({**named, "demand": {"ab": 1, "a, b": 2}}))
+    assert said == "The file names “a, b” twice in one option."
+
+
+def test_odd_files_are_read_alike():
+    """Numbers, spaces, quotes and nesting at which the two languages might differ."""
+    parsed(
+        "wide",
+        *('""', '"', ",", "\n\n", " ", "\ufeff", "\ufeff\ufeff{}", "\u00a0{}", "\x1c{}", "\x85"),
+        *("{}", "[]", "[", "{]", "{1}", '{"id": NaN}', '{"value": Infinity}', "{'id': 1}"),
+        *('{"id": 17.0, "value": 1, "demand": [0, 0, 0]}', '{"id": 1e3, "value": 1, "demand": {}}'),
+        *('{"id": -0, "value": 1, "demand": {}}', '{"id": 1.5, "value": 1, "demand": {}}'),
+        *('{"id": true, "value": 1, "demand": {}}', '{"id": null, "value": 1, "demand": {}}'),
+        *('{"value": true, "demand": {}}', '{"value": 1e400, "demand": {}}', '{"demand": {}}'),
+        *(f'{{"value": {"9" * 400}, "demand": {{}}}}', f'{{"id": {"9" * 5000}}}', '{"value": 1}'),
+        *('{"value": 1, "demand": {"d": -0.0}}', '{"value": -1e-999, "demand": {}}'),
+        *('{"value": 1, "demand": null}', '{"value": 1, "demand": 3}', '{"options": [[]]}'),
+        *('{"value": 1, "demand": "d"}', '{"options": {}}', '{"options": [null]}'),
+        *('{"options": [], "value": 1}', '{"options": [{"value": 1, "demand": {}, "id": 2}]}'),
+        *('{"value": 1, "value": 2, "demand": {}}', '"who"x,worth', 'who,"worth""",x'),
+        *('"""who""",b\n1,2', 'a"b,c\r1,2\r\n', '"a\n', "who\n\n1"),
+        *("who;worth\n1;2", "who\tworth\n1\t2", "who\n1", "worth,ab,d\n1,1,1", "who,who\n1,1"),
+    )  # fmt: skip
+
+
+def test_damaged_files_are_read_alike():
+    """Records with some characters changed, lost or doubled."""
+    random, marks = Random(7), '",\n\r{}[]: 0159.e-+x;\t\u00a0“\U0001fa7a'
+    option = {"value": 1.5, "demand": {"ab": 1, "d": 2.5}}
+    as_json = json.dumps({"id": "007", "options": [option]})
+    for layout, own in [("wide", written(WIDE)), ("long", written(LONG))]:
+        texts = []
+        for _ in range(400):
+            text = list(random.choice([own, as_json, own]))
+            for _ in range(random.randint(1, 3)):
+                at = random.randrange(len(text))
+                text[at : at + random.randint(0, 2)] = random.choices(marks, k=random.randint(0, 2))
+            texts.append("".join(text))
+        found = parsed(layout, *texts)
+        assert sum(isinstance(f, dict) for f in found) > 20, "some are still records"
+        assert len({f for f in found if isinstance(f, str)}) > 10, "and some are wrong in many ways"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import asdict
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +17,8 @@ from browser.boards import KINDS, random_agents, random_board
 from golden import vectors
 from golden.test_golden import board_of
 from jdpack import allocate
-from jdpack.allocate import encoded
 from jdpack.coins import siphash
+from jdpack.outcome import explain
 from jdpack.page import data
 
 SHARE = 2**24
@@ -27,9 +28,11 @@ WEB = Path(str(resources.files("jdpack").joinpath("web")))
 
 ALL = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
-  const {given, odds, times, shares, factors, coin} = found;
+  const {given, odds, times, won, shares, factors, rounds, last, surplus, places, coin} = found;
   const codes = found.options.map(({value, codes}) => [value, codes]);
-  return {given, odds, times, shares, factors, codes, coin: String(coin)};
+  const close = options.map((_, o) => jdpack.closeness(market, found, o));
+  return {given, odds, times, won, shares, factors, rounds, last, surplus, places, codes, close,
+          coin: String(coin)};
 })"""
 CLOSE = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
@@ -79,8 +82,23 @@ def check(board, agents, found):
         assert tuple(o / SHARE for o in own["odds"]) == expected.odds
         assert tuple(own["times"]) == expected.rounds
         assert int(own["coin"]) / 2**53 == expected.coin
-        codes = encoded(board.header.market, values, demands)
-        assert [(value, demand) for value, demand in own["codes"]] == codes
+        check_reasons(explain(board, value=values, demand=demands, agent=agent["id"]), own)
+
+
+def check_reasons(expected, own):
+    """All that an outcome is explained by."""
+    assert (tuple(own["rounds"]), int(own["coin"])) == (expected.asked, expected.coin)
+    for o, option in enumerate(expected.options):
+        assert own["codes"][o] == [option.value_code, list(option.demand_codes)]
+        assert (own["times"][o], own["won"][o]) == (option.rounds, option.won)
+        assert (own["shares"][o], own["factors"][o]) == (option.share, option.factor)
+        assert (own["odds"][o], own["given"][o]) == (option.scaled, option.given)
+        assert own["places"][o] == [option.coin_from, option.coin_below]
+        assert own["close"][o] == {"given": option.given, **asdict(option.close)}
+        if option.cost is None or option.cost < 2**53:
+            assert (own["last"][o], own["surplus"][o]) == (option.cost, option.surplus)
+        else:  # beyond every value, however it is rounded
+            assert own["last"][o] >= 2**53 and own["surplus"][o] < 0 and option.surplus < 0
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))

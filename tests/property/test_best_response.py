@@ -31,7 +31,7 @@ from helpers import (
 )
 from jdpack import allocate, best_response, encoding
 from jdpack.agents import BLOCK, Agents, Part, is_sparse
-from jdpack.allocate import _option_of_coin, best_option
+from jdpack.allocate import best_option, coin_places
 from jdpack.billboard import Seed
 from jdpack.engines import shard
 from jdpack.engines.memory import MemoryEngine
@@ -256,8 +256,8 @@ def test_coins_at_the_edges_of_shares(data):
     expected = [given_of(shares, each, c) for c in coins]
     assert found.tolist() == flat(expected)
     for c, whole in zip(coins, expected, strict=True):
-        option = _option_of_coin(shares, each, c)
-        assert whole == [SHARE * (o == option) for o in range(len(shares))]
+        places = coin_places(shares, each)
+        assert whole == [SHARE * (begin <= c < end) for begin, end in places]
 
 
 def test_an_engine_answers_for_the_billboard_that_it_is_asked_about():

@@ -6,11 +6,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from jdpack.allocate import allocate
 from jdpack.billboard import Billboard
 from jdpack.cli.options import (
     Alpha,
@@ -26,8 +25,11 @@ from jdpack.cli.options import (
 from jdpack.cli.progress import progress
 from jdpack.errors import AgentsError, BillboardError
 from jdpack.market import Market
+from jdpack.outcome import explain
 from jdpack.plan import plan
+from jdpack.record import read_record
 from jdpack.solve import Progress as Round
+from jdpack.telling import tell
 from jdpack.verify import verify
 from jdpack.verify_run import verify_run
 
@@ -57,35 +59,47 @@ def plan_command(
 
 def allocate_command(
     billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
-    agent: Annotated[str, typer.Option("--id", help="Your id.")],
-    value: Annotated[list[float], typer.Option(help="Your value; once for each option.")],
+    agent: Annotated[str | None, typer.Option("--id", help="Your id.")] = None,
+    value: Annotated[
+        list[float] | None, typer.Option(help="Your value; once for each option.")
+    ] = None,
     demand: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once an option."
         ),
-    ],
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Your record in a file, JSON or CSV, in place of --value and --demand."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute your own allocation from the public billboard. Nothing is sent anywhere."""
+    """Compute your own allocation from the public billboard, and why. Nothing is sent anywhere."""
     board = Billboard.read(billboard)
-    outcome = allocate(board, value=value, demand=[_demand(d) for d in demand], agent=agent)
-    if as_json:
-        print(
-            json.dumps(
-                {**outcome.__dict__, "share": outcome.share, "private": board.header.private}
+    if record is not None:
+        if value or demand:
+            raise AgentsError("--record is in place of --value and --demand", "give one or other")
+        own = read_record(board.header.market, record)
+        values: list[float] = list(own.values)
+        demands: list[Any] = list(own.demands)
+        agent = agent if agent is not None else own.id
+    else:
+        values, demands = value or [], [_demand(d) for d in demand or []]
+        if not values or not demands:
+            raise AgentsError(
+                "your value and your demand are needed",
+                "give --value and --demand once for each option, or --record with a file",
             )
-        )
+    if agent is None:
+        raise AgentsError("your id is needed", "give it with --id")
+    explained = explain(board, value=values, demand=demands, agent=agent)
+    if as_json:
+        print(json.dumps({**explained.to_dict(), "private": board.header.private}))
         return
     if not board.header.private:
         print(f"NOT PRIVATE: {board.header.why_not_private}.")
-    for option, (given, odds, rounds) in enumerate(
-        zip(outcome.given, outcome.odds, outcome.rounds, strict=True)
-    ):
-        label = f"option {option + 1}" if len(value) > 1 else "you get"
-        print(f"{label}: {given:.6g} (taken in {rounds} rounds, share {odds:.6g})")
-    if not board.header.market.divisible:
-        print(f"your coin: {outcome.coin:.6g}; an option is given if the coin falls on its share")
+    print(tell(explained))
 
 
 def verify_command(

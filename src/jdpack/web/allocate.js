@@ -164,16 +164,19 @@ const jdpack = (() => {
    */
   function given(market, shares, factors, flipped) {
     if (market.divisible) return scaled(shares, factors);
-    const out = shares.map(() => 0);
+    return coinPlaces(shares, factors).map(([from, below]) =>
+      from <= flipped && flipped < below ? SHARE : 0,
+    );
+  }
+
+  /** Where a coin must fall for each option to be given: from the first number, below the second. */
+  function coinPlaces(shares, factors) {
     let begin = 0;
-    for (let o = 0; o < shares.length; o++) {
-      if (flipped < begin + shares[o] * GRAIN) {
-        if (flipped < begin + shares[o] * factors[o] * (GRAIN / SHARE)) out[o] = SHARE;
-        return out;
-      }
-      begin += shares[o] * GRAIN;
-    }
-    return out;
+    return shares.map((share, o) => {
+      const from = begin;
+      begin += share * GRAIN;
+      return [from, from + share * factors[o] * (GRAIN / SHARE)];
+    });
   }
 
   function scaled(shares, factors) {
@@ -200,17 +203,21 @@ const jdpack = (() => {
       touched.reduce((least, j) => Math.min(least, market.factors[j]), SHARE),
     );
     const flipped = coin(market.seed, id);
+    const last = costs.map((own) => (own.length ? own[own.length - 1] : null));
     return {
       options: coded,
       rounds,
       weights,
       costs,
+      last, // the cost of each option in the last round in which the agent is asked, if any
+      surplus: last.map((cost, o) => (cost === null ? null : values[o] * PRICE_UNITS - cost)),
       won,
       times,
       shares,
       factors,
       odds: scaled(shares, factors),
       coin: flipped,
+      places: coinPlaces(shares, factors),
       given: given(market, shares, factors, flipped),
     };
   }

@@ -20,6 +20,7 @@ const jdpackOutcome = (() => {
   }
 
   const sentence = (...parts) => element("p", {}, ...parts);
+  const NO_TURN = "The run ended before your turn came.";
   const strong = (text) => element("strong", {}, text);
 
   /** Gives `explain(mine)`: the headline, the elements that explain it, and whether anything is won. */
@@ -93,15 +94,13 @@ const jdpackOutcome = (() => {
 
     /** Costs of an option at the prices that are explained: the last, or those of one's turn. */
     function lastCost(outcome, o) {
-      const costs = outcome.costs[o];
-      return costs.length ? worth(costs[costs.length - 1]) : null;
+      return outcome.last[o] === null ? null : worth(outcome.last[o]);
     }
 
     const ownValue = (option) => Math.min(option.value, market.max_value);
 
     function atPrices(outcome) {
       if (!market.batches) return "At the final prices";
-      if (outcome.rounds.length === 0) return "Your turn did not come";
       return `Your turn was round ${grouped(String(outcome.rounds[0] + 1))} of ${grouped(String(market.batches))}. At its prices`;
     }
 
@@ -110,7 +109,7 @@ const jdpackOutcome = (() => {
       const cost = lastCost(outcome, 0);
       const value = ownValue(mine.options[0]);
       if (cost === null) {
-        steps.push([sentence("The run ended before your turn came.")]);
+        steps.push([sentence(NO_TURN)]);
       } else {
         const gap = Math.abs(value - cost);
         steps.push([
@@ -154,31 +153,27 @@ const jdpackOutcome = (() => {
 
     /** Where the coin fell. */
     function coinStep(outcome) {
+      if (outcome.places.some(([from, below]) => below - from === 2 ** 53))
+        return [sentence("Nothing is left to chance.")];
       const at = outcome.coin / 2 ** 53;
-      const won = outcome.given.findIndex((g) => g > 0);
-      const line =
-        outcome.odds.length === 1 ? (outcome.shares[0] * outcome.factors[0]) / 2 ** 48 : null;
-      const texts = [];
-      if (line === null) {
+      const texts = [
+        "The goods are not divided, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
+      ];
+      if (outcome.places.length > 1) {
+        const won = outcome.given.findIndex((g) => g > 0);
         texts.push(
-          "Your coin, a number that follows from your id and the public seed, is ",
           strong(place(at, 0)[0]),
-          ". ",
+          won >= 0 ? `. It falls on option ${won + 1}.` : ". It falls on none of your options.",
         );
-        texts.push(
-          won >= 0 ? `It falls on option ${won + 1}.` : "It falls on none of your options.",
-        );
-      } else if (line === 1) {
-        texts.push("Nothing is left to chance.");
       } else {
+        const line = outcome.places[0][1] / 2 ** 53;
         const [coin, limit] = place(at, line);
         texts.push(
-          "The goods are not divided, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
           strong(coin),
           `. You get the goods if it is below ${limit}, and it is${at < line ? "" : " not"}.`,
         );
       }
-      return [sentence(...texts), line === 1 ? null : coinLine(outcome, at)];
+      return [sentence(...texts), coinLine(outcome, at)];
     }
 
     function whySeveral(mine, outcome) {
@@ -216,6 +211,7 @@ const jdpackOutcome = (() => {
         element("tbody", { role: "rowgroup" }, ...rows),
       );
       const rounds = outcome.rounds.length;
+      if (rounds === 0) return sentence(NO_TURN);
       const steps = [
         [
           sentence(
@@ -295,9 +291,8 @@ const jdpackOutcome = (() => {
       } else if (close.more !== null) {
         parts.push("with a value of ", strong(ofCode(close.more)), " you would have got it.");
       } else {
-        parts.push(
-          "with this coin, no value up to the most that one may state would have brought it.",
-        );
+        const never = "no value up to the most that one may state would have brought it.";
+        parts.push(lead ? never : `with this coin, ${never}`);
       }
       if (!lead) {
         const first = parts.findIndex((part) => typeof part === "string" && part);
@@ -368,12 +363,18 @@ const jdpackOutcome = (() => {
     function exact(mine, outcome) {
       const lines = mine.options.map((_, o) => {
         const { value, codes, touched } = outcome.options[o];
+        const close = jdpack.closeness(market, outcome, o);
         return [
           `option ${o + 1}`,
           `value code ${value}`,
           `demand codes ${touched.map((j) => `${resources[j].name} ${codes[j]}`).join(", ") || "none"}`,
           `weight won ${outcome.won[o]} of ${market.weight}`,
+          `cost ${outcome.last[o] ?? "none"}, surplus ${outcome.surplus[o] ?? "none"} (2^20 are a value code)`,
           `share ${outcome.shares[o]}, factor ${outcome.factors[o]}, scaled ${outcome.odds[o]}, given ${outcome.given[o]} (of ${SHARE})`,
+          ...(market.divisible
+            ? []
+            : [`given if the coin is from ${outcome.places[o][0]} and below ${outcome.places[o][1]}`]),
+          `as much from value code ${close.kept}, more from ${close.more ?? "none"}, most from ${close.most}`,
         ].join("\n  ");
       });
       const text = [...lines, `coin ${outcome.coin} (of 2^53)`].join("\n");

@@ -61,7 +61,7 @@ const jdpackRecord = (() => {
   }
 
   function jsonOption(market, option) {
-    if (typeof option !== "object" || option === null) {
+    if (typeof option !== "object" || option === null || Array.isArray(option)) {
       throw new RecordError("Each option in the file must have a value and a demand.");
     }
     known(option, ["value", "demand"]);
@@ -78,10 +78,17 @@ const jdpackRecord = (() => {
     if (typeof asked !== "object" || asked === null) {
       throw new RecordError('The file lacks a demand: {"name of a good": amount, ...}.');
     }
-    const demand = market.resources.map(() => 0);
+    const { resources } = market;
+    const demand = resources.map(() => 0);
+    const seen = new Set();
     for (const [name, amount] of Object.entries(asked)) {
-      const j = market.resources.findIndex((r) => r.name === name);
+      // By name; or by column, if no good has the name.
+      let j = resources.findIndex((r) => r.name === name);
+      if (j < 0) j = resources.findIndex((r) => r.column === name);
       if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
+      if (seen.has(j))
+        throw new RecordError(`The file names “${resources[j].name}” twice in one option.`);
+      seen.add(j);
       demand[j] = jsonNumber(amount, amountOf(market, j));
     }
     return { value, demand };
@@ -199,6 +206,7 @@ const jdpackRecord = (() => {
     if (quoted) throw new RecordError("A quotation mark in the file has no end.");
     end();
     const full = rows.filter((row) => row.length > 1 || row[0] !== "");
+    if (full.length === 0) throw new RecordError("The file is empty.");
     if (full[0].length === 1 && /[;\t]/.test(full[0][0])) {
       throw new RecordError("The fields in the file must be separated by commas.");
     }
