@@ -90,10 +90,15 @@ class Budget:
     """
 
     epsilon: float
+    """Of the whole promise; inf if there is no privacy."""
     delta: float
+    """Of the whole promise."""
     rho: float
+    """What the releases may cost together, as zCDP."""
     truncation: float
+    """The part of delta for noise whose support moves with the data."""
     beta: float
+    """The probability that winners must be dropped so that supply holds."""
 
     @classmethod
     def split(cls, epsilon: float, delta: float, *, truncated: bool) -> Budget:
@@ -128,6 +133,7 @@ class Cost:
     rho: Fraction | float
     """A rational, or inf for an answer without noise."""
     delta: Fraction = Fraction(0)
+    """0, unless the support of the noise moves with the data."""
 
 
 class Filter:

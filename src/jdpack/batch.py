@@ -26,6 +26,7 @@ class Batch:
     """The agents whose turn it is."""
 
     index: int
+    """Which batch it is, from 0."""
     count: int
     """How many batches there are; every agent is in one of them."""
 

@@ -44,9 +44,11 @@ class Step:
     """What is asked for next: a query at posted prices, its noise, and the round's weight."""
 
     query: Query
+    """What is asked."""
     prices: tuple[int, ...]
-    """None if the query is about the allocation of the rounds so far."""
+    """Price codes; none if the query is about the allocation of the rounds so far."""
     noise: Noise
+    """What is added to the answer."""
     weight: int = 0
     """The round's share of the allocation; 0 where the round only steers."""
     batch: Batch | None = None
@@ -58,7 +60,9 @@ class Release:
     """A step with its answer: the exact integers plus noise, as they came through the door."""
 
     step: Step
+    """What was asked."""
     answer: tuple[int, ...]
+    """In demand codes or value codes, as the query has it."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,13 @@ class Header:
     """What is fixed before the first record is read."""
 
     market: Market
+    """The public market."""
     policy: Mapping[str, Any]
+    """The algorithm's name and parameters."""
     budget: Budget
+    """How epsilon and delta are split."""
     commitment: str
+    """The hash of the seed of the agents' coins."""
     private: bool = True
     """False if the noise was seeded or absent: such a billboard protects nobody."""
 
@@ -114,6 +122,7 @@ class Seed:
     """The public seed of the agents' coins, shown after the last round."""
 
     seed: bytes
+    """16 bytes."""
 
     @property
     def commitment(self) -> str:
@@ -128,8 +137,12 @@ class Seed:
 class Billboard:
     """A billboard in memory and, if given a path, on disk.
 
-    Use `Billboard(header, path)` to start one, `Billboard.read(path)` to read one back. With a
-    `journal`, each line is there before it is posted (`jdpack.boardfile`).
+    `solve` starts one; `Billboard.read` reads one back.
+
+    Args:
+        header: what is fixed before the first record is read.
+        path: its file, which must not exist yet; in memory only if not given.
+        journal: a file in which each line is before it is posted (`jdpack.boardfile`).
     """
 
     def __init__(
@@ -167,6 +180,7 @@ class Billboard:
 
     @property
     def finished(self) -> bool:
+        """Whether the run came to its end, and the seed is posted."""
         return self.seed is not None
 
     @property

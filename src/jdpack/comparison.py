@@ -160,9 +160,11 @@ class Best:
     """The optimum without privacy, and its proof."""
 
     value: float
+    """Of an allocation that was found."""
     bound: float
     """No allocation is worth more: the value of the dual."""
     seconds: float
+    """How long it took."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,19 @@ class Comparison:
     """Private: policies side by side; `str(comparison)` is the table for people."""
 
     market: Market
+    """What was run."""
     agents: int
+    """How many there are."""
     clamped: int
     """How many numbers lay beyond the public bounds."""
     epsilon: float
+    """Of every run but the reference."""
     delta: float
+    """Of every run."""
     seeds: int
+    """How many runs there are of each policy."""
     optimum: Best
+    """The best total value of any allocation."""
     rows: tuple[Row, ...]
     """The reference without privacy, then the policies in the order in which they were given."""
 

@@ -22,7 +22,12 @@ _SHOWN, _END = 1200, 300  # characters of a message, and of its end if it is lon
 
 
 class JdpackError(Exception):
-    """Base of all errors that jdpack raises on purpose."""
+    """Base of all errors that jdpack raises on purpose.
+
+    Args:
+        message: one sentence on what is wrong, with the value in it.
+        hint: what to do about it, in the user's own terms; empty if there is nothing to say.
+    """
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message, self.hint = fit(message), fit(hint)
@@ -71,7 +76,12 @@ def fit(text: str) -> str:
 
 
 class SupplyWarning(UserWarning):
-    """The supply is too small for the privacy budget. `jdpack.plan` shows what would help."""
+    """The supply is too small for the privacy budget. `jdpack.plan` shows what would help.
+
+    Args:
+        message: one sentence on how much there is, and how much would be needed.
+        hint: what would help.
+    """
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}\nhint: {hint}")

@@ -91,10 +91,15 @@ class Resource:
     """One scarce good: how much there is, and the most that one option may ask of it."""
 
     name: str
+    """Shown to people."""
     supply: float
+    """How much there is, in its own unit."""
     max_demand: float
+    """The most that one option may ask of it."""
     unit: str = ""
+    """Shown to people."""
     column: str = ""
+    """Its name in tables of agents."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +107,19 @@ class Columns:
     """How the table of agents is laid out. Names only, so public."""
 
     id: str = "id"
+    """The column of ids."""
     value: str = "value"
+    """The column of values."""
     layout: Layout = "wide"
+    """One row an option, with a column a resource; or "long", one row an amount."""
     option: str = "option"
+    """Long tables: the column that tells an agent's options apart."""
     resource: str = "resource"
+    """Long tables: the column of the resource's name."""
     amount: str = "amount"
+    """Long tables: the column of the amount."""
     ignore: tuple[str, ...] = ()
+    """Columns that may be there, and are not read."""
 
 
 @dataclass(frozen=True, init=False)
@@ -124,6 +136,7 @@ class Market:
         neighbours: the neighbour relation of the privacy guarantee.
         divisible: whether an agent may get a fraction of its option.
         names, units: one each a resource; shown to people.
+        resource_columns: what each resource is called in tables of agents; its name if not given.
         name: what the market is called; shown to people.
         epsilon, delta: the privacy budget, unless `solve` is given another.
         columns: how tables of agents are laid out.

@@ -27,6 +27,7 @@ class Gaussian:
     """Discrete Gaussian noise: P(z) proportional to exp(-z^2 / (2 scale^2)) on the integers."""
 
     scale: float
+    """About its standard deviation."""
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (a scale and nothing else is kept)
     def cost(self, shifts: tuple[int, ...]) -> Cost:
@@ -48,7 +49,9 @@ class TruncatedLaplace:
     """The paper's noise on the integers: P(z) proportional to exp(-|z| / scale), |z| <= bound."""
 
     scale: float
+    """Its decay: P(z) falls by a factor e over so many integers."""
     bound: int
+    """The largest |z|."""
 
     def cost(self, shifts: tuple[int, ...]) -> Cost:
         """The cost of adding this noise to each coordinate of an integer answer.

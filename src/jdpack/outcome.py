@@ -72,10 +72,13 @@ class Explanation:
     """What an agent gets, why, and how close it was."""
 
     market: Market
+    """The billboard's."""
     agent: str
+    """The id, as a text."""
     stated: tuple[tuple[float, tuple[float, ...]], ...]
     """The value and the amounts of each option, as they were given: not clamped."""
     options: tuple[OptionOutcome, ...]
+    """What became of each option."""
     asked: tuple[int, ...]
     """The numbers, from 0 and of those that count, of the rounds in which the agent was asked."""
     batches: int

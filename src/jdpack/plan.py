@@ -43,6 +43,7 @@ class LeastSupply:
     """The least supply for a margin, if all supplies are multiplied by one factor."""
 
     margin: float
+    """The share of each supply that is kept free."""
     factor: float | None
     """Of the present supplies, rounded up; None if no market may be that large."""
     supply: tuple[float, ...] | None
@@ -60,9 +61,13 @@ class Plan:
     """What a budget buys; `str(plan)` is the text for people."""
 
     market: Market
+    """What was planned for."""
     policy: Policy[Any]
+    """The algorithm."""
     budget: Budget
+    """How epsilon and delta are split."""
     rounds_at_most: int
+    """How many rounds a run takes at most."""
     round_noise: tuple[float, float | None]
     """The deviation of the noise of a round, as a share of each supply: the least and the largest
     of the rounds that count; None where it follows the run."""
@@ -79,6 +84,7 @@ class Plan:
     """Losses as shares of the optimum that go with this floor, as measured for newton where it is
     below MARGIN_MOST."""
     least_supply: tuple[LeastSupply, ...]
+    """What supply would do for margins of 1%, 5% and 10%."""
     by_epsilon: tuple[tuple[float, float | None], ...]
     """Margins at the same delta; None if the policy refuses the budget."""
     warning: SupplyWarning | None
@@ -88,6 +94,7 @@ class Plan:
 
     @property
     def private(self) -> bool:
+        """Whether epsilon is finite."""
         return self.budget.epsilon != math.inf
 
     @property

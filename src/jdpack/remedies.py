@@ -24,10 +24,13 @@ class Help:
     """A change of the market or the budget, and the margin that it leads to."""
 
     kind: str
+    """What is changed."""
     value: float | None
     """What it would be changed to, or by: `text` says which."""
     margin: float
+    """The share of each supply that would be kept free."""
     text: str
+    """For people."""
 
 
 def remedies(

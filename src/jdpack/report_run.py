@@ -40,11 +40,13 @@ class Reports:
     """Where the reports are."""
 
     public: Path
+    """The report to publish."""
     private: Path | None
     """None if there is none: of a run that is not finished, or if only the public one was wanted.
     """
 
     def to_dict(self) -> dict[str, str | None]:
+        """The same as texts, for programs."""
         private = None if self.private is None else str(self.private)
         return {"public": str(self.public), "private": private}
 

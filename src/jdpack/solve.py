@@ -61,6 +61,7 @@ class Progress:
     """How far a run is. Public numbers only."""
 
     rounds: int
+    """How many there were."""
     done: float
     """The share of the records that is read; then of the budget that is spent, or of the rounds,
     where there is no budget or with batches."""
@@ -73,7 +74,9 @@ class Result:
     """What a run leaves. `billboard` and `certificate` are public, all else is private."""
 
     billboard: Billboard
+    """Public: prices, noisy sums, the certificate and the seed of the coins."""
     spent: Cost
+    """What the releases cost together."""
     engine: Engine = field(repr=False)
     """Private: where the encoded records are."""
     private: Allocation = field(repr=False)
@@ -85,6 +88,7 @@ class Result:
 
     @property
     def certificate(self) -> Certificate:
+        """Public: what this run is proved to have achieved."""
         assert self.billboard.certificate is not None
         return self.billboard.certificate
 

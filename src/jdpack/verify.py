@@ -30,6 +30,7 @@ class Verdict:
     """What a billboard turned out to be. Where it was wrong, there is an error instead."""
 
     board: Billboard
+    """What was checked."""
     spent: Cost
     """The sum of what its releases cost, computed anew."""
 
@@ -39,6 +40,7 @@ class Verdict:
         return self.board.finished
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs: strict JSON."""
         header = self.board.header
         return {
             "finished": self.finished,

@@ -38,8 +38,11 @@ class RunVerdict(Verdict):
     """What a whole run turned out to be. `loads` and `winners` are private."""
 
     agents: int
+    """How many records were read again."""
     winners: int
+    """How many agents get something."""
     loads: tuple[float, ...]
+    """The load on each resource as a share of its supply."""
 
     def to_dict(self) -> dict[str, Any]:
         curator = {"agents": self.agents, "winners": self.winners, "loads": list(self.loads)}

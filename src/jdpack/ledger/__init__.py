@@ -29,9 +29,13 @@ class Verified:
     """What `Ledger.verify` found: all of it in order."""
 
     entries: int
+    """How many lines there are."""
     datasets: int
+    """How many data sets have a total."""
     runs: int
+    """How many runs count: finished, or reserved and not cancelled."""
     open: int
+    """How many of them are not finished."""
     head: str
     """The hash of the last entry. Kept elsewhere, it shows later that nothing before it changed."""
     since: int | None
@@ -43,6 +47,9 @@ class Ledger:
 
     Every use opens the file anew and checks all of it, so a Ledger can be shared by threads, and
     it outlives forks.
+
+    Args:
+        path: its file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -51,9 +51,13 @@ class Balance:
     """What of a data set's budget is spent, and what is left."""
 
     dataset: str
+    """Its name."""
     neighbours: Neighbours
+    """The neighbour relation that the total is for."""
     epsilon: float
+    """Of the total."""
     delta: float
+    """Of the total."""
     rho_limit: Fraction
     """R: what the runs' rhos may sum to."""
     delta_limit: Fraction

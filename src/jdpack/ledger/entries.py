@@ -44,12 +44,17 @@ class Entry:
     """One line of the ledger."""
 
     number: int
+    """Its place, from 1."""
     kind: Kind
+    """What it notes."""
     time: str
+    """When it was written, in UTC."""
     dataset: str
+    """Whose budget it is about."""
     data: Mapping[str, Any]
     """The fields of its kind."""
     hash: str
+    """Of its text, over the hash of the line before."""
 
 
 @dataclass
@@ -57,11 +62,15 @@ class Run:
     """What a run reserved, and what became of it."""
 
     dataset: str
+    """Whose records it reads."""
     budget: Budget
+    """What it reserved."""
     token: str
     """Of whoever went on with it last; copies of its folder from before do not have it."""
     state: Literal["open", "cancelled", "finished"] = "open"
+    """What became of it; "open" if it is under way, or crashed."""
     billboard: str = ""
+    """The hash of its billboard's last line, once it is finished."""
 
 
 @dataclass

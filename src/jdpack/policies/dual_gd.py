@@ -45,7 +45,12 @@ from jdpack.policies.fixed import ByAlpha, State
 
 @dataclass(frozen=True)
 class DualGd(ByAlpha):
-    """Gradient descent on the dual prices, for an additive loss of order alpha n V."""
+    """Gradient descent on the dual prices, for an additive loss of order alpha n V.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap.
+        rounds: the number of rounds, in place of the one that alpha asks for.
+    """
 
     name: ClassVar[str] = "dual-gd"
 

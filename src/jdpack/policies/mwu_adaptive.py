@@ -75,7 +75,12 @@ class _Constants:
 
 @dataclass(frozen=True)
 class MwuAdaptive:
-    """Algorithm 1 with its parameter alpha: an additive loss of order alpha n V is the aim."""
+    """Algorithm 1 with its parameter alpha: an additive loss of order alpha n V is the aim.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap.
+        noise: "gaussian", or "truncated-laplace", which is the paper's.
+    """
 
     alpha: float = 0.1
     noise: str = "gaussian"

@@ -45,7 +45,12 @@ _FLOOR = 1e-300
 
 @dataclass(frozen=True)
 class MwuFixed(ByAlpha):
-    """Multiplicative weights with a fixed step, for an additive loss of order alpha n V."""
+    """Multiplicative weights with a fixed step, for an additive loss of order alpha n V.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap.
+        rounds: the number of rounds, in place of the one that alpha asks for.
+    """
 
     name: ClassVar[str] = "mwu-fixed"
 
