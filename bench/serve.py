@@ -1,208 +1,324 @@
 """Many readers of `jdpack serve` while a run goes on: errors, waiting times, and what it costs.
 
-A run of a fixed number of rounds, timed by itself and with a server and its readers on the same
-machine, in turns. Every reader has the feed of news open and loads the page once a second; one in
-fifty of these loads is of the whole record. The run, the server and all readers share the cores;
-the readers, who would be elsewhere, at a lower priority.
+In one run, first a window without interruption, in which 200 readers read: every error counts, and
+every wait. Then phases of a few seconds, in which server and readers are at work, and phases in
+which both are stopped (SIGSTOP), in the order on off off on, or the other way round, by coins. The
+speed of a machine that has other tenants drifts by more than what is to be measured: so each phase
+is compared with its neighbour, and the speed of the run is taken from the moments at which its
+rounds ended. What comes out is how many times as long a round takes when there are readers, with an
+interval of 95%; and, to see what the measure is worth, the same for neighbours that were both
+stopped, and for a server that is made to cost much, which has to show.
+
+Run, server and readers share the cores. The readers would be elsewhere, so what they take is
+counted by itself; it slows the run as well.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from common import RESULTS
 
 RUN = """
-import sys, time, numpy as np, jdpack
-agents, rounds, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+import struct, sys, time, numpy as np, jdpack
+from jdpack.engines import shard
+shard._SCREENED = 2**62  # all agents are asked in every round, so that rounds cost the same
+agents, out, ticks = int(sys.argv[1]), sys.argv[2], open(sys.argv[3], "ab", buffering=0)
 rng = np.random.default_rng(1)
 market = jdpack.Market(
     supply=[agents / 5] * 10, max_demand=1.0, max_value=1.0, agents=agents, divisible=True
 )
 values, demands = rng.random(agents), rng.random((agents, 10))
-begun = []
 def progress(now):
-    if now.stage == "rounds" and not begun:
-        begun.append(time.perf_counter())
-        print("begun", flush=True)
-result = jdpack.solve(
+    if now.stage == "rounds":
+        ticks.write(struct.pack("d", time.monotonic()))
+jdpack.solve(
     market, values=values, demands=demands, epsilon=1.0, delta=1e-8, output=out,
-    policy=jdpack.MwuFixed(rounds=rounds), progress=progress,
+    policy=jdpack.MwuFixed(rounds=10**6), progress=progress,
 )
-print(time.perf_counter() - begun[0], flush=True)
 """
 
+DEAR = """
+import os
+from jdpack import cli
+from jdpack.serve import app, site
+app.PAUSE = site.PAUSE = 0.02
+site._SHARE = 0
+os.nice = lambda by: None
+cli.main()
+"""
+"""A server that makes the page as often as it can, at the priority of the run."""
 
-@dataclass
-class Seen:
-    """What the readers saw."""
-
-    loads: int = 0
-    news: int = 0
-    bytes: int = 0
-    errors: list[str] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
-
-
-class Load:
-    """Readers of a server, until the run has ended."""
-
-    def __init__(self, port: int, readers: int) -> None:
-        self._port, self._readers, self.seen = port, readers, Seen()
-
-    async def all(self, ended: asyncio.Event) -> None:
-        """All readers at once."""
-        each = [self._loads(ended, i) for i in range(self._readers)]
-        feeds = [asyncio.create_task(self._feed()) for _ in range(self._readers)]
-        await asyncio.gather(*each)
-        for feed in feeds:
-            feed.cancel()
-        await asyncio.gather(*feeds, return_exceptions=True)
-
-    async def _loads(self, ended: asyncio.Event, number: int) -> None:
-        await asyncio.sleep(number / self._readers)
-        link = await asyncio.open_connection("127.0.0.1", self._port)
-        count = number
-        while not ended.is_set():
-            count += 1
-            start = time.perf_counter()
-            try:
-                path = "/billboard.jsonl" if count % 50 == 0 else "/"
-                await self._load(*link, path)
-            except Exception as error:
-                self.seen.errors.append(repr(error))
-                await _closed(link[1])
-                link = await asyncio.open_connection("127.0.0.1", self._port)
-            took = time.perf_counter() - start
-            self.seen.waits.append(took)
-            await asyncio.sleep(max(0.0, 1.0 - took))
-        await _closed(link[1])
-
-    async def _load(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str
-    ) -> None:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        if not head.startswith("http/1.1 200 "):
-            raise ValueError(head.splitlines()[0])
-        body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
-        if path != "/" and not body.endswith(b'"}\n'):
-            raise ValueError("a torn line")
-        self.seen.loads += 1
-        self.seen.bytes += len(body)
-
-    async def _feed(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
-        try:
-            while line := await reader.readline():
-                self.seen.news += line.startswith(b"data: ")
-            self.seen.errors.append("a feed ended")
-        finally:
-            await _closed(writer)
+AWAKE = 0.2
+"""The part at the begin of a phase that does not count: server and readers find their pace."""
 
 
-async def _closed(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+@dataclass(frozen=True)
+class Case:
+    """A run, and a server."""
+
+    name: str
+    agents: int
+    disk: bool
+    """Whether its lines go to a disk; else to memory, so that the run never waits."""
+    code: str | None = None
+    """The server, if it is not `jdpack serve`."""
 
 
-def run(agents: int, rounds: int, out: Path, readers: int) -> tuple[float, Seen | None, float]:
-    """Seconds of a run, what its readers saw, and the CPU seconds of the server."""
-    command = [sys.executable, "-c", RUN, str(agents), str(rounds), str(out)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        if not readers:
-            return float(process.stdout.readline()), None, 0.0
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jdpack.cli", "serve", str(out), "--port", "0"],
-            stdout=subprocess.PIPE,
-            text=True,
+CASES = [
+    Case("all cores busy", 2_000_000, disk=False),
+    Case("quick rounds", 20_000, disk=True),
+    Case("a server that costs much", 2_000_000, disk=False, code=DEAR),
+]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A few seconds, and what happened in the part of them that counts."""
+
+    on: bool
+    seconds: float
+    """A round of the run, on average."""
+    cores: tuple[float, float, float]
+    """What run, server and readers took, in cores."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long a round takes, with its interval of 95%."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[float, float]]) -> Ratio:
+        """Of pairs of times, by Student's t for their logarithms."""
+        logs = np.array([math.log(one / other) for one, other in pairs])
+        middle, half = float(logs.mean()), math.inf
+        if len(logs) > 1:
+            error = float(logs.std(ddof=1)) / math.sqrt(len(logs))
+            half = float(stats.t.ppf(0.975, len(logs) - 1)) * error
+        return cls(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def order(pairs: int, coins: random.Random) -> list[bool]:
+    """Which phases are on: on off off on, or the other way round, two pairs at a time."""
+    found: list[bool] = []
+    while len(found) < 2 * pairs:
+        first = coins.random() < 0.5
+        found += [first, not first, not first, first]
+    return found[: 2 * pairs]
+
+
+def compared(phases: Sequence[Phase]) -> Ratio:
+    """On against off, in pairs of neighbours."""
+    both = zip(phases[::2], phases[1::2], strict=True)
+    return Ratio.of([(a.seconds, b.seconds) if a.on else (b.seconds, a.seconds) for a, b in both])
+
+
+def idle(phases: Sequence[Phase]) -> Ratio:
+    """Off against off, between pairs that stand beside each other: there is nothing to find."""
+    both = zip(phases[1::2], phases[2::2], strict=False)
+    return Ratio.of([(a.seconds, b.seconds) for a, b in both if not a.on and not b.on])
+
+
+class Measured:
+    """A run with its server and readers, which can be stopped."""
+
+    def __init__(self, case: Case, readers: int, place: Path) -> None:
+        self._ticks, out = place / "ticks", place / "out"
+        self._ticks.touch()
+        self.run = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(case.agents), str(out), str(self._ticks)]
         )
-        assert server.stdout is not None
-        port = int(server.stdout.readline().rstrip("/\n").rsplit(":", 1)[1])
-        load = Load(port, readers)
+        self._started = [self.run]
+        try:
+            self._await_rounds()
+            how = ["-m", "jdpack.cli"] if case.code is None else ["-c", case.code]
+            command = [sys.executable, *how, "serve", str(out), "--port", "0"]
+            self.server = self._begin(command)
+            port = self._line(self.server).rstrip("/\n").rsplit(":", 1)[1]
+            load = Path(__file__).with_name("readers.py")
+            self.readers = self._begin([sys.executable, load, port, "--readers", str(readers)])
+        except BaseException:
+            self.close()
+            raise
 
-        async def all_readers() -> float:
-            ended = asyncio.Event()
-            reading = asyncio.create_task(load.all(ended))
-            assert process.stdout is not None
-            seconds = float(await asyncio.to_thread(process.stdout.readline))
-            ended.set()
-            await reading
-            return seconds
+    def _await_rounds(self) -> None:
+        while self._ticks.stat().st_size < 8 * 20:
+            if self.run.poll() is not None:
+                raise SystemExit("the run failed")
+            time.sleep(0.1)
 
-        def aside() -> float:
-            """Readers are elsewhere: as far as that can be had here, they come after the run."""
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-            return asyncio.run(all_readers())
+    def _begin(self, command: Sequence[str | Path]) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self._started.append(process)
+        return process
 
-        with ThreadPoolExecutor(1) as pool:
-            seconds = pool.submit(aside).result()
-        before = os.times()
-        server.send_signal(signal.SIGINT)
-        server.communicate()
-        after = os.times()
-        used = after.children_user + after.children_system
-        return seconds, load.seen, used - before.children_user - before.children_system
+    @staticmethod
+    def _line(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        if not (line := process.stdout.readline()):
+            raise SystemExit("the server or its readers failed")
+        return line
+
+    def seen(self) -> dict[str, Any]:
+        """What the readers saw since the last time."""
+        assert self.readers.stdin is not None
+        self.readers.stdin.write("?\n")
+        self.readers.stdin.flush()
+        found: dict[str, Any] = json.loads(self._line(self.readers))
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in (self.server, self.readers):
+            process.send_signal(number)
+
+    def phase(self, on: bool, seconds: float) -> Phase:
+        """One phase."""
+        self.signal(signal.SIGCONT if on else signal.SIGSTOP)
+        time.sleep(AWAKE * seconds)
+        begin, before = time.monotonic(), self._cpu()
+        time.sleep((1 - AWAKE) * seconds)
+        end, after = time.monotonic(), self._cpu()
+        ticks = np.fromfile(self._ticks)
+        ticks = ticks[(ticks >= begin) & (ticks <= end)]
+        if len(ticks) < 3:
+            raise SystemExit("a phase has less than 3 rounds: take longer phases, or fewer agents")
+        shares = [(b - a) / (end - begin) for a, b in zip(before, after, strict=True)]
+        round_seconds = (ticks[-1] - ticks[0]) / (len(ticks) - 1)
+        return Phase(on, float(round_seconds), (shares[0], shares[1], shares[2]))
+
+    def rounds(self) -> int:
+        return self._ticks.stat().st_size // 8
+
+    def _cpu(self) -> list[float]:
+        """The CPU seconds of run, server and readers so far."""
+        return [_cpu(process.pid) for process in (self.run, self.server, self.readers)]
+
+    def close(self) -> None:
+        for process in reversed(self._started):
+            process.kill()
+            process.communicate()
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def measured(case: Case, readers: int) -> Iterator[Measured]:
+    """A case at work."""
+    memory = None if case.disk or not Path("/dev/shm").is_dir() else "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        running = Measured(case, readers, Path(folder))
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
+    """All that is known of a case."""
+    with measured(case, args.readers) as running:
+        while not running.seen()["loads"]:
+            time.sleep(0.1)
+        begin = time.monotonic()
+        time.sleep(args.window)
+        window = running.seen()
+        took = time.monotonic() - begin
+        phases = [running.phase(on, args.phase) for on in order(args.pairs, random.Random(1))]
+        running.signal(signal.SIGCONT)
+        later, rounds = running.seen(), running.rounds()
+    if not window["loads"]:
+        raise SystemExit("nobody got the page in time: take a longer window")
+    waits, on = 1e3 * np.array(window.pop("waits")), [p for p in phases if p.on]
+    mean = np.mean([p.cores for p in on], axis=0)
+    alone = float(np.mean([p.cores[0] for p in phases if not p.on]))
+    return {
+        **asdict(case),
+        "readers": args.readers,
+        "rounds": rounds,
+        "round_ms": 1e3 * float(np.median([p.seconds for p in phases if not p.on])),
+        "window": {
+            **window,
+            "seconds": took,
+            "loads_per_second": window["loads"] / took,
+            "wait_ms": {q: float(np.percentile(waits, q)) for q in (50, 99, 100)},
+        },
+        "errors_later": later["errors"],
+        "ratio": asdict(compared(phases)),
+        "ratio_idle": asdict(idle(phases)),
+        "cores": {"run": mean[0], "run_alone": alone, "server": mean[1], "readers": mean[2]},
+        "phases": [asdict(phase) for phase in phases],
+    }
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """What was measured, as a table."""
+    lines = [
+        "| run | a round | loads in the window | errors | wait, median / 99% / longest "
+        "| a round with readers, of one without | two without "
+        "| cores: run alone / run / server / readers |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        window, cores = one["window"], one["cores"]
+        waits = " / ".join(f"{ms:.0f} ms" for ms in window["wait_ms"].values())
+        names = ("run_alone", "run", "server", "readers")
+        lines.append(
+            f"| {one['name']}, {one['agents']:,} agents | {one['round_ms']:.1f} ms "
+            f"| {window['loads']:,} in {window['seconds']:.0f} s "
+            f"| {len(window['errors']) + len(one['errors_later'])} | {waits} "
+            f"| {Ratio(**one['ratio'])} | {Ratio(**one['ratio_idle'])} "
+            f"| {' / '.join(f'{cores[name]:.2f}' for name in names)} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--agents", type=int, default=2_000_000)
-    parser.add_argument("--seconds", type=float, default=35.0, help="of a run by itself")
-    parser.add_argument("--rounds", type=int, help="of a run, in place of --seconds")
     parser.add_argument("--readers", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--window", type=float, default=30.0, help="seconds without interruption")
+    parser.add_argument("--phase", type=float, default=5.0, help="seconds of a phase")
+    parser.add_argument("--pairs", type=int, default=20, help="of a phase with and one without")
+    parser.add_argument("--agents", type=int, help="of all runs, in place of their own")
+    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="only this one")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        place, rounds = Path(folder), args.rounds
-        if rounds is None:
-            rounds = round(args.seconds / run(args.agents, 400, place / "few", 0)[0] * 400)
-        alone, served, seen, used = [], [], [], []
-        for i in range(args.repeats):
-            alone.append(run(args.agents, rounds, place / f"alone{i}", 0)[0])
-            seconds, saw, cpu = run(args.agents, rounds, place / f"served{i}", args.readers)
-            assert saw is not None
-            served.append(seconds)
-            seen.append(saw)
-            used.append(cpu)
-    waits = np.array([wait for saw in seen for wait in saw.waits])
-    result = {
-        "readers": args.readers,
-        "rounds": rounds,
-        "seconds_alone": alone,
-        "seconds_served": served,
-        "ratio": float(np.median(served) / np.median(alone)),
-        "loads": sum(saw.loads for saw in seen),
-        "news": sum(saw.news for saw in seen),
-        "megabytes": sum(saw.bytes for saw in seen) / 1e6,
-        "errors": [error for saw in seen for error in saw.errors],
-        "wait_ms": {q: float(1e3 * np.percentile(waits, q)) for q in (50, 99, 100)},
-        "server_cpu_share": sum(used) / sum(served),
-    }
+    cases = CASES if args.case is None else [CASES[args.case]]
+    found = []
+    for case in cases:
+        found.append(measure(replace(case, agents=args.agents or case.agents), args))
+        print(table(found[-1:]).splitlines()[-1], flush=True)
     args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "serve.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
+    (args.output / "serve.json").write_text(json.dumps(found, indent=1) + "\n")
+    (args.output / "serve.md").write_text(table(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ and pages are pure functions of it. `docs/billboard-format.md` is the reference 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -232,27 +233,31 @@ class Billboard:
             raise BillboardError(
                 "the billboard's last line is torn", "the run that wrote it did not finish the line"
             )
-        board: Billboard | None = None
-        for number, line in enumerate(text[:-1].split("\n"), start=1):
-            try:
-                data = open_line(line, board._last_hash if board is not None else "")
-                if board is None:
-                    board = cls(_header_from_dict(data))
-                    agrees = board._lines[0] == line
-                else:
-                    record = _from_dict(data, board.header.market)
-                    board._check_order(record)
-                    agrees = seal(_to_dict(record), board._last_hash) == line
-                    board._remember(line)
-                    board._add(record)
-                if not agrees:
-                    raise BillboardError("it is not written as schema 1 writes it")
-            except JdpackError as error:
-                raise BillboardError(f"billboard line {number}: {error.message}") from None
-            except RecursionError:
-                raise BillboardError(f"billboard line {number}: it is nested too deeply") from None
-        assert board is not None
+        first, *more = text[:-1].split("\n")
+        with _of_line(1):
+            board = cls(_header_from_dict(open_line(first, "")))
+            if board._lines[0] != first:
+                raise _other_spelling()
+        board._extend(more)
         return board
+
+    def extend(self, text: str) -> None:
+        """Take over the text of whole lines that were posted after those that were read.
+
+        If it raises BillboardError, lines before the wrong one are taken over: do not go on.
+        """
+        if text:
+            self._extend(text.removesuffix("\n").split("\n"))
+
+    def _extend(self, lines: Sequence[str]) -> None:
+        for number, line in enumerate(lines, start=len(self._lines) + 1):
+            with _of_line(number):
+                record = _from_dict(open_line(line, self._last_hash), self.header.market)
+                self._check_order(record)
+                if seal(_to_dict(record), self._last_hash) != line:
+                    raise _other_spelling()
+                self._remember(line)
+                self._add(record)
 
     def _check_order(self, record: Release | Certificate | Seed) -> None:
         late = self.certificate is not None if not isinstance(record, Seed) else self.finished
@@ -301,6 +306,21 @@ class Billboard:
     def _remember(self, line: str) -> None:
         self._lines.append(line)
         self._last_hash = hash_of(line)
+
+
+@contextlib.contextmanager
+def _of_line(number: int) -> Iterator[None]:
+    """Say of which line an error is."""
+    try:
+        yield
+    except JdpackError as error:
+        raise BillboardError(f"billboard line {number}: {error.message}") from None
+    except RecursionError:
+        raise BillboardError(f"billboard line {number}: it is nested too deeply") from None
+
+
+def _other_spelling() -> BillboardError:
+    return BillboardError("it is not written as schema 1 writes it")
 
 
 def _header_to_dict(header: Header) -> dict[str, Any]:

@@ -285,11 +285,14 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 # --- the template -------------------------------------------------------------------------
 
 
-def waiting_page() -> str:
-    """What `jdpack.serve` shows before anything is posted."""
+def waiting_page(running: bool | None = None) -> str:
+    """What `jdpack.serve` shows before anything is posted; `running` as for `public_page`."""
     style, live = _web("style.css"), _web("live.js")
     return _environment().get_template("waiting.html").render(
-        style=style, live=live, policy=_policy(style, live, connect="'self'")
+        style=style,
+        live=live,
+        policy=_policy(style, live, connect="'self'"),
+        state=_UNFINISHED[running],
     )  # fmt: skip
 
 

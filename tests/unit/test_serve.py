@@ -8,6 +8,8 @@ import fcntl
 import gzip
 import http.client
 import importlib.util
+import itertools
+import json
 import os
 import re
 import shutil
@@ -26,7 +28,7 @@ import pytest
 
 import jdpack.cli.serve
 from helpers import SHARE, check_error, finished_board, open_board, run_cli
-from jdpack import Billboard, Market, serve, solve
+from jdpack import Billboard, Market, MwuFixed, resume, serve, solve
 from jdpack.errors import JdpackError, OutputError
 from jdpack.page import public_page, waiting_page
 from jdpack.runfile import locked
@@ -62,23 +64,27 @@ def make_folder(out: Path) -> None:
     (out / "secret.txt").write_text(SECRET)
 
 
-IMPATIENT = """
-from jdpack import cli
+MOST = 160
+
+IMPATIENT = f"""
+from jdpack import cli, serve
 from jdpack.serve import app, site
-app.PAUSE = site.PAUSE = {0}
-site._QUIET, site._SHARE = 3 * {0}, 0
+app.PAUSE = site.PAUSE = 0.1
+site._QUIET, site._SHARE = 0.3, 0
+app._RETRY, serve._CONNECTIONS = 150, {MOST}
 cli.main()
 """
-"""The command, which looks at its folder more often, so that a test need not wait."""
+"""The command, which looks at its folder more often, so that a test need not wait, and lets fewer
+in, so that a test can be more."""
 
 
 class Running:
     """A server in a process of its own, and the folder that it shows."""
 
-    def __init__(self, out: Path, pause: float = 0.1, port: int = 0) -> None:
+    def __init__(self, out: Path, port: int = 0) -> None:
         self.out, self.billboard = out, out / "public" / "billboard.jsonl"
-        code, pipe = IMPATIENT.format(pause), subprocess.PIPE
-        command = [sys.executable, "-c", code, "serve", str(out), "--port", str(port)]
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", IMPATIENT, "serve", str(out), "--port", str(port)]
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
@@ -102,10 +108,15 @@ class Running:
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
 
-    def raw(self, request: bytes) -> bytes:
-        """What comes back for bytes that no client would send."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as link:
+    def link(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def raw(self, request: bytes, end: bool = False) -> bytes:
+        """What comes back for bytes that no client would send; `end` says that no more come."""
+        with self.link() as link:
             link.sendall(request)
+            if end:
+                link.shutdown(socket.SHUT_WR)
             found = b""
             with contextlib.suppress(ConnectionError):
                 while piece := link.recv(65536):
@@ -157,9 +168,21 @@ def server(tmp_path_factory):
 
 
 def test_a_run_that_has_posted_nothing(server):
-    status, headers, body = server.get()
-    assert status == 200 and body.decode() == waiting_page()
-    assert headers["cache-control"] == "no-store"
+    """What is known is said: whether somebody reads records, or nobody is at work any more."""
+
+    def says(words, running):
+        status, headers, body = server.get()
+        assert status == 200 and headers["cache-control"] == "no-store"
+        return words in body.decode() and body.decode() == waiting_page(running)
+
+    server.until(lambda: says("stopped before it posted anything", running=False))
+    with locked(server.out / "private"):
+        server.until(lambda: says("records are being read", running=True))
+    server.until(lambda: says("stopped before it posted anything", running=False))
+    moved = server.out / "elsewhere"
+    (server.out / "private").rename(moved)
+    server.until(lambda: says("cannot be seen from here", running=None))
+    moved.rename(server.out / "private")
     assert server.get("/billboard.jsonl")[::2] == (200, b"")
 
 
@@ -222,9 +245,19 @@ TARGETS = [
     *("/%62illboard.jsonl", "/index.html/", "/index.html;x", "/live/", "/live/../private"),
     *("private/run.json", "../private/run.json", "*", "file:///etc/passwd", "{out}/secret.txt"),
     *("http://127.0.0.1/private/run.json", "http://x/../private/run.json", "//x@y/secret.txt"),
+    *("http://127.0.0.1/", "https://x/billboard.jsonl", "//127.0.0.1/billboard.jsonl", "", "?x"),
+    *(
+        "/?/../private/run.json%00/../../x"[1:],
+        "/index.html%3f/..%2fprivate",
+        "/%2f",
+        "/%2findex.html",
+    ),
     *("/" + "../" * 60 + "etc/passwd", "/" + "a" * 5000, "/" + "a" * 200_000, "/é", "/\x7f"),
     "/" + "%2e%2e/" * 3000,
 ]
+
+
+METHODS = [b"GET", b"HEAD", b"POST"]
 
 
 @pytest.mark.parametrize("posted", [FINISHED, BEGUN], ids=["finished", "begun"])
@@ -234,14 +267,29 @@ def test_nothing_else_is_reachable(server, posted):
     assert control.startswith(b"HTTP/1.1 200 ") and control.endswith(text_of(posted).encode())
     for target in TARGETS:
         sent = target.replace("{out}", str(server.out)).encode()
-        for method in [b"GET", b"HEAD", b"POST"]:
-            found = server.raw(
-                method + b" " + sent + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-            )
+        for method, end in [
+            *((method, b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") for method in METHODS),
+            *((method, b" HTTP/1.0\r\n\r\n") for method in METHODS),
+        ]:
+            found = server.raw(method + b" " + sent + end)
             status = found[:13]
             assert re.match(rb"HTTP/1\.1 (404|400|405) |^$", status), (target[:80], status)
             assert SECRET.encode() not in found and b"root:" not in found
             assert len(found) < 1200, "and no page either"
+
+
+def test_old_clients_and_parts(server):
+    """HTTP/1.0 gets the same and an end; a part that is asked for is answered by the whole."""
+    server.show(text_of(FINISHED))
+    whole = text_of(FINISHED).encode()
+    for more in [b"", b"Connection: keep-alive\r\n", b"Range: bytes=0-9\r\n"]:
+        found = server.raw(b"GET /billboard.jsonl HTTP/1.0\r\n" + more + b"\r\n", end=True)
+        assert found.startswith(b"HTTP/1.1 200 ") and found.endswith(b"\r\n\r\n" + whole)
+    for part in ["bytes=0-9", "bytes=-5", "bytes=5-", "bytes=0-1,4-5", "bytes=99999999-", "x"]:
+        for path in ["/", "/billboard.jsonl"]:
+            status, headers, body = server.get(path, range=part)
+            assert (status, body) == (200, server.get(path)[2])
+            assert "content-range" not in headers
 
 
 def test_broken_requests_end_and_the_server_lives(server):
@@ -255,8 +303,7 @@ def test_broken_requests_end_and_the_server_lives(server):
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ]:
-        link = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-        with link, contextlib.suppress(ConnectionError):
+        with server.link() as link, contextlib.suppress(ConnectionError):
             link.sendall(request)
             link.shutdown(socket.SHUT_WR)
             assert not link.recv(100).startswith(b"HTTP/1.1 200"), request[:40]
@@ -336,6 +383,62 @@ def test_what_is_no_billboard_is_not_served(server):
     server.until(lambda: server.get()[0] == 200)
 
 
+def hear(feed, mark):
+    """Wait until the feed says a mark; it says the last one again after a while."""
+    said = list(itertools.islice(itertools.takewhile(lambda one: not re.match(mark, one), feed), 9))
+    assert len(said) < 9, said
+
+
+def test_a_folder_that_is_deleted_and_made_anew(server):
+    """The server goes on: it holds nothing open, and says what there is."""
+    server.show(text_of(BEGUN))
+    listening = server.feed()
+    assert next(listening).endswith(f"-{BEGUN.head}")
+    shutil.rmtree(server.out)
+    server.until(lambda: server.get()[0] == 503)
+    hear(listening, "missing")
+    make_folder(server.out)
+    other = open_board(MARKET, ROUNDS[5:7])
+    assert other.head != BEGUN.head
+    server.show("")
+    hear(listening, "waiting-")
+    server.show(text_of(other))
+    hear(listening, f"running-{other.head}|stopped-{other.head}")
+    server.until(lambda: b"Interrupted" in server.get()[2])
+    assert public_page(other, running=False, live=True).encode() == server.get()[2]
+
+
+def test_only_what_is_new_is_read_and_nothing_is_taken_over_unseen(tmp_path, monkeypatch):
+    """A view of a billboard that grew, shrank or was swapped is that of one that was just read."""
+    make_folder(tmp_path)
+    path, site = tmp_path / "public" / "billboard.jsonl", Site(Folder(tmp_path))
+    read, whole = [], Billboard.from_text
+    monkeypatch.setattr(Billboard, "from_text", lambda text: read.append(text) or whole(text))
+    other = finished_board(MARKET, ROUNDS[3:], SHARE)
+    steps = [(FINISHED, 1), (FINISHED, 2), (FINISHED, 9), (FINISHED, 4), (other, 6), (other, None)]
+    for board, lines in steps:
+        text = text_of(board, lines)
+        path.write_text(text)
+        site.look()
+        view = site._view
+        assert view.page.data.decode() == public_page(whole(text), running=site._running, live=True)
+        assert view.lines.data.decode() == text
+    assert read == [text_of(FINISHED, 1), text_of(FINISHED, 4), text_of(other, 6)]
+    path.write_text(text_of(FINISHED, 4))
+    site.look()
+    for wrong in [text_of(other, 8)[len(text_of(other, 4)) :], "{}\n" + text_of(FINISHED, 1)]:
+        path.write_text(text_of(FINISHED, 4) + wrong)
+        with pytest.raises(JdpackError, match="billboard line 5: "):
+            site.look()
+        site._refresh()
+        assert not site._view.found
+        path.write_text(text_of(FINISHED, 5))
+        site._refresh()
+        assert site._view.lines.data.decode() == text_of(FINISHED, 5)
+        path.write_text(text_of(FINISHED, 4))
+        site._refresh()
+
+
 # --- whether the run is at work -----------------------------------------------------------
 
 
@@ -355,6 +458,55 @@ def test_the_lock_tells_whether_a_run_is_at_work(server):
     server.until(lambda: says("Not finished"))
     moved.rename(server.out / "private")
     server.until(lambda: says("Interrupted"))
+
+
+def test_a_run_that_is_interrupted_and_resumed(tmp_path):
+    out, site = tmp_path / "out", Site(Folder(tmp_path / "out"))
+    seen = []
+
+    def look(progress=None):
+        site._grew = -10.0  # as if nothing had come for long
+        site.look()
+        seen.append(re.sub("-.*", "", site._view.mark))
+
+    def stop(progress):
+        if progress.stage == "rounds":
+            look()
+            if progress.rounds >= 3:
+                raise KeyboardInterrupt
+
+    rng = np.random.default_rng(1)
+    market = Market(supply=[300.0], max_demand=1.0, max_value=1.0, agents=500, divisible=True)
+    records = {"values": rng.random(500), "demands": rng.random((500, 1))}
+    with pytest.raises(KeyboardInterrupt):
+        solve(
+            market, **records, epsilon=2.0, delta=1e-6, output=out, progress=stop,
+            policy=MwuFixed(rounds=9),
+        )  # fmt: skip
+    look()
+    assert set(seen[:-1]) == {"running"} and seen[-1] == "stopped"
+    before = site._view.lines.data
+    seen.clear()
+    resume(out, **records, progress=lambda progress: progress.stage == "rounds" and look())
+    look()
+    assert seen[0] == "running" and set(seen) == {"running", "finished"} and seen[-1] == "finished"
+    assert site._view.lines.data.startswith(before)
+    assert site._view.page.data == (out / "public" / "index.html").read_bytes()
+
+
+def test_links_are_followed_to_the_folder_only(tmp_path):
+    """The folder that is asked for may be a link; in it, none is followed."""
+    make_folder(tmp_path / "out")
+    (tmp_path / "out" / "public" / "billboard.jsonl").write_text(text_of(FINISHED))
+    (tmp_path / "link").symlink_to("out")
+    Site(Folder(tmp_path / "link")).look()
+    assert Folder(tmp_path / "link").at_work() is False
+    for name in ["public", "private"]:
+        (tmp_path / "out" / name).rename(tmp_path / name)
+        (tmp_path / "out" / name).symlink_to(tmp_path / name)
+    assert Folder(tmp_path / "out").at_work() is None
+    with pytest.raises(JdpackError, match="cannot serve"):
+        Site(Folder(tmp_path / "out")).look()
 
 
 def test_looking_at_the_lock_stops_no_run(tmp_path):
@@ -450,7 +602,9 @@ def test_a_view_that_takes_long_is_made_less_often(tmp_path, monkeypatch):
 
     def slow(*given):
         made.append(time.monotonic())
-        time.sleep(0.03)
+        end = time.thread_time() + 0.03
+        while time.thread_time() < end:
+            pass
         return View.missing()
 
     monkeypatch.setattr(View, "of", slow)
@@ -472,18 +626,18 @@ def test_nobody_waits_long_for_a_view(tmp_path, monkeypatch):
     path.write_text(text_of(BEGUN))
     site, of = Site(Folder(out)), View.of
     site.look()
-    monkeypatch.setattr(View, "of", lambda *given: time.sleep(1.0) or of(*given))
+    monkeypatch.setattr(View, "of", lambda *given: time.sleep(0.8) or of(*given))
     path.write_text(text_of(FINISHED))
 
     async def ask():
         start = time.monotonic()
         views = await asyncio.gather(*(site.view() for _ in range(20)))
         took = time.monotonic() - start
-        await asyncio.sleep(1.5)
+        await site._looking
         return took, [view.finished for view in views], (await site.view()).finished
 
     took, first, later = in_a_thread(ask)
-    assert took < 0.9 and not any(first) and later
+    assert took < 0.7 and not any(first) and later
 
 
 def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
@@ -502,28 +656,135 @@ def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
     assert sent[0]["status"] == 503 and b"load the page again" in sent[1]["body"]
 
 
-def test_the_load_of_the_benchmark(server, monkeypatch):
-    """Its readers read, and count what goes wrong."""
+def test_slow_readers_hold_up_nobody(server):
+    """They ask, and do not take what they asked for; a feed that nobody empties is one of them."""
+    rounds = [(tuple(10**9 + 7 * i + j for j in range(2)), 1) for i in range(1500)]
+    text = text_of(open_board(MARKET, rounds))
+    assert len(text) > 3e5
+    server.show(text)
+    with contextlib.ExitStack() as opened:
+        slow = []
+        for path in [b"/billboard.jsonl"] * 30 + [b"/live"] * 10:
+            link = opened.enter_context(socket.socket())
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            link.connect(("127.0.0.1", server.port))
+            link.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + b"\r\n")
+            slow.append(link)
+        for link in [opened.enter_context(server.link()) for _ in range(20)]:
+            link.sendall(b"GET / HT")  # and these never ask to the end
+        start = time.monotonic()
+        for _ in range(10):
+            assert server.get("/billboard.jsonl")[2] == text.encode()
+        assert time.monotonic() - start < 5.0
+        # Whoever takes it later gets all of it.
+        slow[0].settimeout(10)
+        found = b""
+        while not found.endswith(text[-80:].encode()):
+            piece = slow[0].recv(65536)
+            assert piece
+            found += piece
+        assert found.partition(b"\r\n\r\n")[2] == text.encode()
+
+
+def test_more_connections_than_there_may_be(server):
+    server.show(text_of(FINISHED))
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    with contextlib.ExitStack() as opened:
+        links = [opened.enter_context(server.link()) for _ in range(MOST - 20)]
+        assert server.get()[0] == 200
+        links += [opened.enter_context(server.link()) for _ in range(20)]
+        links[-1].sendall(request)
+        assert links[-1].recv(100).startswith(b"HTTP/1.1 503 ")
+    server.until(lambda: server.get()[0] == 200)
+    assert serve._CONNECTIONS == 2000 > app_module.FEEDS
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The benchmark's modules."""
     folder = Path(__file__).parents[2] / "bench"
     monkeypatch.syspath_prepend(str(folder))
     spec = importlib.util.spec_from_file_location("bench_serve", folder / "serve.py")
-    bench = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "bench_serve", bench)
-    spec.loader.exec_module(bench)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_serve", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readers_of_the_benchmark(bench, server, monkeypatch):
+    """They read, and count what goes wrong."""
+    import readers
+
+    monkeypatch.setattr(readers, "EVERY", 0.3)
+    monkeypatch.setattr(readers, "RECORD", 20)
     server.show(text_of(FINISHED))
 
-    async def load(seconds):
-        load, ended = bench.Load(server.port, 60), asyncio.Event()
-        asyncio.get_running_loop().call_later(seconds, ended.set)
-        await load.all(ended)
-        return load.seen
+    def read(seconds):
+        load, end = readers.Load(server.port, 40), time.monotonic() + seconds
+        while time.monotonic() < end:
+            load.step()
+        load.close()
+        return load.taken()
 
-    seen = in_a_thread(load, 1.2)
-    assert seen.errors == [] and seen.loads >= 60 and seen.news == 60
+    seen = read(0.8)
+    assert seen.errors == [] and seen.loads >= 80 and seen.news == 40
+    assert seen.records >= 4 and len(seen.waits) == seen.loads and seen.opened == 0
+    assert seen.bytes > seen.records * len(text_of(FINISHED)) + 70 * 1000
+    monkeypatch.setattr(readers, "PATIENCE", 0.2)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        seen = read(0.7)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    assert seen.loads == 0 and seen.errors[0] == "no answer in 0.2 s"
     server.billboard.unlink()
     server.until(lambda: server.get()[0] == 503)
-    seen = in_a_thread(load, 0.5)
+    seen = read(0.4)
     assert seen.loads == 0 and len(seen.errors) >= 10 and "503" in seen.errors[0]
+
+
+def phases(bench, slower, seed=1, pairs=20):
+    """Made up: a machine whose speed drifts by a third, and a server that slows the run."""
+    noise, found = np.random.default_rng(seed), []
+    for i, on in enumerate(bench.order(pairs, bench.random.Random(seed))):
+        seconds = 1 + 0.3 * np.sin(i / 9) + 0.02 * noise.normal()
+        found.append(bench.Phase(on, seconds * (slower if on else 1.0), (0.0, 0.0, 0.0)))
+    return found
+
+
+def test_the_benchmark_finds_what_slows_a_run_and_nothing_else(bench):
+    right = [bench.compared(phases(bench, slower, seed))
+             for slower in [1.0, 1.04, 1.3] for seed in range(60)]  # fmt: skip
+    inside = [
+        ratio.low < slower < ratio.high
+        for ratio, slower in zip(right, np.repeat([1.0, 1.04, 1.3], 60), strict=True)
+    ]
+    assert np.mean(inside) > 0.85
+    assert all(ratio.high < 1.1 for ratio in right[:60])
+    assert all(ratio.low > 1.1 for ratio in right[120:])
+    nothing = bench.idle(phases(bench, 1.3))
+    assert nothing.low < 1.0 < nothing.high < 1.1 and nothing.pairs >= 5
+    flags = bench.order(20, bench.random.Random(3))
+    assert len(flags) == 40 and all(a != b for a, b in zip(flags[::2], flags[1::2], strict=True))
+    assert len({tuple(flags[i : i + 4]) for i in range(0, 40, 4)}) == 2
+
+
+def test_the_benchmark_from_begin_to_end(bench, tmp_path, monkeypatch, capsys):
+    short = ["--readers", "20", "--agents", "3000", "--window", "1", "--phase", "0.5"]
+    monkeypatch.setattr(
+        sys, "argv", ["serve.py", *short, "--pairs", "2", "--case", "1", "-o", str(tmp_path)]
+    )
+    bench.main()
+    (found,) = json.loads((tmp_path / "serve.json").read_text())
+    assert found["window"]["errors"] == found["errors_later"] == []
+    assert found["window"]["loads"] > 0 and found["rounds"] > 20
+    on = [phase for phase in found["phases"] if phase["on"]]
+    off = [phase for phase in found["phases"] if not phase["on"]]
+    assert len(on) == len(off) == 2
+    assert all(phase["cores"][0] > 0 for phase in on + off), "the run goes on"
+    assert all(phase["cores"][1] == phase["cores"][2] == 0 for phase in off), "they are stopped"
+    assert found["cores"]["server"] > 0
+    assert "quick rounds, 3,000 agents" in capsys.readouterr().out
 
 
 def test_a_run_is_seen_live_by_fifty(tmp_path):
@@ -537,16 +798,17 @@ def test_a_run_is_seen_live_by_fifty(tmp_path):
         if progress.stage == "rounds":
             begun.set()
             assert watched.wait(60)
-            time.sleep(0.03)
+            time.sleep(0.025)
 
     def run():
-        solve(market, **records, epsilon=2.0, delta=1e-6, output=out, progress=slowly)
+        fixed = MwuFixed(rounds=50)
+        solve(market, **records, epsilon=2.0, delta=1e-6, policy=fixed, output=out, progress=slowly)
 
     solving = threading.Thread(target=run)
     solving.start()
     assert begun.wait(60)
     first = threading.Semaphore(0)
-    with Running(out, pause=0.3) as server:
+    with Running(out) as server:
 
         def read(number):
             marks, counts = [], []

@@ -29,7 +29,7 @@ def serve_command(
                 file=sys.stderr,
             )
         with contextlib.suppress(OSError):
-            os.nice(5)  # a run on the same machine goes first
+            os.nice(10)  # of a core that a run wants, a tenth at most
         name, taken = listener.getsockname()[:2]
         address = f"http://[{name}]:{taken}/" if ":" in name else f"http://{name}:{taken}/"
         serve(output, listener, ready=lambda: print(address, flush=True))

@@ -18,6 +18,7 @@ FEEDS = 1000
 """The most readers who are told of news; more can read, and load again."""
 
 _AGAIN = 15.0  # seconds after which a feed says the same again, so that it is known to be alive
+_RETRY = 2000  # milliseconds after which a reader who lost the feed comes back
 _PIECE = 2**18  # bytes sent at once
 
 _ALWAYS = {
@@ -89,7 +90,7 @@ class App:
         self._feeds += 1
         try:
             await send(_start(200, kind))
-            await send(_piece(b"retry: 2000\n\n", more=True))
+            await send(_piece(f"retry: {_RETRY}\n\n".encode(), more=True))
             told, last = "", 0.0
             while not self.ends():
                 view = await self._site.view()
@@ -124,9 +125,10 @@ async def _answer(
         headers["Content-Length"] = str(len(body.data))
     await send(_start(status, headers))
     data = b"" if body is None or method == "HEAD" else body.data
-    for start in range(0, len(data), _PIECE):
+    last = max(0, len(data) - 1) // _PIECE * _PIECE
+    for start in range(0, last, _PIECE):
         await send(_piece(data[start : start + _PIECE], more=True))
-    await send(_piece(b""))
+    await send(_piece(data[last:]))
 
 
 def _start(status: int, headers: dict[str, str]) -> Message:

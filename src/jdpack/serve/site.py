@@ -19,7 +19,7 @@ from jdpack.serve.folder import Folder, Version
 PAUSE = 1.0
 """Seconds between two looks at the folder, at least."""
 
-_SHARE = 20  # a look is followed by a pause of so many times what it took
+_SHARE = 20  # a look is followed by a pause of so many times what it worked
 _PATIENCE = 0.3  # seconds that the first who asks waits for a new view
 _QUIET = 3.0  # seconds without a new line after which the lock is looked at
 
@@ -56,10 +56,9 @@ class View:
     """False if there is no billboard any more, or none that can be read."""
 
     @classmethod
-    def of(cls, text: str, running: bool | None) -> View:
-        """The view of the whole lines of a billboard."""
-        board = Billboard.from_text(text) if text else None
-        page = waiting_page()
+    def of(cls, board: Billboard | None, text: str, running: bool | None) -> View:
+        """The view of a billboard and its text; None if nothing is posted."""
+        page = waiting_page(running)
         if board is not None:
             page = public_page(board, running=running, live=True)
         data, finished = page.encode(), board is not None and board.finished
@@ -88,6 +87,8 @@ class Site:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._view = View.missing()
+        self._board: Billboard | None = None
+        self._text = ""
         self._version: Version | None = None
         self._running: bool | None = None
         self._grew, self._next = -_QUIET, 0.0
@@ -111,15 +112,16 @@ class Site:
             ) from None
 
     def _refresh(self) -> None:
-        begin = time.monotonic()
+        begin, work = time.monotonic(), time.thread_time()
         try:
             self._update()
         except Exception as error:  # whatever it is, the server goes on, and looks again
             if self._view.found:
                 _log.error("the billboard cannot be read: %s", fit(str(error)))
             self._view, self._version = View.missing(), None
-        took = time.monotonic() - begin
-        self._next = begin + took + max(PAUSE, _SHARE * took)
+            self._board, self._text = None, ""
+        now, work = time.monotonic(), time.thread_time() - work
+        self._next = now + max(PAUSE, now - begin, _SHARE * work)
 
     def _update(self) -> None:
         """Make a new view if anything has changed."""
@@ -137,5 +139,14 @@ class Site:
         if not new and running == self._running:
             return
         version, text = self._folder.lines()
-        self._view = View.of(text, running)
+        self._view = View.of(self._read(text), text, running)
         self._version, self._running = version, running
+
+    def _read(self, text: str) -> Billboard | None:
+        """The billboard of a text; of one that has grown, only what is new is read."""
+        if self._board is not None and text.startswith(self._text):
+            self._board.extend(text[len(self._text) :])
+        else:
+            self._board = Billboard.from_text(text) if text else None
+        self._text = text
+        return self._board

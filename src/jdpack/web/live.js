@@ -15,7 +15,7 @@
 
   const sayState = () =>
     say(
-      mark.startsWith("stopped-")
+      mark.startsWith("stopped-") || mark === "waiting-stopped"
         ? "If the run goes on, that appears here by itself."
         : "The newest appears here by itself.",
     );
@@ -80,7 +80,7 @@
         if (!answer.ok) throw new Error(`${answer.status}`);
         const next = new DOMParser().parseFromString(await answer.text(), "text/html");
         const fresh = next.getElementById("live");
-        if (!fresh || mark === "waiting") {
+        if (!fresh || (mark.startsWith("waiting-") && !fresh.dataset.mark.startsWith("waiting-"))) {
           location.reload();
           return;
         }
