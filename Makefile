@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup bench fuzz experiments soak lock clean
+.PHONY: demo test check setup docs bench fuzz experiments soak lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
@@ -28,6 +28,10 @@ $(VENV)/ready: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+# The site of the docs, in site/; any warning fails. See site/index.html.
+docs: $(VENV)/ready
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --conf-dir docs --doctree-dir build/doctrees . site
 
 # Speed and memory, side by side with the limits of the machine and with other solvers, of which
 # OR-Tools has an environment of its own. About an hour on 2 cores; tables, JSON and plots go to
@@ -78,4 +82,4 @@ lock:
 	rm -rf .lock
 
 clean:
-	rm -rf $(VENV) $(PEERS) demo results dist build
+	rm -rf $(VENV) $(PEERS) demo results site dist build

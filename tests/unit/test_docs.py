@@ -23,6 +23,10 @@ ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 COMMAND = Path(sys.executable).parent / "jdpack"
 
 
+LANGUAGES = ["python", "toml", "console", "bash", "text", "{eval-rst}"]
+"""The last is for the site, which `test_site.py` builds."""
+
+
 def named(page: Path) -> str:
     return page.name
 
@@ -81,9 +85,13 @@ def run_page(text: str, page: Path) -> None:
     """Run the blocks of a page one after the other, Python in one namespace."""
     names: dict[str, object] = {"__name__": "__page__"}
     for language, line, block in blocks(text):
-        assert language in ("python", "console", "bash", "text"), f"{page.name}:{line}: {language}"
+        assert language in LANGUAGES, f"{page.name}:{line}: {language}"
         if language == "python":
             exec(compile("\n" * line + block, str(page), "exec"), names)
+        elif language == "toml":  # a file, whose name its first line has
+            file = re.match(r"# (\w+\.toml)\n", block)
+            assert file, f"{page.name}:{line}: a file without a name"
+            Path(file[1]).write_text(block, encoding="utf-8")
         elif language in ("console", "bash"):
             for command in re.findall(r"^\$ jdpack (.*)$", block, re.M):
                 done = subprocess.run(
@@ -103,6 +111,8 @@ def test_a_block_that_fails_is_seen(tmp_path, monkeypatch):
         )
     with pytest.raises(AssertionError, match="pyhton"):
         run_page("```pyhton\n1\n```", page)
+    with pytest.raises(AssertionError, match="without a name"):
+        run_page("```toml\nx = 1\n```", page)
 
 
 def test_commands_in_pages_start_with_jdpack_or_make():
