@@ -17,6 +17,9 @@ from jdpack.coins import COIN_BITS, coin
 from jdpack.errors import AgentsError, BillboardError
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market
 
+ID_BYTES_MAX = 4096
+"""As in every table of agents (`parquet_pages.TEXT_MAX`)."""
+
 Demand = Sequence[float] | Mapping[str, float]
 
 
@@ -166,9 +169,11 @@ def check_id(agent: object) -> None:
     if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
         raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
     try:
-        str(agent).encode()
+        length = len(str(agent).encode())
     except UnicodeEncodeError:
         raise AgentsError(f"id {agent!r} is not text") from None
+    if length > ID_BYTES_MAX:
+        raise AgentsError(f"the id has {length} bytes, and {ID_BYTES_MAX} are the most")
 
 
 def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:

@@ -38,6 +38,8 @@ def _notes(explained: Explanation) -> list[str]:
     market, notes = explained.market, []
     if explained.agent != explained.agent.strip():
         notes.append("note: your id begins or ends with a space, and that counts")
+    elif not explained.agent.isprintable():
+        notes.append("note: your id has a character that is not seen, and that counts")
     for value, amounts in explained.stated:
         if value > market.max_value:
             most = short(market.max_value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -73,6 +74,17 @@ def named(name: str, resource: str, unit: str) -> Billboard:
         max_demand=1.0, max_value=1.0, agents=10, options=2,
     )  # fmt: skip
     return finished_board(market, [((1, 1), 1)] * 3, SHARE)
+
+
+@cache
+def example(name: str) -> Billboard:
+    """A billboard of a market of the gallery, at invented prices: of the order of half the cap."""
+    market = Market.from_toml(Path(__file__).parents[2] / "examples" / name / "market.toml")
+    rng, m = np.random.default_rng(8), len(market.resources)
+    level = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE / market.bundle_size / 4
+    level = level / np.array(market.cap_codes) * rng.uniform(0.5, 2.0, m)
+    prices = [(level * rng.uniform(0.8, 1.2, m)).astype(np.int64).tolist() for _ in range(30)]
+    return finished_board(market, [(tuple(row), 3) for row in prices], SHARE - 12_345)
 
 
 def large(rounds: int = 300, m: int = 50) -> Billboard:

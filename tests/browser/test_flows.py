@@ -9,7 +9,10 @@ import pytest
 
 from browser import boards
 from browser.conftest import SIZES
-from jdpack import allocate
+from helpers import SHARE, finished_board
+from jdpack import Market, allocate, explain
+from jdpack.record import parse
+from jdpack.telling import tell
 
 sizes = pytest.mark.parametrize("size", SIZES)
 
@@ -177,10 +180,23 @@ def test_wrong_input_gets_a_sentence_next_to_the_field(opened, size):
     submit(page)
     assert complaint(worth).startswith("Write the number with a point")
     assert complaint(first) == "This cannot be negative."
-    for wrong in ["lots", "1e999", "NaN", "0x10", "1_000", "∞", "１２"]:
+    for wrong in ["lots", "NaN", "0x10", "1_000", "∞", "１２", "3.7 kWh", "€6", "1/2", "1e", "."]:
+        page.get_by_label(worth).fill(wrong)
+        submit(page)
+        assert complaint(worth).startswith("Write only a number")
+    for wrong in ["1 250.5", "1'250", "1,250.5", "1.250,5", "12,", "1.2.3"]:
         page.get_by_label(worth).fill(wrong)
         submit(page)
         assert complaint(worth).startswith("Write")
+    for wrong, sentence in [("1e400", "too large"), ("1E+999", "too large"), ("−5", "negative")]:
+        page.get_by_label(worth).fill(wrong)
+        submit(page)
+        assert sentence in complaint(worth)
+    fill(page, "é" * 2049, [("5", {first: "1"})])
+    submit(page)
+    assert complaint("Your id").startswith("This is longer than any id.")
+    page.fill("#id", "é" * 2048)
+    assert submit(page).startswith("You get")
     fill(page, "x", [("12.5", {"18-21 h": 1, "21-24 h": 1, "0-3 h": 1})])
     submit(page)
     assert complaint("0-3 h") == "You may ask for 2 goods at most."
@@ -215,6 +231,60 @@ def test_what_is_beyond_the_bounds_counts_as_the_bound_and_is_said(opened):
     assert len(notes) == 3 and "space" in notes[0]
     assert "counts as 40" in notes[1] and "30 at most" in notes[2]
     check(page, board, " x", [(1000.0, {"18-21 h": 31})])
+
+
+EXAMPLES = {
+    "clinic": ("P00042", [(38, {"Hill week 1": 2}), (34, {"Hill week 2": 2})], "slots"),
+    "cluster": ("u00042", [(160, {"CPU": 1200, "memory": 4000, "GPU": 10})], "core h"),
+    "charging": ("C000042", [(6, {"18:00": 3.7, "18:30": 3.7}), (5.8, {"00:00": 3.7})], "kWh"),
+    "airport": ("0704-UA1545-EWR", [(900, {"EWR 06": 1}), (700.25, {"EWR 07": 1})], "departures"),
+}
+"""Records of the pages of the gallery, and the unit of the first good."""
+
+
+@sizes
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_markets_of_the_gallery(opened, size, name):
+    """What the page says is what the command line says."""
+    board, (id, options, unit) = boards.example(name), EXAMPLES[name]
+    page = opened(board, size)
+    columns = board.header.market.columns
+    assert f"Your id ({columns.id})" in page.inner_text("#id-field")
+    assert f"What it is worth to you ({columns.value})" in page.inner_text("#options")
+    fill(page, id, options)
+    assert page.locator(".with-unit > span").first.inner_text() == unit
+    said = submit(page)
+    check(page, board, id, options)
+    values, demands = [v for v, _ in options], [d for _, d in options]
+    told = tell(explain(board, value=values, demand=demands, agent=id))
+    assert said.lower().rstrip(".") in told
+    for line in page.locator(".goods li").all_inner_texts():
+        assert f"  {line}\n" in told
+    shown = [text.lower() for text in page.locator("#why").all_inner_texts()]
+    for value in re.findall(r"value (?:from|of) ([\d.]+)", told):
+        assert value in shown[0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@pytest.mark.parametrize("name", [*EXAMPLES, "names"])
+def test_the_page_shows_what_a_file_looks_like(opened, name):
+    """And such a file is one that it takes."""
+    odd = boards.named("x", 'a, "b" <i>', "kg")
+    board = odd if name == "names" else boards.example(name)
+    market = board.header.market
+    page = opened(board)
+    page.get_by_text("What such a file looks like").click()
+    parts = page.locator("#example").inner_text().split("\n\n")
+    assert len(parts) == (1 if name == "clinic" else 2)
+    for text in parts:
+        page.click("#clear")
+        page.set_input_files("#file", {"name": "me", "mimeType": "", "buffer": text.encode()})
+        page.wait_for_selector("#why:visible")
+        mine = parse(market, text)
+        assert mine.id == "A17" == page.input_value("#id")
+        options = [dict(enumerate(demand)) for demand in mine.demands]
+        named = [{market.resources[j].name: a for j, a in d.items()} for d in options]
+        check(page, board, "A17", list(zip(mine.values, named, strict=True)))
 
 
 RECORD = {"id": "H9", "value": 12.5, "demand": {"18-21 h": 3, "3-6 h": 1.25}}
@@ -258,6 +328,140 @@ def test_a_file_is_dropped(opened):
     page.evaluate(drop % "#drop .hint", json.dumps(RECORD))
     page.wait_for_selector("#why:visible")
     check(page, board, "H9", [(12.5, RECORD["demand"])])
+
+
+DROP = """(texts) => {
+  const data = new DataTransfer();
+  texts.forEach((text, i) => data.items.add(new File([text], `${i}.json`)));
+  if (texts.length === 0) data.setData("text/plain", "{}");
+  const event = new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true});
+  document.querySelector("#drop").dispatchEvent(event);
+}"""
+
+
+def test_two_files_or_none_are_dropped(opened):
+    page = opened(boards.charging())
+    for texts, sentence in [
+        ([json.dumps(RECORD)] * 2, "One file at a time, please."),
+        ([], "That is not a file."),
+    ]:
+        page.evaluate(DROP, texts)
+        page.wait_for_selector("#file-error:visible")
+        assert page.inner_text("#file-error") == sentence and page.input_value("#id") == ""
+    page.evaluate(DROP, [json.dumps(RECORD)])
+    page.wait_for_selector("#why:visible")
+    assert page.locator("#file-error").is_hidden()
+
+
+def test_a_file_is_mended_and_chosen_again(opened, tmp_path):
+    board, file = boards.charging(), tmp_path / "me.json"
+    page = opened(board)
+    for value, wrong in [("x", True), (12.5, False), (11, False)]:
+        file.write_text(json.dumps({**RECORD, "value": value}))
+        with page.expect_file_chooser() as chooser:
+            page.click("#file")
+        assert page.evaluate("document.querySelector('#file').files.length") == 0
+        chooser.value.set_files(file)
+        page.wait_for_selector("#file-error:visible" if wrong else "#why:visible")
+        if not wrong:
+            assert page.locator("#file-error").is_hidden()
+            check(page, board, "H9", [(value, RECORD["demand"])])
+
+
+def test_a_file_of_another_market(opened):
+    page = opened(boards.example("charging"))
+    wrong = {
+        json.dumps({"id": "P1", "value": 3, "demand": {"Hill week 1": 1}}): "named “Hill week 1”",
+        "patient,points,Hill week 1\nP1,3,1": "has a column “patient”",
+        "car,plan,euro,slot,kwh\nC1,1,3,99:00,1": "named “99:00”",
+        "car,euro\nC1,1": "lacks the column “slot”",
+        "%PDF-1.7\n%äöü": "has a column “%PDF-1.7”",
+    }
+    for text, sentence in wrong.items():
+        page.set_input_files("#file", {"name": "me", "mimeType": "", "buffer": text.encode()})
+        page.wait_for_function("text => document.querySelector('#file-error').textContent"
+                               ".includes(text)", arg=sentence)  # fmt: skip
+        assert page.inner_text("#outcome") == ""
+
+
+def many_options(count):
+    market = Market(
+        name="Many", names=["a", "b"], supply=[90.0, 90.0], max_demand=1.0, max_value=9.0,
+        agents=50, options=count,
+    )  # fmt: skip
+    return finished_board(market, [((2**33 + i, 2**34), 1) for i in range(9)], SHARE // 2)
+
+
+def test_very_many_options(opened):
+    board = many_options(60)
+    page = opened(board)
+    options = [{"value": 0.1 * i, "demand": [1, 0]} for i in range(61)]
+    for count in (61, 60):
+        text = json.dumps({"id": "x", "options": options[:count]})
+        page.set_input_files("#file", {"name": "me", "mimeType": "", "buffer": text.encode()})
+        page.wait_for_selector("#file-error:visible" if count == 61 else "#why:visible")
+    assert page.locator("#options > fieldset").count() == 60
+    assert page.locator("#more-options").is_hidden()
+    given, _ = numbers(page)
+    expected = allocate(
+        board, value=[o["value"] for o in options[:60]], demand=[[1, 0]] * 60, agent="x"
+    )
+    assert tuple(g / SHARE for g in given) == expected.given
+    page.click("#clear")
+    for _ in range(59):
+        page.click("#add-option")
+    assert page.locator("#options > fieldset").count() == 60
+    assert page.locator("#more-options").is_hidden()
+    legends = page.locator("#options > fieldset > legend").all_inner_texts()
+    assert legends == [f"Option {i + 1}" for i in range(60)]
+
+
+def test_options_and_picks_by_keyboard_alone(opened):
+    board = boards.example("airport")
+    page = opened(board, "phone")
+    page.focus("#id")
+    keys, active = page.keyboard, "document.activeElement.textContent"
+
+    def tab_to(text):
+        for _ in range(12):
+            keys.press("Tab")
+            if page.evaluate(active) == text:
+                return
+        raise AssertionError(text)
+
+    def option(value, good):
+        keys.type(value)
+        keys.press("Tab")
+        keys.type(good)  # a list of goods goes to what is typed
+        keys.press("Tab")
+        keys.type("1")
+
+    keys.type("UA1")
+    keys.press("Tab")
+    option("900", "EWR 07")
+    tab_to("Add another option")
+    keys.press("Enter")
+    option("800.5", "JFK 10")
+    tab_to("Add another option")
+    keys.press("Space")
+    option("1", "LGA 21")
+    tab_to("Remove this option")
+    keys.press("Enter")
+    assert page.evaluate(active) == "Add another option", "the focus is not lost"
+    tab_to("Show what I get")
+    keys.press("Enter")
+    assert page.inner_text("#outcome").startswith("You get")
+    check(page, board, "UA1", [(900, {"EWR 07": 1}), (800.5, {"JFK 10": 1})])
+
+
+def test_an_id_with_what_is_not_seen_is_noted(opened):
+    page = opened(boards.charging())
+    for id, noted in [("a\u200bb", True), ("a\u00adb", True), ("a b", False), ("é", False)]:
+        page.click("#clear")
+        fill(page, id, [("1", {"18-21 h": 1})])
+        submit(page)
+        notes = page.locator(".note").all_inner_texts()
+        assert [("not seen" in note) for note in notes] == [True] * noted
 
 
 def test_a_file_with_several_options(opened):

@@ -8,6 +8,8 @@ import pytest
 from browser import boards
 from helpers import SHARE, finished_board, run_cli
 from jdpack import AgentsError, Columns, Market, allocate, explain
+from jdpack.allocate import ID_BYTES_MAX
+from jdpack.parquet_pages import TEXT_MAX
 from jdpack.telling import tell
 
 RECORD = {"id": "H9", "value": 12.5, "demand": {"18-21 h": 3, "3-6 h": 1.25}}
@@ -188,6 +190,15 @@ def test_what_does_not_go_together_is_refused(ask, tmp_path):
     ]:
         code, out, err = ask(boards.charging(), *arguments)
         assert (code, out) == (2, "") and says in err.splitlines()[0], arguments
+
+
+def test_an_id_is_no_longer_than_one_in_a_table(ask):
+    assert ID_BYTES_MAX == TEXT_MAX
+    flags = ["--value", 1, "--demand", "1,0,0,0"]
+    assert ask(boards.charging(), "--id", "é" * 2048, *flags)[0] == 0
+    code, _, err = ask(boards.charging(), "--id", "é" * 2049, *flags)
+    assert code == 2 and "has 4098 bytes, and 4096 are the most" in err
+    assert "is not seen" in ask(boards.charging(), "--id", "a\u200bb", *flags)[1]
 
 
 # --- names of resources -------------------------------------------------------------------

@@ -15,6 +15,7 @@ const jdpack = (() => {
   const PRICE_UNITS = 2 ** 20; // of one value code
   const GRAIN = 2 ** 29; // coins have 53 bits: so many of their steps are one step of a share
   const EXACT = 2 ** 53;
+  const ID_BYTES = 4096; // the most of an id, as in every table of agents
   const MASK = (1n << 64n) - 1n;
 
   // --- coins and turns ----------------------------------------------------------------------
@@ -186,6 +187,7 @@ const jdpack = (() => {
   /** All that the billboard says to an agent. Whole numbers; shares are in 1/SHARE. */
   function allocate(market, id, options) {
     if (typeof id !== "string" || !wellFormed(id)) throw new RangeError("the id is not text");
+    if (new TextEncoder().encode(id).length > ID_BYTES) throw new RangeError("the id is too long");
     const coded = encode(market, options);
     const rounds = asked(market, id);
     const values = coded.map((option) => option.value);
@@ -286,7 +288,18 @@ const jdpack = (() => {
     };
   }
 
-  return { SHARE, PRICE_UNITS, siphash, coin, turn, wellFormed, allocate, byValue, closeness };
+  return {
+    SHARE,
+    PRICE_UNITS,
+    ID_BYTES,
+    siphash,
+    coin,
+    turn,
+    wellFormed,
+    allocate,
+    byValue,
+    closeness,
+  };
 })();
 
 if (typeof module !== "undefined") module.exports = jdpack;

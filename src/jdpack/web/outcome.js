@@ -60,6 +60,10 @@ const jdpackOutcome = (() => {
         found.push(
           "Your id begins or ends with a space, and that counts. Is it in the organiser’s list like that?",
         );
+      else if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(mine.id))
+        found.push(
+          "Your id has a character that is not seen, and that counts. Is it in the organiser’s list like that?",
+        );
       mine.options.forEach(({ value, demand }) => {
         if (value > market.max_value)
           found.push(

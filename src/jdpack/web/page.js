@@ -38,6 +38,12 @@
     );
   }
 
+  /** A label with the organiser's own word for it, if that is another one. */
+  const labelled = (label, column, plain) =>
+    column === plain
+      ? label
+      : element("span", {}, `${label} `, element("span", { class: "quiet" }, `(${column})`));
+
   const numberInput = () =>
     element("input", {
       type: "text",
@@ -73,7 +79,7 @@
       { class: several ? "option" : "only" },
       several ? legend : element("legend", { class: "hidden" }, "Your record"),
       field(
-        "What it is worth to you",
+        labelled("What it is worth to you", market.columns.value, "value"),
         `From 0 to ${short(market.max_value)}, as you stated it.`,
         value,
       ),
@@ -116,14 +122,15 @@
           );
         });
         const control = numberInput();
-        const row = element(
-          "div",
-          { class: "pick" },
-          field("Good", "", pick),
-          field("Amount", "", control),
-        );
-        amounts.append(row);
-        option.amounts.push({ control, pick, row });
+        const amount = field("Amount", "", control, " ");
+        const unit = amount.querySelector(".with-unit > span");
+        const named = () => {
+          unit.textContent = pick.value === "" ? "" : resources[Number(pick.value)].unit;
+        };
+        pick.addEventListener("change", named);
+        named();
+        amounts.append(element("div", { class: "pick" }, field("Good", "", pick), amount));
+        option.amounts.push({ control, pick, named });
         more.hidden = option.amounts.length >= market.bundle_size;
       };
       more.addEventListener("click", () => {
@@ -179,24 +186,29 @@
     const found = jdpackRecord.number(text);
     let sentence = "";
     if (found === null) {
-      if (/^\s*-/.test(text)) sentence = "This cannot be negative.";
-      else if (/^\s*[\d.,\s']*\d\s*$/.test(text))
+      if (/^\s*[-−]/.test(text)) sentence = "This cannot be negative.";
+      else if (/^\s*[\d.,\s'’]*\d\s*$/.test(text))
         sentence = "Write the number with a point and without other marks, like 1250.5.";
-      else sentence = "Write a number, like 12.5.";
+      else if (/^\s*[\d.]+e\+?\d+\s*$/i.test(text)) sentence = "This number is too large.";
+      else sentence = "Write only a number, like 12.5; no unit, no other sign.";
     }
     complain(control, sentence);
     return found;
   }
 
+  /** What is wrong with an id, if anything. */
+  function aboutId(id) {
+    if (id === "") return "Enter your id.";
+    if (!jdpack.wellFormed(id)) return "This id has a character that cannot be written.";
+    if (new TextEncoder().encode(id).length > jdpack.ID_BYTES)
+      return "This is longer than any id. Did you paste something else?";
+    return "";
+  }
+
   /** The record in the form, or null if something in it is wrong: then that is said there. */
   function record() {
     const id = $("id").value;
-    if (id === "") complain($("id"), "Enter your id.");
-    else
-      complain(
-        $("id"),
-        jdpack.wellFormed(id) ? "" : "This id has a character that cannot be written.",
-      );
+    complain($("id"), aboutId(id));
     const read_options = options.map((option) => {
       const value = read(option.value, "what it is worth to you", false);
       const demand = resources.map(() => 0);
@@ -268,27 +280,35 @@
 
   // --- files --------------------------------------------------------------------------------
 
-  async function take(file) {
-    if (!file) return;
+  async function take(files) {
     stale();
-    if (file.size > jdpackRecord.MAX_BYTES) {
-      complain($("file"), "The file is larger than 64 kB: it must hold your own record only.");
+    if (files.length !== 1) {
+      complain($("file"), files.length ? "One file at a time, please." : "That is not a file.");
       return;
+    }
+    const refused = await problem(files[0]);
+    complain($("file"), refused);
+    if (refused === "") submit();
+  }
+
+  /** Fill the form from a file; gives a sentence on what is wrong with it, or none. */
+  async function problem(file) {
+    if (file.size > jdpackRecord.MAX_BYTES)
+      return "The file is larger than 64 kB: it must hold your own record only.";
+    let bytes;
+    try {
+      bytes = await file.arrayBuffer();
+    } catch {
+      return "The file cannot be opened. Choose it once more.";
     }
     try {
-      const bytes = await file.arrayBuffer();
-      const mine = jdpackRecord.parse(
-        market,
-        new TextDecoder("utf-8", { fatal: true }).decode(bytes),
-      );
-      fill(mine);
+      const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+      fill(jdpackRecord.parse(market, text));
+      return "";
     } catch (error) {
       const known = error instanceof jdpackRecord.RecordError;
-      complain($("file"), known ? error.message : "The file cannot be read as text in UTF-8.");
-      return;
+      return known ? error.message : "The file cannot be read as text in UTF-8.";
     }
-    complain($("file"), "");
-    submit();
   }
 
   /** Put a record into the form, so that one sees what is counted. */
@@ -309,6 +329,7 @@
       asked.forEach((j, i) => {
         if (i > 0) option.addPick();
         option.amounts[i].pick.value = String(j);
+        option.amounts[i].named();
         option.amounts[i].control.value = String(demand[j]);
       });
     }
@@ -332,15 +353,21 @@
     $("id").focus();
   });
   $("add-option").addEventListener("click", () => addOption().value.focus());
-  $("file").addEventListener("change", () => take($("file").files[0]));
+  $("file").addEventListener("click", () => {
+    $("file").value = ""; // so that the same file can be chosen again, once it is mended
+  });
+  $("file").addEventListener("change", () => {
+    if ($("file").files.length > 0) take([...$("file").files]);
+  });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {
       event.preventDefault(); // a file that misses the mark must not replace the page
       const over = $("drop").contains(event.target);
       $("drop").classList.toggle("over", kind === "dragover" && over);
-      if (kind === "drop" && over) take(event.dataTransfer.files[0]);
+      if (kind === "drop" && over) take([...event.dataTransfer.files]);
     });
   }
+  $("example").textContent = jdpackRecord.examples(market).join("\n\n");
   $("no-script").hidden = true;
   $("with-script").hidden = false;
   addOption();

@@ -213,7 +213,46 @@ const jdpackRecord = (() => {
     return full;
   }
 
-  return { MAX_BYTES, RecordError, number, parse };
+  // --- examples -----------------------------------------------------------------------------
+
+  /** What a file looks like in this market: as JSON, and as CSV where the rows are not too long. */
+  function examples(market) {
+    const { columns, resources, options, bundle_size } = market;
+    const asked = resources.slice(0, Math.min(2, bundle_size));
+    const demand = (some) => Object.fromEntries(some.map((r) => [r.name, r.max_demand]));
+    const first = { value: market.max_value, demand: demand(asked) };
+    const second = { value: market.max_value / 2, demand: demand(resources.slice(-1)) };
+    const several = [first, second].map((option) => `  ${JSON.stringify(option)}`).join(",\n");
+    const found = [
+      options > 1
+        ? `{"id":"A17","options":[\n${several}\n]}`
+        : JSON.stringify({ id: "A17", ...first }),
+    ];
+    if (columns.layout === "long") {
+      const named = [columns.id, columns.value, columns.resource, columns.amount];
+      const rows = asked.map((r) => ["A17", market.max_value, r.column, r.max_demand]);
+      if (options > 1) [named, ...rows].forEach((row, i) => row.push(i ? "1" : columns.option));
+      found.push(csv([named, ...rows]));
+    } else if (resources.length <= 8) {
+      const amounts = resources.map((r) => (asked.includes(r) ? r.max_demand : 0));
+      found.push(
+        csv([
+          [columns.id, columns.value, ...resources.map((r) => r.column)],
+          ["A17", market.max_value, ...amounts],
+        ]),
+      );
+    }
+    return found;
+  }
+
+  const csv = (rows) => rows.map((row) => row.map(csvField).join(",")).join("\n");
+
+  function csvField(field) {
+    const text = String(field);
+    return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+  }
+
+  return { MAX_BYTES, RecordError, number, parse, examples };
 })();
 
 if (typeof module !== "undefined") module.exports = jdpackRecord;
