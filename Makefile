@@ -4,15 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup docs bench fuzz experiments soak lock clean
+.PHONY: demo test check setup browser docs bench fuzz experiments soak lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
-# On all cores, at most four; a file of tests stays on one of them.
-test: check
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# On all cores, at most four; a file of tests stays on one of them. BROWSER=no leaves out the tests of
+# pages, which need Chromium.
+BROWSER ?= yes
+test: check $(if $(filter no,$(BROWSER)),,browser)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
+
+# Chromium for the tests of pages: the one that is there, or else one that is installed.
+browser: $(VENV)/ready
+	@$(BIN)/python tests/browser/chromium.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -44,6 +51,7 @@ bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/parquet.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/scaling.py
+	$(BIN)/python bench/serve.py
 
 $(PEERS)/ready: bench/requirements-peers.txt
 	$(PYTHON) -m venv --clear $(PEERS)

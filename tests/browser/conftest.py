@@ -1,11 +1,12 @@
-"""Chromium for the tests of pages. It is needed, not optional: without it these tests fail."""
+"""Chromium for the tests of pages. It is needed, not optional: without it these tests fail.
+
+`make test` installs it where it can (`chromium.py`).
+"""
 
 from __future__ import annotations
 
 import functools
 import http.server
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from browser import chromium
 from jdpack import Billboard
 from jdpack.page import public_page
 
@@ -24,22 +26,20 @@ _FLAGS = [
 ]
 
 
-def chromium() -> str:
-    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
-    found = os.environ.get("JDPACK_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+def path_of_chromium() -> str:
+    try:
+        found = chromium.find()
+    except chromium.MissingError as error:
+        pytest.fail(str(error), pytrace=False)
     if found is None:
-        pytest.fail(
-            "the tests of pages need Chromium: install it (Debian, Ubuntu: apt install chromium), "
-            "or set JDPACK_CHROMIUM to its path",
-            pytrace=False,
-        )
+        pytest.fail(f"there is no Chromium: {chromium.HINT}", pytrace=False)
     return found
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=_FLAGS)
+        browser = playwright.chromium.launch(executable_path=path_of_chromium(), args=_FLAGS)
         yield browser
         browser.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,14 @@ def test_from_nothing_to_the_finished_run(server, watched):
     server.show("")
     page.goto(server.address)
     assert page.inner_text("h1") == "Nothing is posted yet"
+    shows(page, ".lede", "nobody is at work on it now")
+    shows(page, STATUS, "If the run goes on, that appears here by itself.")
     assert violations(page) == []
+    page.evaluate("window.stays = true")
     with locked(server.out / "private"):
+        shows(page, ".lede", "records are being read")
+        shows(page, STATUS, FOLLOWS)
+        assert page.inner_text(".pill") == "Running" and page.evaluate("window.stays") is True
         server.show(text_of(BOARD(), 1))
         shows(page, "h1", "Night charging")
         assert page.locator("#course").count() == 0
@@ -119,6 +126,38 @@ def test_the_live_page_connects_to_nothing_but_its_server(server, watched, site)
     )
     assert page.evaluate("async () => (await fetch('/live', {method: 'HEAD'})).status") == 200
     assert reached == [] and any("Content Security Policy" in text for text in said)
+
+
+def test_a_tab_that_sleeps_and_a_folder_that_is_made_anew(server, watched):
+    """A frozen tab hears nothing, and catches up when it wakes; so does one whose run is gone."""
+    page, said, _ = watched
+    server.show(text_of(BOARD(), 5))
+    page.goto(server.address)
+    shows(page, STATUS, "appears here by itself")
+    page.evaluate("window.stays = true")
+    session = page.context.new_cdp_session(page)
+    session.send("Page.setWebLifecycleState", {"state": "frozen"})
+    for lines in [6, 9, 14]:
+        server.show(text_of(BOARD(), lines))
+    session.send("Page.setWebLifecycleState", {"state": "active"})
+    shows(page, ".lede", "13 answers")
+    page.context.set_offline(True)
+    server.show(text_of(BOARD(), 16))
+    page.context.set_offline(False)
+    shows(page, ".lede", "15 answers")
+    shutil.rmtree(server.out)
+    shows(page, STATUS, "could not be loaded; this page tries again")
+    assert "15 answers" in answers(page)
+    (server.out / "public").mkdir(parents=True)
+    (server.out / "private").mkdir()
+    server.show("")
+    shows(page, "h1", "Nothing is posted yet")
+    assert page.locator("main > section").count() == 0
+    assert page.evaluate("window.stays") is True
+    server.show(text_of(boards.clinic(), 4))
+    shows(page, "h1", boards.clinic().header.market.name)
+    shows(page, ".lede", "3 answers")
+    assert all("503" in text or "ERR_" in text for text in said), said
 
 
 def test_without_scripts_it_reads_as_well(browser, server):

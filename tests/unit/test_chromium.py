@@ -1,0 +1,216 @@
+"""Where the browser of the tests comes from, on machines of all kinds, with commands that are made
+up: nothing is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from browser import chromium
+
+ROOT = Path(__file__).parents[2]
+STARTS, FAILS = "exit 0", "exit 3"
+
+
+class Machine:
+    """A PATH, a home, and a record of the commands that were run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin, self.home, self.log = folder / "bin", folder / "home", folder / "log"
+        for made in (self.bin, self.home):
+            made.mkdir()
+        self.log.touch()
+        self.cached = self.home / ".cache/ms-playwright/chromium-1254/chrome-linux64/chrome"
+        for needed in ["env", "mkdir", "chmod", "cp"]:
+            (self.bin / needed).symlink_to(shutil.which(needed))
+
+    def has(self, name: str, script: str, path: Path | None = None) -> str:
+        """A command that writes down how it was called."""
+        path = path or self.bin / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.log}\n{script}\n')
+        path.chmod(0o755)
+        return str(path)
+
+    def makes(self, path: Path, script: str = STARTS) -> str:
+        """A script that makes a command."""
+        shell = f"mkdir -p {path.parent}; echo '#!/bin/sh' > {path}; echo '{script}' >> {path}"
+        return f"{shell}; chmod +x {path}"
+
+    @property
+    def ran(self) -> list[str]:
+        return [line for line in self.log.read_text().splitlines() if "--version" not in line]
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    made = Machine(tmp_path)
+    monkeypatch.setenv("PATH", str(made.bin))
+    monkeypatch.setenv("HOME", str(made.home))
+    for name in ["JDPACK_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(chromium, "PLAYWRIGHT", [made.has("playwright", FAILS)])
+    be(monkeypatch, root=False)
+    return made
+
+
+def be(monkeypatch, root: bool) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+
+
+# --- what is there ------------------------------------------------------------------------
+
+
+def test_the_one_that_is_named_comes_first(machine, monkeypatch, capsys):
+    machine.has("chromium", STARTS)
+    own = machine.has("own", STARTS, machine.home / "own")
+    monkeypatch.setenv("JDPACK_CHROMIUM", own)
+    assert chromium.find() == own
+    for wrong in [str(machine.home / "nothing"), machine.has("broken", FAILS), str(machine.home)]:
+        monkeypatch.setenv("JDPACK_CHROMIUM", wrong)
+        assert chromium.main() == 1
+        err = capsys.readouterr().err
+        assert err.startswith(
+            f"error: the tests of pages need Chromium: JDPACK_CHROMIUM is {wrong!r}"
+        )
+    assert machine.ran == [], "and nothing is installed in its place"
+
+
+@pytest.mark.parametrize("name", chromium.NAMES)
+def test_one_on_the_path(machine, name, capsys):
+    path = machine.has(name, STARTS)
+    assert chromium.find() == path
+    assert chromium.main() == 0 and machine.ran == []
+    assert capsys.readouterr() == ("", ""), "and not a word"
+
+
+def test_one_that_playwright_has_downloaded(machine, monkeypatch):
+    machine.has("chrome", STARTS, machine.cached)
+    assert chromium.find() == str(machine.cached)
+    elsewhere = machine.home / "place/chromium-1300/chrome-linux/chrome"
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(machine.home / "place"))
+    assert chromium.find() is None
+    machine.has("chrome", STARTS, elsewhere)
+    assert chromium.find() == str(elsewhere)
+
+
+def test_one_that_does_not_start_is_passed_over(machine):
+    """As the package of Ubuntu, which is a shell that asks for snap."""
+    machine.has("chromium-browser", FAILS)
+    assert chromium.find() is None
+    machine.has("chrome", STARTS, machine.cached)
+    assert chromium.find() == str(machine.cached)
+
+
+# --- what is installed --------------------------------------------------------------------
+
+
+APT = ["apt-get --quiet update", f"apt-get --quiet {' '.join(chromium._INSTALL)}"]
+
+
+def test_root_installs_it_with_apt(machine, monkeypatch, capsys):
+    be(monkeypatch, root=True)
+    machine.has("apt-get", f'[ "$2" = update ] || {{ {machine.makes(machine.bin / "chromium")}; }}')
+    assert chromium.main() == 0
+    assert machine.ran == APT
+    assert f"installed {machine.bin / 'chromium'}\n" in capsys.readouterr().out
+    assert chromium.main() == 0 and machine.ran == APT, "once"
+
+
+def test_who_may_become_root_does(machine):
+    machine.has("apt-get", machine.makes(machine.bin / "chromium"))
+    machine.has("sudo", 'shift; [ "$1" = true ] || "$@"')
+    assert chromium.main() == 0
+    assert [line for line in machine.ran if not line.startswith("sudo")] == APT
+    assert all(line.startswith("sudo -n ") for line in machine.ran if line not in APT)
+
+
+@pytest.mark.parametrize("sudo", [None, FAILS], ids=["none", "asks for a password"])
+def test_who_may_not_gets_it_from_playwright(machine, sudo):
+    machine.has("apt-get", machine.makes(machine.bin / "chromium"))
+    if sudo is not None:
+        machine.has("sudo", sudo)
+    machine.has("playwright", machine.makes(machine.cached))
+    assert chromium.main() == 0
+    assert [line for line in machine.ran if not line.startswith("sudo")] == [
+        "playwright install chromium"
+    ]
+    assert chromium.find() == str(machine.cached)
+
+
+def test_where_apt_has_none_playwright_brings_it_with_its_libraries(machine, monkeypatch):
+    be(monkeypatch, root=True)
+    machine.has("apt-get", "exit 100")
+    needs = machine.home / "libraries"
+    brings = machine.makes(machine.cached, f"[ -e {needs} ]")
+    machine.has("playwright", f'if [ "$1" = install-deps ]; then mkdir {needs}; else {brings}; fi')
+    assert chromium.main() == 0
+    assert machine.ran == [*APT, "playwright install-deps chromium", "playwright install chromium"]
+
+
+def test_a_list_of_packages_that_cannot_be_renewed_may_still_do(machine, monkeypatch):
+    be(monkeypatch, root=True)
+    brings = machine.makes(machine.bin / "chromium")
+    machine.has("apt-get", f'[ "$2" = install ] && {{ {brings}; }}')
+    assert chromium.main() == 0 and machine.ran == APT
+
+
+def test_where_nothing_helps_it_says_what_to_do(machine, monkeypatch, capfd):
+    assert chromium.main() == 1
+    out, err = capfd.readouterr()
+    assert out == "installing Chromium for the tests of pages, with Playwright\n"
+    assert err == (
+        f"error: the tests of pages need Chromium: Playwright: exit code 3\nhint: {chromium.HINT}\n"
+    )
+    assert "make test BROWSER=no" in err and "JDPACK_CHROMIUM" in err
+    be(monkeypatch, root=True)
+    machine.has("apt-get", "exit 100")
+    machine.has("playwright", machine.makes(machine.cached, FAILS))
+    assert chromium.main() == 1
+    err = capfd.readouterr().err
+    assert "apt-get: exit code 100; Playwright: what it installed does not start\n" in err
+    monkeypatch.setattr(chromium, "PLAYWRIGHT", [str(machine.home / "nothing")])
+    machine.cached.unlink()
+    assert chromium.main() == 1
+    assert "Playwright: No such file or directory\n" in capfd.readouterr().err
+
+
+# --- make ---------------------------------------------------------------------------------
+
+
+def commands_of(*given: str) -> list[str]:
+    """What make would run; the environment is taken to be there."""
+    command = ["make", "--dry-run", "--no-print-directory", "-o", ".venv/ready", *given]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()  # fmt: skip
+
+
+def test_make_test_asks_for_the_browser_first_unless_told_not_to():
+    asks = ".venv/bin/python tests/browser/chromium.py"
+    tests = ".venv/bin/pytest --numprocesses auto --maxprocesses 4 --dist loadfile"
+    whole = commands_of("test")
+    assert [line.strip() for line in whole[-2:]] == [asks, tests]
+    without = commands_of("test", "BROWSER=no")
+    assert asks not in without
+    assert without[-2:] == [
+        f"{tests} --ignore tests/browser",
+        'echo "left out: the tests of pages in tests/browser"',
+    ]
+    assert whole[:-2] == without[:-2]
+
+
+def test_it_takes_no_time_where_there_is_one(machine):
+    machine.has("chromium", STARTS)
+    start = time.monotonic()
+    script = ROOT / "tests" / "browser" / "chromium.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert time.monotonic() - start < 5.0
