@@ -3,22 +3,26 @@
 Every worker reads its half of a Parquet file. Then rounds at ever other prices: the driver sends
 prices to all workers, waits for their sums and adds them. The overhead of a round is its time at
 the driver less that of the slower worker's kernel. Rounds go over all agents, and, once prices
-stand still, over the undecided ones alone. The table goes to stdout, cluster.json has it too.
+stand still, over the undecided ones alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from common import RESULTS
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+
+import plots
+from common import RESULTS, report
 from jdpack import Market, Ray
 from jdpack.engines.choice import Place, Source
+from loss import say
 from parquet import dataset
 
 
@@ -56,7 +60,7 @@ def measure(n: int, workers: int, rounds: int, folder: Path) -> list[dict[str, A
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and write it with JSON, CSV and a plot."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, nargs="*", default=[1_000_000, 10_000_000])
     parser.add_argument("--workers", type=int, default=2)
@@ -64,19 +68,24 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/data"), help="data sets")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
-    print("| agents x 10 | rounds over | slower worker's kernel | overhead, median | 95% |")
-    print("|---|---|---|---|---|")
+    plots.check()
+    text = ["| agents x 10 | rounds over | slower worker's kernel | overhead, median | 95% |"]
+    text.append("|---" * 5 + "|")
     found = []
     for n in args.agents:
         for row in measure(n, args.workers, args.rounds, args.folder):
             found.append(row)
-            print(
+            text.append(
                 f"| {n:,} | {row['asked']} | {row['kernel_ms']:.1f} ms | "
-                f"{row['overhead_ms']:.1f} ms | {row['overhead_ms_95']:.1f} ms |",
-                flush=True,
+                f"{row['overhead_ms']:.1f} ms | {row['overhead_ms_95']:.1f} ms |"
             )
-    args.results.mkdir(parents=True, exist_ok=True)
-    (args.results / "cluster.json").write_text(json.dumps(found, indent=2) + "\n")
+            say(text[-1])
+    parts = {"slower worker's kernel": "kernel_ms", "overhead, median": "overhead_ms"}
+    shown = {
+        f"{row['agents']:,}, {row['asked']}": {name: row[key] for name, key in parts.items()}
+        for row in found
+    }
+    report("cluster", args.results, "\n".join(text), found, plots.bars("ms a round", shown), found)
 
 
 if __name__ == "__main__":

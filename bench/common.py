@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,35 @@ def fingerprint() -> str:
     return digest.hexdigest()[:12]
 
 
-def report(name: str, folder: Path, text: str, numbers: Any, picture: str) -> None:
-    """Print a table, and write it beside its numbers as JSON and its plot."""
+def report(
+    name: str,
+    folder: Path,
+    text: str,
+    numbers: Any,
+    picture: str,
+    rows: Sequence[Mapping[str, Any]],
+) -> None:
+    """Print a table, and write it beside all numbers as JSON, its rows as CSV, and its plot."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text + "\n")
     (folder / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
     (folder / f"{name}.svg").write_text(picture)
+    with (folder / f"{name}.csv").open("w", newline="") as file:
+        flat = [dict(_flat(row)) for row in rows]
+        columns = dict.fromkeys(key for row in flat for key in row)
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
     print(text, flush=True)
+
+
+def _flat(row: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """The numbers and names of a row; what is in a part of it is named `part.name`."""
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{under}{key}.")
+        elif not isinstance(value, list | tuple):
+            yield f"{under}{key}", value
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+
+import plots
+from common import RESULTS, report
+from loss import say
+
 RESOURCES = 10
 _MEASURE = """
 import json, resource, sys
@@ -75,20 +81,31 @@ def measure(n: int, texts: bool = False) -> dict[str, int]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and write it with JSON, CSV and a plot."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, nargs="*", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--texts", action="store_true", help="ids of 15 letters, not numbers")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
-    print("| agents x 10 | codes | peak | promised: 1.5 codes + 300 MB | kept |")
-    print("|---|---|---|---|---|")
+    plots.check()
+    text = [
+        "| agents x 10 | codes | peak | promised: 1.5 codes + 300 MB | kept |",
+        "|---" * 5 + "|",
+    ]
+    rows = []
     measure(1_000)  # compiles the kernels, which takes some 20 MB more the first time
     for n in args.agents:
         numbers = measure(n, args.texts)
         codes, peak = numbers["codes"] / 1e6, numbers["peak"] / 1e6
         limit = 1.5 * codes + 300
         kept = "yes" if peak <= limit else "NO"
-        print(f"| {n:,} | {codes:.0f} MB | {peak:.0f} MB | {limit:.0f} MB | {kept} |", flush=True)
+        text.append(f"| {n:,} | {codes:.0f} MB | {peak:.0f} MB | {limit:.0f} MB | {kept} |")
+        say(text[-1])
+        rows.append({"agents": n, "codes_mb": codes, "peak_mb": peak, "promised_mb": limit})
+    series = {"peak": "peak_mb", "promised": "promised_mb", "codes": "codes_mb"}
+    points = {name: [(row["agents"], row[key]) for row in rows] for name, key in series.items()}
+    picture = plots.lines("agents", "MB", points)
+    report("memory", args.results, "\n".join(text), rows, picture, rows)
 
 
 if __name__ == "__main__":

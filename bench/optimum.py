@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import highspy
 import numpy as np
@@ -19,7 +20,10 @@ import scipy.sparse
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
+import plots
+from common import RESULTS, report
 from families import FAMILIES, Instance
+from loss import say
 
 WHOLE = 300_000
 """Up to so many rows HiGHS is given all columns at once."""
@@ -51,29 +55,41 @@ def whole_seconds(instance: Instance) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and write it with JSON, CSV and a plot."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--families", default="dense,sparse,assignment", help="with commas")
     parser.add_argument("--agents", type=int, nargs="*", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    print("| family | agents | seconds | HiGHS on all columns | gap to the bound | above supply |")
-    print("|---|---|---|---|---|---|", flush=True)
+    plots.check()
+    rows: list[dict[str, Any]] = []
+    text = [
+        "| family | agents | seconds | HiGHS on all columns | gap to the bound | above supply |"
+    ]
+    text.append("|---" * 6 + "|")
     for family in given.families.split(","):
         for n in given.agents:
             instance = FAMILIES[family](n, np.random.default_rng(7))
             begin = time.perf_counter()
             found = instance.optimum()
             seconds = time.perf_counter() - begin
-            beside = ""
+            beside, whole = "", None
             if len(instance.values) <= WHOLE:
                 whole, value = whole_seconds(instance)
                 beside = f"{whole:.2g} (differs by {abs(value / found.value - 1.0):.0e})"
             load = np.asarray(instance.demands.T @ found.shares).ravel() / instance.supply
-            print(
-                f"| {family} | {n:,} | {seconds:.2g} | {beside} "
-                f"| {found.bound / found.value - 1.0:.0e} | {max(0.0, load.max() - 1.0):.0e} |",
-                flush=True,
+            gap, above = found.bound / found.value - 1.0, max(0.0, float(load.max()) - 1.0)
+            text.append(
+                f"| {family} | {n:,} | {seconds:.2g} | {beside} | {gap:.0e} | {above:.0e} |"
             )
+            say(text[-1])
+            row = {"family": family, "agents": n, "seconds": seconds, "highs_seconds": whole}
+            rows.append(row | {"gap": gap, "above_supply": above})
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        series.setdefault(row["family"], []).append((row["agents"], row["seconds"]))
+    picture = plots.lines("agents", "seconds", series)
+    report("optimum", given.results, "\n".join(text), rows, picture, rows)
 
 
 if __name__ == "__main__":

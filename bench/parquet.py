@@ -28,6 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
+import plots
 from common import RESULTS, fingerprint, report, watched
 from loss import Store, say
 from memory import RESOURCES, market_text, write_agents
@@ -136,12 +137,11 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 def draw(rows: list[Row]) -> str:
     """Nanoseconds an agent of both sides, size by size."""
-    from jdpack import plots
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
         labels = [f"{row['n']:,}, {row['engine']}" for row in rows]
-        styles = {"jdpack": ("#0072B2", -0.2), "pyarrow": ("#D55E00", 0.2)}
+        styles = {"jdpack": (plots.FIRST, -0.2), "pyarrow": (plots.SECOND, 0.2)}
         for side, (colour, shift) in styles.items():
             heights = [1e9 * row[side]["seconds"] / row["n"] for row in rows]
             places = [x + shift for x in range(len(rows))]
@@ -150,8 +150,8 @@ def draw(rows: list[Row]) -> str:
         axes.set_xticks(range(len(rows)), labels)
         axes.set_ylabel("ns an agent")
         axes.margins(y=0.15)
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(frameon=False)
+        axes.grid(axis="y", alpha=0.6)
+        axes.legend()
 
     return plots.svg(4.0 + 2.0 * len(rows), 4.0, fill)
 
@@ -174,7 +174,7 @@ def main() -> None:
     for n in args.agents:
         play(n, args.repeats, args.folder, args.engine, args.threads, store, code)
     rows = summary([turn for turn in store.data.values() if turn["code"] == code])
-    report("parquet", args.results, "\n".join(table(rows)), rows, draw(rows))
+    report("parquet", args.results, "\n".join(table(rows)), rows, draw(rows), rows)
 
 
 if __name__ == "__main__":

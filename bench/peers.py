@@ -29,8 +29,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "experiments"))
 
+import plots  # noqa: E402
 from common import RESULTS, fingerprint, report  # noqa: E402
-from jdpack import plots  # noqa: E402
 from loss import Store, say  # noqa: E402
 from sides import DELTA, EPSILON, SIDES, TIGHT, TOLERANCE, Options, supplies  # noqa: E402
 
@@ -179,7 +179,7 @@ def _rounds(rows: dict[str, Row]) -> int:
     return max((int(rows[ours]["notes"]["rounds"]) for ours in OURS if ours in rows), default=0)
 
 
-STYLES = {True: ("#0072B2", "o"), False: ("#D55E00", "D")}
+STYLES = {True: (plots.FIRST, "o"), False: (plots.SECOND, "D")}
 
 
 def draw(rows: dict[str, Row]) -> str:
@@ -203,7 +203,7 @@ def draw(rows: dict[str, Row]) -> str:
                 axes.annotate(text, (x, y), (6.0, 0.0), textcoords="offset points", va="center")
             axes.margins(x=0.35)
             axes.set_xlabel(label)
-            axes.grid(axis="x", alpha=0.3)
+            axes.grid(axis="x", alpha=0.6)
         memory.set_xlim(left=0.0)
         seconds.set_xscale("log")
         seconds.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
@@ -212,11 +212,11 @@ def draw(rows: dict[str, Row]) -> str:
         seconds.set_ylim(len(shown) - 0.4, -0.6)
         if "sum" in rows and (rounds := _rounds(rows)):
             limit = rounds * rows["sum"]["solve_seconds"]
-            seconds.axvline(limit, color="#666666", linestyle="--", linewidth=1.0)
+            seconds.axvline(limit, color=plots.SOFT, linestyle="--", linewidth=1.0)
             seconds.annotate(
                 f"streaming sum, {rounds} times", (limit, 1.0), (0.0, 4.0),
                 xycoords=seconds.get_xaxis_transform(), textcoords="offset points",
-                ha="center", fontsize=9.0, color="#666666",
+                ha="center", fontsize=9.0, color=plots.SOFT,
             )  # fmt: skip
 
     return plots.svg(11.0, 1.6 + 0.42 * len(rows), fill)
@@ -248,7 +248,8 @@ def main() -> None:
     setup |= asdict(options) | {"tight": TIGHT, "tolerance": TOLERANCE}
     setup |= {"epsilon": EPSILON, "delta": DELTA}
     text = "\n".join(table(rows, args.agents, args.repeats, args.threads))
-    report("peers", args.results, text, {"setup": setup, "sides": rows}, draw(rows))
+    listed = [{"side": side, **row} for side, row in rows.items()]
+    report("peers", args.results, text, {"setup": setup, "sides": rows}, draw(rows), listed)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,9 @@ import scipy.sparse
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
+import plots
 from common import RESULTS, fingerprint, report, watched
-from jdpack import Market, SupplyWarning, plots, solve
+from jdpack import Market, SupplyWarning, solve
 from laws import Fit, draw, fit
 from loss import Store, say
 from parquet import dataset
@@ -180,9 +181,9 @@ def table(rows: Rows, by: str) -> Iterator[str]:
 
 
 STYLES = {
-    "whole solve": ("#0072B2", "o"),
-    "one round": ("#D55E00", "D"),
-    "peak memory": ("#009E73", "s"),
+    "whole solve": (plots.FIRST, "o"),
+    "one round": (plots.SECOND, "D"),
+    "peak memory": (plots.THIRD, "s"),
 }
 
 
@@ -236,7 +237,8 @@ def main() -> None:
         for by, some in rows.items()
     }
     picture = draw([panel for by, some in rows.items() for panel in panels(some, by)], STYLES)
-    report("scaling", args.results, text, {"cells": rows, "fits": fits}, picture)
+    listed = [{"sweep": by, **row} for by, some in rows.items() for row in some]
+    report("scaling", args.results, text, {"cells": rows, "fits": fits}, picture, listed)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,30 @@ Ratios are medians of interleaved repetitions: the two sides see the same machin
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numba import njit
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+
+import plots
+from common import RESULTS, report
 from jdpack import Market, best_response, tables
 from jdpack.agents import Agents
 from jdpack.encoding import encode
 from jdpack.tables import Batch
 from jdpack.threads import Threads
+from loss import say
+
+Row = dict[str, Any]
 
 
 @njit(nogil=True)
@@ -56,7 +65,7 @@ def stream(agents: Agents, threads: Threads) -> Callable[[], object]:
     return lambda: threads.map(streaming_sum, pieces)
 
 
-def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads: Threads) -> None:
+def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads: Threads) -> Row:
     """One round against the streaming sum."""
     # Prices at which about a third of the agents buy: all code paths do their work.
     half = market.value_cap_code * 2**20 // (market.bundle_size * 2**16)
@@ -71,16 +80,26 @@ def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads
         },
         repeats,
     )
-    rate = agents.nbytes / times["sum"] / 1e9
-    print(
-        f"| {name} | {agents.nbytes / 1e6:.0f} MB | "
-        f"{1e3 * times['sum']:.1f} ms ({rate:.1f} GB/s) | "
-        f"{1e3 * times['round']:.1f} ms | {times['round'] / times['sum']:.2f}x |",
-        flush=True,
+    return row_of(name, agents.nbytes, times["sum"], times["round"])
+
+
+def row_of(what: str, size: int, limit: float, ours: float) -> Row:
+    """A row of the table, which is also told at once."""
+    row = {"what": what, "bytes": size, "limit": limit, "jdpack": ours, "ratio": ours / limit}
+    say(line(row))
+    return row
+
+
+def line(row: Row) -> str:
+    """A row in Markdown."""
+    rate = row["bytes"] / row["limit"] / 1e9
+    return (
+        f"| {row['what']} | {row['bytes'] / 1e6:.0f} MB | {1e3 * row['limit']:.1f} ms "
+        f"({rate:.1f} GB/s) | {1e3 * row['jdpack']:.1f} ms | {row['ratio']:.2f}x |"
     )
 
 
-def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeats: int) -> None:
+def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeats: int) -> Row:
     """Encoding from Parquet against PyArrow reading the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agents.parquet"
@@ -95,12 +114,8 @@ def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeat
             },
             repeats,
         )
-    print(
-        f"| Parquet {len(values):,} x {demands.shape[1]} | {size / 1e6:.0f} MB | "
-        f"{1e3 * times['read']:.0f} ms (read) | {1e3 * times['encode']:.0f} ms | "
-        f"{times['encode'] / times['read']:.2f}x |",
-        flush=True,
-    )
+    name = f"Parquet {len(values):,} x {demands.shape[1]}, against reading it"
+    return row_of(name, size, times["read"], times["encode"])
 
 
 def dense(n: int, rng: np.random.Generator) -> tuple[Market, np.ndarray, np.ndarray]:
@@ -142,26 +157,35 @@ def _three_of(
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and write it with JSON, CSV and a plot."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, help="all cores, if not given")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     n, rng, threads = args.agents, np.random.default_rng(0), Threads(args.threads)
-    print("| what | bytes | the limit | jdpack | ratio |\n|---|---|---|---|---|")
+    plots.check()
     market, values, demands = dense(n, rng)
     agents = encode(market, tables.array_pieces(market, values, demands))
-    bench_round(f"dense round {n:,} x 10", market, agents, args.repeats, threads)
+    rows = [bench_round(f"dense round {n:,} x 10", market, agents, args.repeats, threads)]
     del agents
-    bench_encode(market, values, demands, max(3, args.repeats // 3))
+    rows.append(bench_encode(market, values, demands, max(3, args.repeats // 3)))
     del values, demands
     market, agents = sparse(n, 1000, rng)
-    bench_round(f"3-sparse round {n:,} x 1000", market, agents, args.repeats, threads)
+    name = f"3-sparse round {n:,} x 1000"
+    rows.append(bench_round(name, market, agents, args.repeats, threads))
     del agents
     market, agents = several(n // 4, 30, rng)
     name = f"3-5 options, 3-sparse, round {n // 4:,} x 30"
-    bench_round(name, market, agents, args.repeats, threads)
+    rows.append(bench_round(name, market, agents, args.repeats, threads))
+    head = ["| what | bytes | the limit | jdpack | ratio |", "|---|---|---|---|---|"]
+    picture = plots.bars(
+        "times the limit of the machine",
+        {row["what"]: {"jdpack": row["ratio"]} for row in rows},
+        mark=(1.0, "reading the bytes once"),
+    )
+    report("speed", args.results, "\n".join([*head, *map(line, rows)]), rows, picture, rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from jdpack import plots
+import plots
 
 Lines = dict[str, list[tuple[float, float]]]
 """Points by name."""
@@ -52,7 +52,7 @@ def draw(panels: list[tuple[str, str, Lines]], styles: Mapping[str, tuple[str, s
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
                 axis.set_minor_formatter(NullFormatter())
-            axes.grid(visible=True, which="both", alpha=0.25)
+            axes.grid(visible=True, alpha=0.6)
             for name, points in lines.items():
                 law = fit(points)
                 if law is None:

@@ -46,6 +46,7 @@ from typing import Any
 
 import numpy as np
 
+import plots
 from jdpack import (
     Budget,
     DualGd,
@@ -57,7 +58,6 @@ from jdpack import (
     MwuOnline,
     Newton,
     SupplyWarning,
-    plots,
     solve,
 )
 from jdpack.optimum import optimum
@@ -377,12 +377,12 @@ def certificate_law(base: Case, parameter: str) -> Fit | None:
 
 COLOURS = {
     "dual-gd": ("#E69F00", "s"),
-    "mwu-fixed": ("#0072B2", "o"),
-    "mwu-online": ("#D55E00", "^"),
-    "mwu-adaptive": ("#009E73", "D"),
+    "mwu-fixed": (plots.FIRST, "o"),
+    "mwu-online": (plots.SECOND, "^"),
+    "mwu-adaptive": (plots.THIRD, "D"),
     "mirror-descent, entropy": ("#56B4E9", "<"),
     "mirror-descent, euclidean": ("#CC79A7", ">"),
-    "newton": ("#666666", "v"),
+    "newton": (plots.SOFT, "v"),
 }
 
 

@@ -6,6 +6,7 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -480,3 +481,28 @@ def check_prices(
     for step, prices in zip(steps, expected, strict=True):
         for code, price in zip(step.prices, prices, strict=True):
             assert abs(code - price) <= Decimal("0.5") + abs(price) * Decimal(within)
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def marks_of(svg: str) -> list[tuple[str, float, float]]:
+    """The marks of a chart in their order: kind, and the place of their middle."""
+    dot = r'<circle class="dot (?P<dot>\w+)" cx="(?P<x>[\d.]+)" cy="(?P<y>[\d.]+)"'
+    diamond = r'<path class="dot load" d="M(?P<dx>-?[\d.]+) (?P<dy>[\d.]+)l'
+    cross = r'<path class="line bad" d="M(?P<cx>-?[\d.]+) (?P<cy>[\d.]+)l8 8'
+    found = []
+    for m in re.finditer(f"{dot}|{diamond}|{cross}", svg):
+        if m["dot"]:
+            found.append((m["dot"], float(m["x"]), float(m["y"])))
+        elif m["dx"]:
+            found.append(("load", float(m["dx"]) + 4.5, float(m["dy"])))
+        else:
+            found.append(("bad", float(m["cx"]) + 4.0, float(m["cy"]) + 4.0))
+    return found
+
+
+def places_of(svg: str, kind: str) -> list[float]:
+    """Where the upright lines of a chart of lanes are."""
+    paths = re.findall(rf'<path class="{kind}" d="([^"]*)"', svg)
+    return [float(x) for path in paths for x in re.findall(r"M([\d.]+)", path)]

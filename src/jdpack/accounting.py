@@ -15,12 +15,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from opendp.combinators import make_zCDP_to_approxDP
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian
-from opendp.metrics import l2_distance
-from opendp.mod import enable_features
-
 from jdpack.batch import Batch
 from jdpack.errors import BudgetError
 
@@ -31,6 +25,9 @@ REPAIR_SHARE = Fraction(2, 5)
 
 The certified margin is smallest here, for common budgets: less delta for the noise costs rho, more
 beta needs a narrower bound. It is flat: from 0.2 to 0.6 it changes by 1%."""
+
+EPSILON_RANGE = 1e-6, 50.0
+"""Of budgets that protect somebody."""
 
 TRUNCATION_SHARE = Fraction(1, 4)
 """The share of delta for noise whose support moves with the data (truncated Laplace only)."""
@@ -71,6 +68,13 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 @functools.cache
 def _conversion() -> Any:
+    # Loaded at first use: who reads a billboard converts nothing, and need not wait for it.
+    from opendp.combinators import make_zCDP_to_approxDP
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
     return make_zCDP_to_approxDP(make_gaussian(*space, scale=1.0))
@@ -106,9 +110,10 @@ class Budget:
         for what, value in [("epsilon", epsilon), ("delta", delta)]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise BudgetError(f"{what} must be a number, not {value!r}")
-        if not 1e-6 <= epsilon <= 50.0 and epsilon != math.inf:
+        least, most = EPSILON_RANGE
+        if not least <= epsilon <= most and epsilon != math.inf:
             raise BudgetError(
-                f"epsilon must be from 1e-6 to 50, or inf for no privacy, not {epsilon!r}",
+                f"epsilon must be from 1e-6 to {most:g}, or inf for no privacy, not {epsilon!r}",
                 "1 is a common choice; smaller is more private",
             )
         if not 1e-100 <= delta < 1.0:

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 _WIDTH, _HEIGHT = 360, 132
 _LEFT, _TOP, _RIGHT, _BOTTOM = 46, 8, 6, 20  # margins, in which the axes are written
 _PLANE = 1000, 400
+_EDGE, _LANE, _LETTERS = 8, 36, 50  # of lanes: margin at the sides, height, letters in a line
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class Band:
 def line_chart(
     label: str,
     kind: str,
-    xs: Sequence[int],
+    xs: Sequence[float],
     ys: Sequence[float],
     axis: Axis,
     *,
+    across: Axis | None = None,
     band: Band | None = None,
     mark: float | None = None,
+    point: tuple[float, float] | None = None,
     since: int | None = None,
 ) -> Markup:
     """A line through points, as an image with a text in its place for who does not see it.
@@ -52,32 +55,33 @@ def line_chart(
         kind: the class of the line, which gives its colour.
         xs, ys: the points; `xs` increase.
         axis: what is shown; points beyond it are drawn at its edge.
+        across: the same for `xs`; from the first to the last, which are written, if not given.
         band: drawn behind the line.
         mark: a value that is drawn as a dashed line across.
+        point: a point that is drawn as a dot.
         since: from here on, to the right, the background is tinted.
     """
-    first, last = xs[0], max(xs[-1], xs[0] + 1)
     wide, high = _PLANE
+    known = across or Axis(xs[0], max(xs[-1], xs[0] + 1), ((xs[0], f"{xs[0]}"),))
 
-    def across(x: float) -> int:
-        return round(wide * (x - first) / (last - first))
+    def along(x: float) -> int:
+        return round(wide * _part(x, known))
 
     def down(y: float) -> int:
-        inside = min(max(y, axis.low), axis.high)
-        return round(high * (axis.high - inside) / (axis.high - axis.low))
+        return round(high * (1.0 - _part(y, axis)))
 
-    places = [across(x) for x in xs]
+    places = [along(x) for x in xs]
     shapes = []
     if since is not None:
-        shapes.append(
-            f'<path class="since" d="M{across(since)} 0H{wide}V{high}H{across(since)}z"/>'
-        )
+        shapes.append(f'<path class="since" d="M{along(since)} 0H{wide}V{high}H{along(since)}z"/>')
     if band is not None:
         there = list(zip(places, map(down, band.high), strict=True))
         back = list(zip(places, map(down, band.low), strict=True))[::-1]
         shapes.append(f'<path class="band {kind}" d="{_path(there + back)}z"/>')
     for value, _ in axis.ticks:
         shapes.append(f'<path class="grid" d="M0 {down(value)}H{wide}"/>')
+    for value, _ in () if across is None else across.ticks:
+        shapes.append(f'<path class="grid" d="M{along(value)} 0V{high}"/>')
     line = list(zip(places, map(down, ys), strict=True))
     if len(line) == 1:
         line.append((wide, line[0][1]))
@@ -88,13 +92,104 @@ def line_chart(
     def beside(y: float) -> float:
         return _TOP + (_HEIGHT - _TOP - _BOTTOM) * down(y) / high
 
+    def below(x: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * along(x) / wide
+
     words = [
         f'<text x="{_LEFT - 6}" y="{beside(value) + 4:.0f}" text-anchor="end">{escape(text)}</text>'
         for value, text in axis.ticks
     ]
-    words.append(f'<text x="{_LEFT}" y="{_HEIGHT - 5}">{first}</text>')
-    words.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">{xs[-1]}</text>')
+    low, ends = _HEIGHT - 5, (_LEFT, _WIDTH - _RIGHT)
+    words += [_written(below(value), low, text, ends) for value, text in known.ticks]
+    if across is None:
+        words.append(_written(ends[1], low, f"{xs[-1]}", ends))
+    if point is not None:
+        words.append(_dot(kind, below(point[0]), beside(point[1])))
     return _framed(label, shapes, words)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value on a lane, and the interval that it is known to be in."""
+
+    value: float
+    kind: str = "price"
+    """The class, which gives its colour and shape: price a dot, load a diamond, bad a cross."""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One of several things that are compared: its name, its values, and these as a text."""
+
+    name: str
+    points: Sequence[Point]
+    text: str = ""
+
+
+def lane_chart(
+    label: str, lanes: Sequence[Lane], axis: Axis, *, mark: float | None = None
+) -> Markup:
+    """Values side by side, on a lane each, with one axis below.
+
+    Args:
+        label: what the chart shows, in words.
+        lanes: from above.
+        axis: from left to right; values beyond it are drawn at its edge.
+        mark: a value that is drawn as a dashed line down.
+    """
+    ends, top = (_EDGE, _WIDTH - _EDGE), 2
+    foot = top + _LANE * len(lanes)
+
+    def along(x: float) -> float:
+        return ends[0] + (ends[1] - ends[0]) * _part(x, axis)
+
+    def upright(kind: str, x: float) -> str:  # beside the names, not through them
+        steps = [f"M{along(x):.1f} {top + _LANE * i + 17}v16" for i in range(len(lanes))]
+        return f'<path class="{kind}" d="{"".join(steps)}"/>'
+
+    shapes = [upright("grid", x) for x, _ in axis.ticks]
+    if mark is not None:
+        shapes.append(upright("mark", mark))
+    words = [_written(along(x), foot + 15, text, ends) for x, text in axis.ticks]
+    for i, lane in enumerate(lanes):
+        y = top + _LANE * i
+        room = max(12, _LETTERS - len(lane.text))
+        name = lane.name if len(lane.name) <= room else f"{lane.name[: room - 1]}…"
+        words.append(f'<text class="name" x="{ends[0]}" y="{y + 13}">{escape(name)}</text>')
+        if lane.text:
+            words.append(_written(ends[1], y + 13, lane.text, ends))
+        for j, point in enumerate(lane.points):
+            level = y + 25 + (0 if len(lane.points) != 2 else 3 * (2 * j - 1))
+            if point.low is not None and point.high is not None:
+                reach = f"M{along(point.low):.1f} {level}H{along(point.high):.1f}"
+                shapes.append(f'<path class="line {point.kind}" d="{reach}"/>')
+            shapes.append(_dot(point.kind, along(point.value), level))
+    return Markup(
+        f'<svg class="chart" role="img" aria-label="{escape(label)}" '
+        f'viewBox="0 0 {_WIDTH} {foot + 20}">{"".join(shapes)}{"".join(words)}</svg>'
+    )
+
+
+def _part(value: float, axis: Axis) -> float:
+    """How far along the axis a value is, from 0 to 1."""
+    return (min(max(value, axis.low), axis.high) - axis.low) / (axis.high - axis.low)
+
+
+def _dot(kind: str, x: float, y: float) -> str:
+    if kind == "load":
+        return f'<path class="dot load" d="M{x - 4.5:.1f} {y:.1f}l4.5-4.5 4.5 4.5-4.5 4.5z"/>'
+    if kind == "bad":
+        return f'<path class="line bad" d="M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"/>'
+    return f'<circle class="dot {kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
+
+
+def _written(x: float, y: float, text: str, ends: tuple[int, int]) -> str:
+    """A text below or above a place, kept between the ends."""
+    side = "start" if x < ends[0] + 12 else "end" if x > ends[1] - 12 else "middle"
+    anchor = "" if side == "start" else f' text-anchor="{side}"'
+    return f'<text x="{x:.0f}" y="{y}"{anchor}>{escape(text)}</text>'
 
 
 def bar(share: float) -> Markup:
@@ -104,6 +199,13 @@ def bar(share: float) -> Markup:
         '<svg class="bar" aria-hidden="true" viewBox="0 0 100 8" preserveAspectRatio="none">'
         f'<path class="rest" d="M0 0h100v8H0z"/><path class="fill" d="M0 0h{filled}v8H0z"/></svg>'
     )
+
+
+def powers(low: float, high: float, most: int = 6) -> tuple[tuple[float, str], ...]:
+    """Ticks of an axis of logarithms to base 10, between two of these: at most so many powers."""
+    exponents = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
+    stride = -(-len(exponents) // most) or 1
+    return tuple((float(e), f"{10.0**e:g}") for e in exponents[::-1][::stride][::-1])
 
 
 def round_ticks(high: float, count: int = 3) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Private: what a comparison of policies found: rows, a table, JSON and a plot. Curator only."""
+"""Private: what a comparison of policies found: rows, a table, and JSON. Curator only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack import plots
-from jdpack.errors import OutputError
+from jdpack import newfolder
 from jdpack.market import Market
-from jdpack.output import Output
-from jdpack.wholefile import write_text
 
 NOTICE = (
     "CURATOR ONLY: true loads and the optimum are private numbers; runs are seeded and protect "
@@ -211,28 +208,16 @@ class Comparison:
         return "\n".join(_text(self))
 
     def write(self, folder: str | Path) -> None:
-        """Make a folder of mode 0700 with the table, the JSON and the plot, each of mode 0600."""
-        folder = check_output(folder)
+        """Make a folder of mode 0700 with the page, the table and the JSON, each of mode 0600."""
+        from jdpack.comparison_page import comparison_page  # which imports this module
+
         data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
         texts = {
+            "report.html": comparison_page(self),
             "comparison.txt": f"{self}\n",
             "comparison.json": f"{data}\n",
-            "comparison.svg": plots.comparison_svg(self),
         }
-        try:
-            folder.mkdir(mode=0o700)
-            for name, text in texts.items():
-                write_text(folder / name, 0o600, text)
-        except OSError as error:
-            raise OutputError(
-                f"cannot write to {str(folder)!r}: {error.strerror or error}"
-            ) from None
-
-
-def check_output(folder: str | Path) -> Path:
-    """Check, before anything is computed, that a comparison could be written to a new folder."""
-    plots.check()
-    return Output.claim(folder).folder
+        newfolder.fill(folder, texts, private=True)
 
 
 # --- the table ----------------------------------------------------------------------------
@@ -266,7 +251,7 @@ def _text(c: Comparison) -> Iterator[str]:
     gap = max(0.0, c.optimum.bound - c.optimum.value)
     yield f"optimum: {c.optimum.value:,.6g}; the dual bound is above it by {gap:.1g}"
     yield ""
-    lines = [_HEAD, _cells_of_optimum(c.optimum), *(_cells(row) for row in c.rows if row.runs)]
+    lines = [_HEAD, _cells_of_optimum(c.optimum), *(row_cells(row) for row in c.rows if row.runs)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         first, *others = (
@@ -287,7 +272,8 @@ def _cells_of_optimum(best: Best) -> tuple[str, ...]:
     return ("optimum", "100%", *[""] * (len(_HEAD) - 3), f"{best.seconds:.3g}")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def row_cells(row: Row) -> tuple[str, ...]:
+    """A policy that ran, as a line of the table."""
     share, certified, promises = row.share, row.certified, len(row.promises)
     assert share is not None
     return (

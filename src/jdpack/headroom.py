@@ -23,11 +23,11 @@ from typing import Any
 
 from jdpack import margin as margins
 from jdpack.accounting import Budget
-from jdpack.errors import BudgetError, SupplyWarning
+from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.fields import LARGEST
 from jdpack.margin import Outlook
 from jdpack.market import SUPPLY_CODE_MAX, Market
-from jdpack.noise import Gaussian, NoNoise
+from jdpack.noise import Gaussian, NoNoise, gaussian
 from jdpack.policies import Policy
 from jdpack.policies.newton import Newton, landing, room_left
 
@@ -99,10 +99,7 @@ class Need:
 
         It is raised by 1e-4 before: caps in codes may round the other way in the larger market.
         """
-        # No supply is below its cap, above what a market takes, or above SUPPLY_CODE_MAX in codes.
-        low = max(r.max_demand / r.supply for r in market.resources)
-        most = 0.99 * LARGEST / max(r.supply for r in market.resources)
-        high = min(0.99 * SUPPLY_CODE_MAX / market.supply_code, most)
+        low, high = factors(market)
         if self.margin(market.supply_code * high) > level:
             return None
         if self.margin(market.supply_code * low) <= level:
@@ -112,6 +109,14 @@ class Need:
             fits = self.margin(market.supply_code * middle) <= level
             low, high = (low, middle) if fits else (middle, high)
         return round_up(high * (1.0 + 1e-4), 4)
+
+
+def factors(market: Market) -> tuple[float, float]:
+    """The least and the largest factor on all supplies that a market takes."""
+    # No supply is below its cap, above what a market takes, or above SUPPLY_CODE_MAX in codes.
+    low = max(r.max_demand / r.supply for r in market.resources)
+    most = 0.99 * LARGEST / max(r.supply for r in market.resources)
+    return low, min(0.99 * SUPPLY_CODE_MAX / market.supply_code, most)
 
 
 def _odds(load: float, q: float, tail: float) -> float:
@@ -144,14 +149,53 @@ def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
 
 
 def margin_at(market: Market, policy: Policy[Any], epsilon: float, delta: float) -> float | None:
-    """The margin of a market with another budget; None if the policy refuses it."""
+    """The margin of a market with another budget; None if a run would refuse it."""
     budget = Budget.split(epsilon, delta, truncated=policy.truncated)
-    if policy.truncated:
-        try:
-            policy.start(market, budget)
-        except BudgetError:
-            return None
+    return _margin_if_any(market, budget, policy)
+
+
+def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: float) -> float | None:
+    """The margin if all supplies are multiplied by a factor; None if a run would refuse that."""
+    low, high = factors(market)
+    if factor == 1.0:
+        return margin_of(market, budget, policy)
+    if not low <= factor <= high:
+        return None
+    other = changed(market, supply=[r.supply * factor for r in market.resources])
+    return _margin_if_any(other, budget, policy)
+
+
+def _margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float | None:
+    try:
+        check(market, budget, policy)
+    except JdpackError:
+        return None
     return margin_of(market, budget, policy)
+
+
+def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
+    """Raise what a run would before records are read: noise that does not fit, too many rounds."""
+    policy.start(market, budget)
+    for query, share in margins.closing_shares(market).items():  # the last releases
+        shifts = market.shifts(query)
+        if query == "luck":
+            shifts = market.luck_shifts(market.value_cap_code, thinned=True)
+        gaussian(shifts, budget.rho * share).cost(shifts)
+
+
+def changed(market: Market, **changes: Any) -> Market:
+    """The numbers of a market with some of them changed."""
+    same: dict[str, Any] = {
+        "supply": [r.supply for r in market.resources],
+        "max_demand": [r.max_demand for r in market.resources],
+        "max_value": market.max_value,
+        "agents": market.agents,
+        "bundle_size": market.bundle_size,
+        "options": market.options,
+        "neighbours": market.neighbours,
+        "divisible": market.divisible,
+    }
+    return Market(**{**same, **changes})
 
 
 def percent(share: float) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jdpack import report
+from jdpack import newfolder, report
 from jdpack.boardfile import sync_folder
 from jdpack.errors import OutputError
 from jdpack.runfile import RunFile
@@ -38,20 +38,7 @@ class Output:
     @classmethod
     def claim(cls, folder: str | Path) -> Output:
         """Check that the folder can be made; make nothing yet."""
-        folder = Path(folder)
-        try:
-            taken = folder.exists() or folder.is_symlink()
-        except OSError as error:
-            raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
-        if taken:
-            raise OutputError(
-                f"the output folder {str(folder)!r} exists already",
-                "choose another; a run never writes over an earlier one",
-            )
-        parent = folder.absolute().parent
-        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-            raise OutputError(f"cannot make a folder in {str(parent)!r}")
-        return cls(folder)
+        return cls(newfolder.claim(folder))
 
     @classmethod
     def reopen(cls, folder: str | Path) -> Output:

@@ -287,38 +287,34 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 def waiting_page(running: bool | None = None) -> str:
     """What `jdpack.serve` shows before anything is posted; `running` as for `public_page`."""
-    style, live = _web("style.css"), _web("live.js")
-    return _environment().get_template("waiting.html").render(
-        style=style,
-        live=live,
-        policy=_policy(style, live, connect="'self'"),
-        state=_UNFINISHED[running],
-    )  # fmt: skip
+    return filled("waiting.html", live=_web("live.js"), state=_UNFINISHED[running])
 
 
-def render(
-    name: str,
-    board: Billboard,
-    *,
-    script: Markup | None = None,
-    live: Markup | None = None,
-    **more: Any,
-) -> str:
-    """A page from its template; all of them have one style and one security policy."""
-    connect = "'none'" if live is None else "'self'"
-    return _environment().get_template(name).render(
+def render(name: str, board: Billboard, **more: Any) -> str:
+    """A page about a billboard."""
+    header = board.header
+    return filled(
+        name,
         board=board,
-        market=board.header.market,
-        budget=board.header.budget,
+        market=header.market,
+        budget=header.budget,
         certificate=board.certificate,
+        not_private=None if header.private else header.why_not_private,
         rows=resource_rows(board),
         rounds=_count(board),
         share=SHARE,
-        style=_web("style.css"),
-        script=script,
-        live=live,
-        policy=_policy(_web("style.css"), script or live, connect),
         **more,
+    )
+
+
+def filled(
+    name: str, *, script: Markup | None = None, live: Markup | None = None, **more: Any
+) -> str:
+    """A page from its template; all of them have one style and one security policy."""
+    style, connect = _web("style.css"), "'none'" if live is None else "'self'"
+    policy = _policy(style, script or live, connect)
+    return _environment().get_template(name).render(
+        style=style, script=script, live=live, policy=policy, **more
     )  # fmt: skip
 
 
@@ -328,7 +324,7 @@ def script() -> Markup:
     return Markup("").join(_web(name) for name in _SCRIPTS)
 
 
-def _policy(style: Markup, script: Markup | None, connect: str = "'none'") -> str:
+def _policy(style: Markup, script: Markup | None, connect: str) -> str:
     """Nothing may be loaded, sent or run but what has these hashes."""
     rules = ["default-src 'none'"]
     if script is not None:

@@ -8,6 +8,7 @@ prices are sought.
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,15 +16,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack import margin as margins
-from jdpack import policies
-from jdpack.accounting import REPAIR_SHARE, Budget
+from jdpack import newfolder, policies
+from jdpack.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget
 from jdpack.billboard import Release
 from jdpack.errors import BudgetError, MarketError, SupplyWarning
-from jdpack.headroom import MARGIN_MOST, Need, floor, margin_at, percent, shortfall
+from jdpack.headroom import (
+    MARGIN_MOST,
+    Need,
+    check,
+    floor,
+    margin_at,
+    margin_with,
+    percent,
+    shortfall,
+)
 from jdpack.margin import Outlook
 from jdpack.market import Market
-from jdpack.noise import NoNoise, TruncatedLaplace, gaussian
+from jdpack.noise import NoNoise, TruncatedLaplace
 from jdpack.policies import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
@@ -35,7 +44,13 @@ MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.
 up to 4.) docs/figures.md has the table."""
 
 LEVELS = (0.01, 0.05, 0.1)
-EPSILONS = (0.1, 0.3, 1.0, 3.0, EPSILON_MOST)
+EPSILONS = (0.1, 1.0, EPSILON_MOST)
+"""Budgets that a plan is always made for, beside its own, half and double of it."""
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""On all supplies, for which a plan is made too."""
+
+ROWS = 8  # of supplies in the text
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,8 @@ class Plan:
     """What supply would do for margins of 1%, 5% and 10%."""
     by_epsilon: tuple[tuple[float, float | None], ...]
     """Margins at the same delta; None if the policy refuses the budget."""
+    by_supply: tuple[tuple[float, float | None], ...]
+    """Margins with all supplies multiplied by a factor; None if that is refused."""
     warning: SupplyWarning | None
     """Set if supply is too small for the budget; `solve` gives the same."""
     helps: tuple[Help, ...]
@@ -135,6 +152,7 @@ class Plan:
             "basis": self.basis,
             "least_supply": [asdict(least) for least in self.least_supply],
             "by_epsilon": [{"epsilon": e, "margin": x} for e, x in self.by_epsilon],
+            "by_supply": [{"factor": f, "margin": x} for f, x in self.by_supply],
             "warning": None if self.warning is None else str(self.warning),
             "helps": [asdict(help) for help in self.helps],
         }
@@ -142,6 +160,14 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(_text(self))
+
+    def write(self, folder: str | Path) -> None:
+        """Make a folder with the plan as a page for people, and as JSON."""
+        from jdpack.plan_page import plan_page  # which imports this module
+
+        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
+        texts = {"report.html": plan_page(self), "plan.json": f"{data}\n"}
+        newfolder.fill(folder, texts, private=False)
 
 
 def plan(
@@ -180,6 +206,7 @@ def plan(
         loss_measured=_measured(market, least) if steered and private else None,
         least_supply=tuple(_least_supplies(market, budget, need)) if private else (),
         by_epsilon=table,
+        by_supply=tuple((x, margin_with(market, budget, policy, x)) for x in FACTORS),
         warning=warning,
         helps=() if warning is None else tuple(remedies(market, budget, policy, table)),
     )
@@ -204,12 +231,7 @@ def prepare(
             raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
     assert epsilon is not None and delta is not None
     budget = Budget.split(epsilon, delta, truncated=policy.truncated)
-    policy.start(market, budget)  # refuses what it cannot do
-    for query, share in margins.closing_shares(market).items():  # and so do the last releases
-        shifts = market.shifts(query)
-        if query == "luck":
-            shifts = market.luck_shifts(market.value_cap_code, thinned=True)
-        gaussian(shifts, budget.rho * share).cost(shifts)
+    check(market, budget, policy)
     return market, policy, budget
 
 
@@ -241,7 +263,9 @@ def _round_noise(
 def _by_epsilon(
     market: Market, budget: Budget, policy: Policy[Any]
 ) -> Iterator[tuple[float, float | None]]:
-    for epsilon in sorted({*EPSILONS, budget.epsilon} - {math.inf}):
+    low, high = EPSILON_RANGE
+    near = (factor * budget.epsilon for factor in (0.5, 1.0, 2.0))
+    for epsilon in sorted({*EPSILONS, *(e for e in near if low <= e <= high)}):
         yield epsilon, margin_at(market, policy, epsilon, budget.delta)
 
 
@@ -302,8 +326,9 @@ def _text(plan: Plan) -> Iterator[str]:
     if plan.least_supply:
         yield from _supply_rows(plan)
     yield _row("epsilon", [f"{epsilon:g}" for epsilon, _ in plan.by_epsilon])
-    cells = ["refused" if x is None else percent(x) for _, x in plan.by_epsilon]
-    yield _row("  margin", cells)
+    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_epsilon])
+    yield _row("supply, times the present", [f"{factor:g}" for factor, _ in plan.by_supply])
+    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_supply])
     yield from _verdict(plan)
 
 
@@ -342,13 +367,17 @@ def _supply_rows(plan: Plan) -> Iterator[str]:
     least = plan.least_supply
     yield _row("supply for a margin of", [percent(x.margin) for x in least])
     yield _row("  times the present", [_number(x.factor) for x in least])
-    resources = plan.market.resources
-    for j, r in enumerate(resources[:8]):
-        label = f"  {r.name} ({r.unit})" if r.unit else f"  {r.name}"
-        cells = [_number(None if x.supply is None else x.supply[j]) for x in least]
-        yield _row(label, cells)
-    if len(resources) > 8:
-        yield f"    ... and {len(resources) - 8} more with --json"
+    same: dict[tuple[float, str], list[int]] = {}  # resources that one row can speak for
+    for j, r in enumerate(plan.market.resources):
+        same.setdefault((r.supply, r.unit), []).append(j)
+    for (_, unit), group in list(same.items())[:ROWS]:
+        name = plan.market.resources[group[0]].name
+        more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
+        cells = [_number(None if x.supply is None else x.supply[group[0]]) for x in least]
+        yield _row(f"  {name}{more}{f' ({unit})' if unit else ''}", cells)
+    left = sum(map(len, list(same.values())[ROWS:]))
+    if left:
+        yield f"    ... and {left:,} more with --json"
     yield _row("  in largest demands", [_number(x.demands) for x in least])
     yield _row("  paper, sqrt(m)/(alpha epsilon)", [_number(x.paper) for x in least])
     yield _row("  paper, with logs and constants", [_number(x.explicit) for x in least])

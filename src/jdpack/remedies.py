@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jdpack.accounting import Budget
-from jdpack.headroom import MARGIN_MOST, Need, crowd, margin_at, margin_of, round_up
+from jdpack.headroom import MARGIN_MOST, Need, changed, crowd, margin_at, margin_of, round_up
 from jdpack.market import Market
 from jdpack.policies import Policy
 from jdpack.policies.newton import Newton
@@ -65,7 +65,7 @@ def _more_epsilon(
         return math.inf if at is None else at
 
     low = high = budget.epsilon
-    for high, at in [row for row in table if row[0] > budget.epsilon]:
+    for high, at in [row for row in table if budget.epsilon < row[0] <= EPSILON_MOST]:
         if at is not None and at <= MARGIN_MOST:
             break
         low = high
@@ -94,7 +94,7 @@ def _smaller_bundles(market: Market, budget: Budget, policy: Policy[Any]) -> Ite
     """The largest bundle size that is enough, else 1."""
 
     def margin(size: int) -> float:
-        return margin_of(_changed(market, bundle_size=size), budget, policy)
+        return margin_of(changed(market, bundle_size=size), budget, policy)
 
     if market.bundle_size == 1:
         return
@@ -124,26 +124,11 @@ def _coarser(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[He
 
 def _other_kinds(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
     if not market.divisible:
-        margin = margin_of(_changed(market, divisible=True), budget, policy)
+        margin = margin_of(changed(market, divisible=True), budget, policy)
         yield Help("divisible", None, margin, "divisible goods, if fractions can be given")
     if not isinstance(policy, Newton):
         whole = Budget.split(budget.epsilon, budget.delta, truncated=False)
         yield Help("policy", None, margin_of(market, whole, Newton()), "policy newton")
-
-
-def _changed(market: Market, **changes: Any) -> Market:
-    """The numbers of a market with some of them changed."""
-    same: dict[str, Any] = {
-        "supply": [r.supply for r in market.resources],
-        "max_demand": [r.max_demand for r in market.resources],
-        "max_value": market.max_value,
-        "agents": market.agents,
-        "bundle_size": market.bundle_size,
-        "options": market.options,
-        "neighbours": market.neighbours,
-        "divisible": market.divisible,
-    }
-    return Market(**{**same, **changes})
 
 
 def _merged(market: Market, size: int) -> Market:
@@ -155,7 +140,7 @@ def _merged(market: Market, size: int) -> Market:
     m, touched = len(market.resources), market.bundle_size
     groups = [market.resources[start : start + size] for start in range(0, m, size)]
     caps = [sorted((r.max_demand for r in group), reverse=True)[:touched] for group in groups]
-    return _changed(
+    return changed(
         market,
         supply=[math.fsum(r.supply for r in group) for group in groups],
         max_demand=[math.fsum(largest) for largest in caps],

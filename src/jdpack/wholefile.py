@@ -1,4 +1,4 @@
-"""Private: files that are there whole or not at all, whatever happens while they are written."""
+"""Public: files that are there whole or not at all, whatever happens while they are written."""
 
 from __future__ import annotations
 

@@ -4,22 +4,32 @@ no environment of its own.
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from helpers import check_error
+from jdpack.errors import JdpackError
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
 
 import common  # noqa: E402
 import families  # noqa: E402
+import memory  # noqa: E402
+import optimum  # noqa: E402
 import parquet  # noqa: E402
 import peers  # noqa: E402
+import plots  # noqa: E402
 import scaling  # noqa: E402
 import sides  # noqa: E402
+import speed  # noqa: E402
 from loss import Store  # noqa: E402
 from sifting import Settings, sift  # noqa: E402
 
@@ -126,7 +136,80 @@ def test_resources_of_an_agent_are_distinct():
     assert abs(counts - 5_000).max() < 400
 
 
+# --- plots and tables ---------------------------------------------------------------------
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_plots_have_the_colours_and_letters_of_the_pages():
+    style = (ROOT / "src" / "jdpack" / "web" / "style.css").read_text(encoding="utf-8")
+    svg = plots.bars("ms", {"a $x_1$ & <b>": {"one": 3.0, "two": 1.0}}, mark=(2.0, "limit"))
+    assert svg == plots.bars("ms", {"a $x_1$ & <b>": {"one": 3.0, "two": 1.0}}, mark=(2.0, "limit"))
+    assert "<dc:date>" not in svg
+    for name in ("price", "load", "ink", "soft"):
+        assert f"--{name}: {plots.colour(name)};" in style.split("@media")[0]
+        assert plots.colour(name) in svg
+    assert {"a $x_1$ & <b>", "one", "two", "ms", "limit"} <= {
+        " ".join(text.itertext()).strip() for text in texts_of(svg)
+    }
+    assert "font-family: system-ui" in svg and "DejaVu" not in svg
+    with pytest.raises(AssertionError, match="no mauve"):
+        plots.colour("mauve")
+
+
+def texts_of(svg):
+    return ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+
+
+def test_bars_and_lines_are_as_long_as_their_numbers():
+    svg = plots.bars("ms", {"a": {"one": 3.0}, "b": {"one": 1.5}})
+    bars = re.findall(rf'd="M ([\d.]+) [\d.]+ \nL ([\d.]+) [^"]*"[^>]*fill: {plots.FIRST}', svg)
+    long, short = (float(right) - float(left) for left, right in bars)
+    assert long == pytest.approx(2.0 * short)
+    svg = plots.lines("agents", "MB", {"peak": [(10, 1), (100, 10), (10_000, 1_000)]})
+    line = re.search(rf'd="M ([^"]*)"[^>]*stroke: {plots.FIRST}; stroke-width: 1.2', svg)[1]
+    x, y = np.array(re.findall(r"([\d.]+) ([\d.]+)", line), float).T
+    assert (x[2] - x[0]) / (x[1] - x[0]) == pytest.approx(3.0)
+    assert (y[2] - y[0]) / (y[1] - y[0]) == pytest.approx(3.0)
+
+
+def test_without_the_library_plots_are_refused(monkeypatch):
+    monkeypatch.setattr(plots, "find_spec", lambda _: None)
+    with pytest.raises(JdpackError) as caught:
+        plots.svg(1.0, 1.0, print)
+    check_error(caught.value, ["matplotlib", "not installed"], "pip install 'jdpack[plots]'")
+
+
 # --- whole commands -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "rows"),
+    [
+        (speed, ["--agents", "2000", "--repeats", "1"], 4),
+        (memory, ["--agents", "2000"], 1),
+        (optimum, ["--agents", "500", "--families", "dense,sparse"], 2),
+    ],
+)
+def test_tables_are_written_with_csv_and_a_plot(
+    program, arguments, rows, tmp_path, monkeypatch, capsys
+):
+    name = program.__name__
+    monkeypatch.setattr(memory, "measure", lambda *_: {"codes": 10**6, "peak": 2 * 10**8})
+    monkeypatch.setattr(sys, "argv", [name, *arguments, "--results", str(tmp_path)])
+    program.main()
+    table = capsys.readouterr().out
+    assert table == (tmp_path / f"{name}.md").read_text() and len(table.splitlines()) == 2 + rows
+    listed, numbers = rows_of(tmp_path / f"{name}.csv"), json.loads(
+        (tmp_path / f"{name}.json").read_text()
+    )  # fmt: skip
+    assert len(listed) == len(numbers) == rows
+    for line, row in zip(listed, numbers, strict=True):
+        assert line == {key: "" if value is None else str(value) for key, value in row.items()}
+    assert "<svg" in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_memory_is_of_the_process_without_mapped_files(tmp_path, monkeypatch):
@@ -177,6 +260,7 @@ def test_peers_play_by_turns_and_repeat_none(tmp_path, monkeypatch, capsys):
     assert rows["jdpack-divisible"]["violation"] == 0.0
     assert rows["jdpack-divisible"]["notes"]["rounds"] > 10
     assert "<svg" in (tmp_path / "peers.svg").read_text()
+    assert [row["side"] for row in rows_of(tmp_path / "peers.csv")] == chosen.split(",")
     table = capsys.readouterr().out
     assert table == (tmp_path / "peers.md").read_text()
     monkeypatch.setattr(peers.Workers, "ask", lambda *_: pytest.fail("a turn was repeated"))
@@ -196,6 +280,9 @@ def test_scaling_small(tmp_path, monkeypatch, capsys):
         assert cell["seconds"] > cell["round"] * cell["rounds"] / 2 > 0.0
         assert cell["peak"] > 10e6
     assert "<svg" in (tmp_path / "scaling.svg").read_text()
+    listed = rows_of(tmp_path / "scaling.csv")
+    assert [row["sweep"] for row in listed] == ["n", "m"]
+    assert float(listed[0]["seconds"]) == cells["n"][0]["seconds"]
     table = capsys.readouterr().out
     monkeypatch.setattr(scaling, "watched", lambda *_, **__: pytest.fail("a cell was repeated"))
     scaling.main()
@@ -213,6 +300,9 @@ def test_parquet_small(tmp_path, monkeypatch, capsys):
     assert row["ns_an_agent"] == pytest.approx(1e9 * row["jdpack"]["seconds"] / 2_000)
     assert 0.0 < row["jdpack"]["inside"] < row["jdpack"]["seconds"]
     assert "<svg" in (tmp_path / "parquet.svg").read_text()
+    (listed,) = rows_of(tmp_path / "parquet.csv")
+    assert float(listed["jdpack.seconds"]) == row["jdpack"]["seconds"]
+    assert "jdpack.turns" not in listed
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
         "agents-2000.parquet",
         "market-2000.toml",

@@ -1,12 +1,13 @@
 """Policies side by side: measured on the true numbers, against a linear program of its own."""
 
+import html
 import json
 import math
 import os
+import re
 import stat
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +19,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from helpers import LONG, check_error, random_records, run_cli
+from helpers import LONG, check_error, marks_of, places_of, random_records, run_cli
 from jdpack import (
     AgentsError,
     BudgetError,
@@ -29,14 +30,15 @@ from jdpack import (
     Newton,
     OutputError,
     compare,
-    plots,
     solve,
 )
 from jdpack.comparison import NOTICE, UNTOUCHED, Best, Interval, Row, Run
-from jdpack.errors import JdpackError
+from jdpack.comparison_page import comparison_page
 from jdpack.policies import KINDS
 from jdpack.policies.spec import label_of, parse, policies_of
 from jdpack.release import SystemRandomness
+from unit.test_page import text_of
+from unit.test_report import HARM, saved
 
 MODULE = sys.modules["jdpack.compare"]
 FAST = MwuAdaptive(0.5)
@@ -420,7 +422,7 @@ def test_a_policy_that_refuses_has_a_row_that_says_so_and_the_rest_go_on(odd):
     assert (row.share, row.certified, row.fits, row.rounds, row.seconds) == (None,) * 5
     assert len(found.row("mwu-adaptive:alpha=0.5").runs) == 1
     assert "odd, no run: odd would take 2e+09 rounds" in str(found)
-    assert "no run" in plots.comparison_svg(found)
+    assert "odd no run" in comparison_page(found)
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -540,11 +542,13 @@ def test_the_folder_is_for_the_curator_alone(found, tmp_path):
     finally:
         os.umask(old)
     files = sorted((tmp_path / "out").iterdir())
-    assert [f.name for f in files] == ["comparison.json", "comparison.svg", "comparison.txt"]
+    assert [f.name for f in files] == ["comparison.json", "comparison.txt", "report.html"]
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
-    for file in files:
+    for file in files[:2]:
         assert NOTICE in " ".join(file.read_text(encoding="utf-8").split())
+    page = files[2].read_text(encoding="utf-8")
+    assert page == comparison_page(found)
     data = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))
     assert data == found.to_dict()
     assert (tmp_path / "out" / "comparison.txt").read_text(encoding="utf-8") == f"{found}\n"
@@ -553,48 +557,99 @@ def test_the_folder_is_for_the_curator_alone(found, tmp_path):
         found.write(tmp_path / "out")
 
 
-def test_the_plot_is_the_same_every_time_and_has_its_words(found):
-    text = plots.comparison_svg(found)
-    assert text == plots.comparison_svg(found)
-    assert "<dc:date>" not in text
-    root = ElementTree.fromstring(text)
-    words = " ".join("".join(root.itertext()).split())
-    for word in [found.market.name, "certified share", "% of the optimum", "seconds", "newton"]:
-        assert word in words
+def test_the_page_says_at_its_top_that_it_is_not_for_publication(found):
+    page = comparison_page(found)
+    assert page == comparison_page(found)
+    assert "<title>NOT FOR PUBLICATION: Ward $a_1$ &amp; &lt;b&gt; 病院" in page
+    words = text_of(page.split("<body>")[1])
+    assert words.removeprefix("Skip to the content ").startswith("Curator only: not for public")
+    assert "publish none of this" in words and UNTOUCHED in words
+    assert "<script" not in page and "script-src" not in page and "connect-src" in page
+    assert "<b>" not in page
     for row in found.rows:
         assert row.label in words
 
 
-def test_the_plot_shows_the_numbers():
-    """A share that moves to the right moves its mark to the right."""
-
-    def marks(share: float) -> list[float]:
-        rows = (Row("newton", {}, 1.0, (run_of(0, share=share), run_of(1, share=share - 0.001))),)
-        market = dense_case().market
-        svg = plots.comparison_svg(
-            Comparison(market, 300, 0, 1.0, 1e-6, 2, Best(10.0, 10.0, 1.0), rows)
+def a_comparison(*shares, market=None, seconds=2.0, certified=0.8):
+    """One policy for each pair of shares that its two runs have; of None, a policy that refused."""
+    rows = []
+    for i, pair in enumerate(shares):
+        runs = tuple(
+            run_of(seed, share=share, seconds=seconds * 10**i, certified=certified)
+            for seed, share in enumerate(pair or ())
         )
-        root = ElementTree.fromstring(svg)
-        uses = root.iter("{http://www.w3.org/2000/svg}use")
-        return [float(u.get("x")) for u in uses if "#0072b2" in (u.get("style") or "")]
-
-    # The axis is from the certified 80% to 100%, whatever the share.
-    moved = [high - low for high, low in zip(marks(0.97), marks(0.93), strict=True)]
-    assert min(moved) >= 0.0 and sum(m > 5.0 for m in moved) >= 3  # the mean, and both its ends
+        rows.append(Row(f"p{i}", {}, 1.0, runs, None if pair else "it <would> take long"))
+    best = Best(10.0, 10.0, 0.5)
+    return Comparison(market or dense_case().market, 300, 0, 1.0, 1e-6, 2, best, tuple(rows))
 
 
-def test_without_the_library_a_plot_is_refused_before_anything_runs(
-    found, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(plots, "find_spec", lambda _: None)
-    with pytest.raises(JdpackError) as caught:
-        found.write(tmp_path / "out")
-    check_error(caught.value, ["matplotlib", "not installed"], "pip install 'jdpack[plots]'")
-    monkeypatch.setattr(MODULE, "encode", None)
-    market, agents = write_case(tmp_path)
-    code, _, err = run_cli(monkeypatch, capsys, "compare", market, agents, "-o", tmp_path / "out")
-    assert code == 2 and "matplotlib" in err
-    assert not (tmp_path / "out").exists()
+def charts_of(page):
+    return re.findall(r'<svg class="chart".*?</svg>', page, re.DOTALL)
+
+
+def test_the_plot_shows_the_numbers():
+    found = a_comparison((0.97, 0.96), (0.93, 0.95), None)
+    shares, times = charts_of(comparison_page(found))
+    low, high = 0.8, found.rows[1].share.high  # what is certified, and the widest interval
+    assert high > 1.0
+
+    def spot(x):
+        return pytest.approx(8 + 344 * (min(x, high) - low) / (high - low), abs=0.06)
+
+    expected = [(k, x) for mean in (0.965, 0.94) for k, x in (("price", mean), ("load", 0.8))]
+    assert [(kind, x) for kind, x, _ in marks_of(shares)] == [(k, spot(x)) for k, x in expected]
+    reaches = re.findall(r'class="line (\w+)" d="M([\d.]+) [\d.]+H([\d.]+)"', shares)
+    for i in (0, 1):
+        kind, left, right = reaches[2 * i]
+        interval = found.rows[i].share
+        assert kind == "price" and interval.low < interval.mean < interval.high
+        assert [float(left), float(right)] == [spot(interval.low), spot(interval.high)]
+    assert places_of(shares, "mark") == [spot(1.0)] * 3
+    assert "p2 no run" in shares and ">no run<" in shares and ">96.50%<" in shares
+    # Seconds on an axis of logarithms from 0.1 to 100: of the optimum 0.5, then 2 and 20.
+    expected = [8 + 344 * (math.log10(s) + 1) / 3 for s in (0.5, 2.0, 20.0)]
+    assert [x for _, x, _ in marks_of(times)] == pytest.approx(expected, abs=0.06)
+
+
+@pytest.mark.parametrize("pair", [(0.0, 0.0), (1.0, 1.0), (0.9999, 0.9998), (0.3, 0.9)])
+@pytest.mark.parametrize("certified", [None, 0.0, 1.0])
+def test_odd_shares_have_a_page(pair, certified):
+    found = a_comparison(pair, certified=certified, seconds=0.0)
+    shares, times = charts_of(comparison_page(found))
+    assert len(marks_of(shares)) == (1 if certified is None else 2) and len(marks_of(times)) == 2
+    assert all(8 <= x <= 352 for svg in (shares, times) for _, x, _ in marks_of(svg))
+    ticks = re.findall(r">([\d.]+)%</text>", shares)
+    assert "100" in ticks
+
+
+def test_the_tables_of_the_page_have_all_digits(found):
+    page = comparison_page(found)
+    rows = saved(page, "policies.csv")
+    assert rows[0]["policy"] == "optimum" and float(rows[0]["seconds"]) == found.optimum.seconds
+    for line, row in zip(rows[1:], found.rows, strict=True):
+        assert line["policy"] == row.label and float(line["share"]) == row.share.mean
+        assert float(line["share_low"]) == row.share.low and line["fits"] == str(row.fits)
+    runs = [(row.label, run) for row in found.rows for run in row.runs]
+    for line, (label, run) in zip(saved(page, "runs.csv"), runs, strict=True):
+        assert line["policy"] == label and float(line["share"]) == run.share
+        assert int(line["seed"]) == run.seed and float(line["load"]) == run.load
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_names_that_mean_harm_are_only_names(harm):
+    found = a_comparison((0.9, 0.8), None, market=dense_case(name=harm).market)
+    found = replace(found, rows=tuple(replace(row, label=harm) for row in found.rows))
+    page = comparison_page(found)
+    assert "<script" not in page and "<b>" not in page and "49" not in page.split("<body>")[0]
+    assert "{{" not in page.replace(html.escape("{{ 7 * 7 }}"), "")
+    assert saved(page, "policies.csv")[1]["policy"] == harm
+
+
+def test_one_run_has_no_interval():
+    found = a_comparison((0.9,))
+    page = comparison_page(replace(found, seeds=1))
+    assert not re.findall(r'class="line \w+" d="M[\d.]+ [\d.]+H', charts_of(page)[0])
+    assert "1 seeded run of each" in text_of(page) and "confidence interval" not in page
 
 
 def test_the_libraries_of_a_comparison_are_loaded_when_it_runs():

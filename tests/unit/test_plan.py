@@ -289,10 +289,48 @@ def test_no_supply_below_its_cap_or_beyond_the_grid_is_advised():
 def test_the_table_of_epsilon_is_the_plan_at_each(policy):
     market = a_market(times=30_000.0)
     planned = plan(market, epsilon=0.7, delta=DELTA, policy=policy)
-    assert [e for e, _ in planned.by_epsilon] == sorted({*EPSILONS, 0.7})
+    assert [e for e, _ in planned.by_epsilon] == [0.1, 0.35, 0.7, 1.0, 1.4, 10.0]
     for epsilon, margin in planned.by_epsilon:
         there = plan(market, epsilon=epsilon, delta=DELTA, policy=policy)
         assert there.margin == margin
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("divisible", [True, False])
+def test_the_table_of_supply_is_the_plan_at_each(policy, divisible):
+    market = a_market(times=30_000.0, divisible=divisible)
+    planned = plan(market, epsilon=0.7, delta=DELTA, policy=policy)
+    assert [factor for factor, _ in planned.by_supply] == [0.25, 0.5, 1.0, 2.0, 4.0]
+    assert dict(planned.by_supply)[1.0] == planned.margin
+    for factor, margin in planned.by_supply:
+        there = plan(scaled(market, factor), epsilon=0.7, delta=DELTA, policy=policy)
+        assert there.margin == margin
+
+
+def test_a_budget_or_supply_beyond_what_there_is_is_not_in_the_tables():
+    planned = plan(a_market(times=1.0), epsilon=30.0, delta=DELTA)  # nobody could have all of less
+    assert [e for e, _ in planned.by_epsilon] == [0.1, 1.0, 10.0, 15.0, 30.0]
+    assert [x is None for _, x in planned.by_supply] == [True, True, False, False, False]
+    assert "epsilon" not in {help.kind for help in planned.helps}  # 10 is the most that is advised
+    least = plan(a_market(), epsilon=1e-5, delta=DELTA)  # twice its noise is beyond 64 bits
+    assert [x is None for _, x in least.by_epsilon] == [True, False, False, False, False, False]
+    with pytest.raises(jdpack.BudgetError, match="64 bits"):
+        plan(a_market(), epsilon=5e-6, delta=DELTA)
+
+
+def test_resources_that_are_alike_have_one_row():
+    market = with_supply(
+        a_market(12), [6000.0, 7000.0, *[6000.0] * 8, 7000.0, 8000.0],
+        units=["h"] * 11 + ["kg"], names=[f"r{j}" for j in range(12)],
+    )  # fmt: skip
+    planned = plan(market, epsilon=1.0, delta=DELTA)
+    lines = str(planned).split("\n")
+    rows = [line.split("  ")[2] for line in lines if line.startswith("    r")]
+    assert rows == ["r0 and 8 more (h)", "r1 and 1 more (h)", "r11 (kg)"]
+    (row,) = [line for line in lines if "r1 and" in line]
+    assert f"{planned.least_supply[0].supply[10]:,.0f}" in row
+    other = with_supply(market, [6000.0 + j for j in range(12)])
+    assert "    ... and 4 more with --json" in str(plan(other, epsilon=1.0, delta=DELTA))
 
 
 def test_a_budget_that_the_policy_refuses_has_no_margin_in_the_table():

@@ -16,8 +16,8 @@ from typing import Any
 
 from jdpack.audit import charges, draws, reference, replays
 from jdpack.audit.bound import LowerBound, gaussian_epsilon, lower_bound, scipy
-from jdpack.audit.coalition import Coalition, attack
-from jdpack.audit.findings import Audit, Finding, judged
+from jdpack.audit.coalition import Coalition, attack, right_at_most
+from jdpack.audit.findings import AGAINST, Audit, Finding, judged
 from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.script import BATCHES, GREEDY, HALF, Script, known
@@ -114,6 +114,7 @@ class _Auditor:
     tell: Callable[[float, str], None]
     found: list[Finding] = field(default_factory=list)
     bounds: dict[str, LowerBound] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
     runs: list[Tape] = field(default_factory=list)
 
     def audit(self, engines: Sequence[str | Choice], trials: int, confidence: float) -> Audit:
@@ -138,7 +139,8 @@ class _Auditor:
         self.found += draws.of_source()
         self.tell(1.0, "done")
         budget = self.setting.epsilon, self.setting.delta
-        return Audit(judged(self.found), self.bounds, *budget, policy, tuple(names))
+        found = judged(self.found)
+        return Audit(found, self.bounds, *budget, policy, tuple(names), self.limits)
 
     def _replay_policy(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
@@ -201,7 +203,8 @@ class _Auditor:
         self.found.append(replace(exact, check=f"{exact.check} (coalition, {name})"))
         self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
         if bound is not None:
-            self.bounds[f"coalition against {name}"] = bound
+            self.bounds[AGAINST + name] = bound
+            self.limits[AGAINST + name] = right_at_most(setting)
 
 
 def _replayed(group: replays.Family, where: str, *, winners: bool = True) -> list[Finding]:

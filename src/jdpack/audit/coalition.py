@@ -146,6 +146,14 @@ def attack(
     return found, lower_bound(*scores, setting.delta, confidence), tapes
 
 
+def right_at_most(setting: Setting) -> float:
+    """No test of two equally likely neighbours is right more often, by theory."""
+    limit = most_success(setting.epsilon, setting.delta)
+    if setting.policy.truncated:
+        return limit
+    return min(limit, most_success_gaussian(setting.budget.rho))
+
+
 def judge(
     setting: Setting, scores: tuple[list[float], list[float]], confidence: float
 ) -> list[Finding]:
@@ -168,9 +176,7 @@ def judge(
     right = int(np.count_nonzero(np.array(scores[1]) > 0.0))
     right += int(np.count_nonzero(np.array(scores[0]) <= 0.0))
     count = 2 * len(scores[0])
-    limit = most_success(setting.epsilon, setting.delta)
-    if not setting.policy.truncated:
-        limit = min(limit, most_success_gaussian(setting.budget.rho))
+    limit = right_at_most(setting)
     found.append(
         odds(
             "coalition: success",

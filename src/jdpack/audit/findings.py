@@ -6,21 +6,30 @@ and the trials that it had, whatever the pipeline does; it is no failure, and no
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from jdpack import newfolder
 from jdpack.audit.bound import LowerBound
 
 ALARM = 1e-6
 """An honest pipeline is flagged with at most this probability by all checks of an audit."""
+
+ALARM_BY_CHANCE = ALARM / 2
+"""The part of it for checks of p-values, by Holm's rule."""
 
 NO_PROOF = (
     "A pass is no proof: the audit tries some attacks on some data sets, and finds only what they "
     "can see."
 )
 
+
+AGAINST = "coalition against "
+"""How lower bounds are named: by the policy that is attacked."""
 
 Verdict = Literal["ok", "FAILED", "not tested"]
 
@@ -83,7 +92,7 @@ def odds(
     return Finding(check, claimed, seen, True, p_value, least_p, tested)
 
 
-def judged(findings: Iterable[Finding], alarm: float = ALARM / 2) -> list[Finding]:
+def judged(findings: Iterable[Finding], alarm: float = ALARM_BY_CHANCE) -> list[Finding]:
     """Statistical checks are flagged by Holm's rule, with at most `alarm` of any false one.
 
     One that has too few trials to be flagged by itself, whatever they show, is not tested.
@@ -114,6 +123,8 @@ class Audit:
     delta: float = 0.0
     policy: str = ""
     engines: tuple[str, ...] = ()
+    right_at_most: dict[str, float] = field(default_factory=dict)
+    """By theory: no attack is right more often, by the names of `lower_bounds`."""
 
     @property
     def passed(self) -> bool:
@@ -139,9 +150,22 @@ class Audit:
             "policy": self.policy,
             "engines": list(self.engines),
             "lower_bounds": {name: asdict(bound) for name, bound in self.lower_bounds.items()},
+            "right_at_most": self.right_at_most,
             "findings": [finding.to_dict() for finding in self.findings],
             "note": NO_PROOF,
         }
+
+    def write(self, folder: str | Path) -> None:
+        """Make a folder of mode 0700 with the page, the text and the JSON, each of mode 0600."""
+        from jdpack.audit.page import audit_page  # which imports this module
+
+        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
+        texts = {
+            "report.html": audit_page(self),
+            "audit.txt": f"{self}\n",
+            "audit.json": f"{data}\n",
+        }
+        newfolder.fill(folder, texts, private=True)
 
     def __str__(self) -> str:
         lines = [

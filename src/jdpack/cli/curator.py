@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from jdpack import newfolder
 from jdpack.audit import NEIGHBOURS, TRIALS, audit
 from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 from jdpack.compare import Progress as Stage
 from jdpack.compare import compare
-from jdpack.comparison import check_output
 from jdpack.policies.spec import parse
 
 
@@ -24,7 +24,7 @@ def compare_command(
         str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A folder to create: table, JSON, plot.")
+        Path | None, typer.Option("-o", "--output", help="A folder to create: page, table, JSON.")
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ def compare_command(
 ) -> None:
     """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
     if output is not None:
-        check_output(output)
+        newfolder.claim(output)
     try:
         with progress(quiet, stage_bar) as show:
             found = compare(
@@ -92,10 +92,15 @@ def audit_command(
     epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
     delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the invented records.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder to create: page, text, JSON.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
+    if output is not None:
+        newfolder.claim(output)
     try:
         with progress(quiet, stage_bar) as show:
             found = audit(
@@ -115,5 +120,7 @@ def audit_command(
         print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
         raise typer.Exit(130) from None
     print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
+    if output is not None:
+        found.write(output)
     if not found.passed:
         raise typer.Exit(1)

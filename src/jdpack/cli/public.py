@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jdpack import newfolder
 from jdpack.billboard import Billboard
 from jdpack.cli.options import (
     Alpha,
@@ -46,15 +47,22 @@ def plan_command(
     rounds: Rounds = None,
     potential: Potential = None,
     batch: BatchSize = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
+    if output is not None:
+        newfolder.claim(output)
     public = Market.from_toml(market)
     algorithm = policy_of(
         public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential, batch=batch
     )
     planned = plan(public, epsilon=epsilon, delta=delta, policy=algorithm)
     print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
+    if output is not None:
+        planned.write(output)
 
 
 def allocate_command(
