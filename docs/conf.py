@@ -124,8 +124,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 def for_everybody(html: str) -> str:
     """Names, levels and focus for who does not see the page, or has no mouse.
 
-    Code that is wider than the screen can be scrolled by keyboard, captions in the menu are no
-    headings without a level, both menus have a name, and parameters of a signature are a list.
+    Code and tables that are wider than the screen can be scrolled by keyboard, captions in the
+    menu are no headings without a level, no head of a column is empty, both menus have a name, and
+    parameters of a signature are a list.
     """
     html = html.replace('<p class="caption" role="heading">', '<p class="caption">')
     html = html.replace(
@@ -135,6 +136,8 @@ def for_everybody(html: str) -> str:
         '<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'
     )
     html = html.replace("<pre>", '<pre tabindex="0">')
+    html = html.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+    html = html.replace('<th class="head"><p></p></th>', "<td></td>")
 
     def listed(signature: re.Match[str]) -> str:
         items = signature[1].replace("<dd>", "<li>").replace("</dd>", "</li>")

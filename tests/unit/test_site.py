@@ -225,6 +225,19 @@ def test_what_is_loaded_from_other_hosts_is_seen():
     assert loads_of_style("@import 'https://cdn.example/x.css';") == ["https://cdn.example/x.css"]
 
 
+def test_what_the_theme_leaves_undone_is_mended(site):
+    texts = {path.name: path.read_text(encoding="utf-8") for path in site.rglob("docs/*.html")}
+    for name, text in texts.items():
+        for wrong in ["<pre>", 'role="heading"', '<div class="table-wrapper']:
+            assert wrong not in text, name
+        assert not re.search(r"<th[^>]*>(<p></p>)?</th>|<dl>\s*<dd>", text), name
+        menus = re.findall(r"<aside[^>]*>", text)
+        assert len(menus) == 2 and all("aria-label=" in menu for menu in menus), name
+    assert 'tabindex="0" class="table-wrapper' in texts["serve.html"]
+    assert '<pre tabindex="0">' in texts["tutorial.html"]
+    assert '<ul class="sig-params"><li>' in texts["api.html"]
+
+
 # --- the reference ------------------------------------------------------------------------
 
 
