@@ -9,8 +9,14 @@ import pytest
 from browser import boards
 from browser.conftest import SIZES
 from browser.test_access import violations
-from jdpack import report
+from jdpack import Market, plan, report
+from jdpack.audit.page import audit_page
+from jdpack.chart import Axis, Lane, lane_chart
+from jdpack.comparison_page import comparison_page
+from jdpack.plan_page import plan_page
 from jdpack.report import HALF, Curator, Margins, More
+from unit.test_audit_page import an_audit
+from unit.test_compare import a_comparison
 
 
 def curators(board):
@@ -61,3 +67,59 @@ def test_tables_are_saved_without_scripts(opened, tmp_path):
     with open(saved.value.path(), encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["query"] for row in rows] == [r.step.query for r in board.releases]
+
+
+# --- of plan, compare and audit -----------------------------------------------------------
+
+
+def a_plan():
+    market = Market(
+        supply=[900.0, 600.0, 300.0], max_demand=1.0, max_value=9.0, agents=5000, divisible=True,
+        name="Clinic", names=["nurses", "doctors", "scanner with a long name"], units=["h"] * 3,
+    )  # fmt: skip
+    return plan_page(plan(market, epsilon=0.3, delta=1e-6))
+
+
+PAGES = {
+    "plan": a_plan,
+    "comparison": lambda: comparison_page(a_comparison((0.97, 0.96), (0.4, 0.5), None)),
+    "audit": lambda: audit_page(an_audit()),
+}
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_page_of_a_command_is_for_everybody(opened, tmp_path, kind, size, scheme):
+    page = shown(opened, tmp_path, PAGES[kind](), size, color_scheme=scheme)
+    for summary in page.locator("summary:visible").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert violations(page) == []
+    # Charts are seen, and no word in them lies outside, or over another.
+    for chart in page.locator("svg.chart").all():
+        assert chart.evaluate(OVERLAPS) == []
+
+
+OVERLAPS = """svg => {
+  const frame = svg.getBoundingClientRect(), found = [];
+  if (frame.width < 200 || frame.height < 30) found.push("small");
+  const words = [...svg.querySelectorAll("text")].map(
+    word => [word.textContent, word.getBoundingClientRect()]);
+  for (const [text, box] of words) {
+    if (box.left < frame.left - 1 || box.right > frame.right + 1) found.push(`outside: ${text}`);
+    for (const [other, there] of words) {
+      const aside = box.left >= there.right || there.left >= box.right;
+      const apart = box.top + 2 >= there.bottom || there.top + 2 >= box.bottom;
+      if (text < other && !aside && !apart) found.push(`${text} / ${other}`);
+    }
+  }
+  return found;
+}"""
+
+
+def test_negative_control_words_over_others_are_seen(opened, tmp_path):
+    lanes = [Lane("a name", []), Lane("b" * 40, [], "c" * 50)]
+    svg = lane_chart("words", lanes, Axis(0.0, 1.0, ()))
+    page = shown(opened, tmp_path, f"<!doctype html><title>x</title>{svg}", "desktop")
+    (found,) = page.locator("svg.chart").evaluate_all(f"all => all.map({OVERLAPS})")
+    assert [text[:7] for text in found] == ["bbbbbbb", "outside"]
