@@ -41,8 +41,8 @@ docs: $(VENV)/ready
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --conf-dir docs --doctree-dir build/doctrees . site
 
 # Speed and memory, side by side with the limits of the machine and with other solvers, of which
-# OR-Tools has an environment of its own. About an hour on 2 cores; tables, JSON and plots go to
-# results/bench, and a run that was interrupted goes on from there.
+# OR-Tools has an environment of its own. About an hour and a quarter on 2 cores; tables, JSON and
+# plots go to results/bench, and a run that was interrupted goes on from there.
 bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/speed.py --agents 10000000 --repeats 9
 	$(BIN)/python bench/memory.py

@@ -34,7 +34,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from common import RESULTS
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+
+import plots
+from common import RESULTS, report
 
 RUN = """
 import struct, sys, time, numpy as np, jdpack
@@ -313,14 +316,24 @@ def main() -> None:
     parser.add_argument("--case", type=int, choices=range(len(CASES)), help="only this one")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
-    cases = CASES if args.case is None else [CASES[args.case]]
+    plots.check()
     found = []
-    for case in cases:
+    for case in CASES if args.case is None else [CASES[args.case]]:
+        print(f"{case.name} ...", flush=True)
         found.append(measure(replace(case, agents=args.agents or case.agents), args))
-        print(table(found[-1:]).splitlines()[-1], flush=True)
-    args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "serve.json").write_text(json.dumps(found, indent=1) + "\n")
-    (args.output / "serve.md").write_text(table(found) + "\n")
+    picture = plots.bars(
+        "a round with readers, of one without",
+        {
+            one["name"]: {
+                "measured": one["ratio"]["ratio"],
+                "at most, 95%": one["ratio"]["high"],
+            }
+            for one in found
+        },
+        mark=(1.1, "10% slower"),
+    )
+    rows = [{k: v for k, v in one.items() if k != "code"} for one in found]
+    report("serve", args.output, table(found), found, picture, rows)
 
 
 if __name__ == "__main__":

@@ -705,6 +705,7 @@ def test_more_connections_than_there_may_be(server):
 def bench(monkeypatch):
     """The benchmark's modules."""
     folder = Path(__file__).parents[2] / "bench"
+    monkeypatch.syspath_prepend(str(folder.parent / "experiments"))
     monkeypatch.syspath_prepend(str(folder))
     spec = importlib.util.spec_from_file_location("bench_serve", folder / "serve.py")
     module = importlib.util.module_from_spec(spec)
@@ -789,7 +790,8 @@ def test_the_benchmark_from_begin_to_end(bench, tmp_path, monkeypatch, capsys):
     assert sum(phase["cores"][0] for phase in off) > 0, "the run goes on"
     assert all(phase["cores"][1] == phase["cores"][2] == 0 for phase in off), "they are stopped"
     assert found["cores"]["server"] > 0
-    assert "quick rounds, 3,000 agents" in capsys.readouterr().out
+    assert "| quick rounds, 3,000 agents |" in capsys.readouterr().out
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".csv", ".svg"}
 
 
 def test_a_run_is_seen_live_by_fifty(tmp_path):
