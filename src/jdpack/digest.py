@@ -15,7 +15,7 @@ from numba import njit
 
 from jdpack.agents import BLOCK, Part
 from jdpack.buffers import to_numpy
-from jdpack.coins import coins_of_texts
+from jdpack.bulk_coins import coins_of_texts
 from jdpack.ids import texts
 
 

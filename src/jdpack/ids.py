@@ -17,7 +17,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.buffers import to_arrow, to_numpy
-from jdpack.coins import COIN_BITS, coins_of_texts
+from jdpack.bulk_coins import coins_of_texts
+from jdpack.coins import COIN_BITS
 from jdpack.columns import is_text
 from jdpack.errors import AgentsError
 from jdpack.parquet_pages import TEXT_MAX

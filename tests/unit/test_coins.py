@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
-from jdpack.coins import COIN_BITS, coin, coins_of_numbers, coins_of_texts, siphash
+from jdpack.bulk_coins import coins_of_numbers, coins_of_texts
+from jdpack.coins import COIN_BITS, coin, siphash
 from jdpack.engines.shard import _coins as coins_of
 
 # Aumasson & Bernstein 2012, Appendix A (the 15 bytes), and the vectors of their reference code:

@@ -1,40 +1,57 @@
-"""The command line: thin. Progress and errors go to stderr, results to stdout."""
+"""The command line: thin. Progress and errors go to stderr, results to stdout.
+
+A command loads its own module and no other: what an agent asks of a billboard takes no compiler.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from jdpack import __version__
-from jdpack.cli import curator, ledger, public, reports, runs, serve
 from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, SupplyWarning
 
-app = typer.Typer(
-    help="Allocate scarce goods with joint differential privacy.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("solve")(runs.solve_command)
-app.command("resume")(runs.resume_command)
-app.command("plan")(public.plan_command)
-app.command("compare")(curator.compare_command)
-app.command("audit")(curator.audit_command)
-app.command("allocate")(public.allocate_command)
-app.command("verify")(public.verify_command)
-app.command("report")(reports.report_command)
-app.command("serve")(serve.serve_command)
-app.command("demo")(runs.demo_command)
-app.add_typer(ledger.app, name="ledger")
+COMMANDS = {
+    "solve": "runs",
+    "resume": "runs",
+    "plan": "public",
+    "compare": "curator",
+    "audit": "curator",
+    "allocate": "own",
+    "verify": "public",
+    "report": "reports",
+    "serve": "serve",
+    "demo": "runs",
+    "ledger": "ledger",
+}
+"""The commands, and the modules that they are in."""
 
 
-@app.callback(invoke_without_command=True)
+def app_of(commands: Iterable[str]) -> typer.Typer:
+    """The command line with some commands."""
+    app = typer.Typer(
+        help="Allocate scarce goods with joint differential privacy.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback(invoke_without_command=True)(version)
+    for name in commands:
+        module = importlib.import_module(f"jdpack.cli.{COMMANDS[name]}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, f"{name}_command"))
+    return app
+
+
 def version(
     show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
@@ -48,13 +65,20 @@ def main() -> None:
     """Run the command line; every expected failure is a sentence, not a traceback."""
     try:
         with _warnings():
-            app()
+            app_of(_asked(sys.argv[1:]))()
     except JdpackError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, CtrlCError):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _asked(arguments: list[str]) -> Iterable[str]:
+    """The commands that are needed: the one that is asked for, or all to choose from."""
+    if arguments == ["--version"]:
+        return ()
+    return arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
 
 
 @contextmanager

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jdpack.billboard import Billboard
-from jdpack.engines.choice import KINDS as ENGINES
-from jdpack.engines.choice import Choice
 from jdpack.errors import EngineError, MarketError
-from jdpack.market import Market
-from jdpack.policies import KINDS, Policy
-from jdpack.policies.newton import Newton
+
+if TYPE_CHECKING:
+    from jdpack.engines.choice import Choice
+    from jdpack.market import Market
+    from jdpack.policies import Policy
 
 
 class PolicyName(StrEnum):
@@ -95,6 +94,9 @@ def policy_of(
     market: Market, name: PolicyName, warm_start: Path | None = None, **options: Any
 ) -> Policy[Any]:
     """The policy of the options; options of another one are refused, not ignored."""
+    from jdpack import Billboard, Newton
+    from jdpack.policies import KINDS
+
     takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in KINDS.items()}
     given = {option: value for option, value in options.items() if value is not None}
     for option in given:
@@ -113,6 +115,8 @@ def policy_of(
 
 def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
     """The engine of the options; settings of another one are refused, not ignored."""
+    from jdpack.engines.choice import KINDS as ENGINES
+
     given = {setting: value for setting, value in settings.items() if value is not None}
     if not given:
         return name

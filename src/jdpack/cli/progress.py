@@ -6,13 +6,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-from jdpack.compare import Progress as Stage
-from jdpack.solve import Progress as Round
+if TYPE_CHECKING:
+    from jdpack.compare import Progress as Stage
+    from jdpack.solve import Progress as Round
 
 
 class CtrlCError(Exception):
@@ -60,6 +58,9 @@ def progress(
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -81,6 +82,9 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
 @contextmanager
 def stage_bar(quiet: bool) -> Iterator[Callable[[Stage], None]]:
     """Shows how far a comparison is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal

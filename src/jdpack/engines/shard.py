@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack import best_response, coins
+from jdpack import best_response, bulk_coins, coins
 from jdpack.agents import Part
 from jdpack.batch import Batch
 from jdpack.billboard import SHARE, Billboard, Seed, Step
@@ -301,11 +301,11 @@ def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> N
     """The coin of each row's agent; 0 of the rows that are not `tossed`."""
     which = np.arange(part.rows) if tossed is None else np.flatnonzero(tossed)
     if part.ids is None:
-        some = coins.coins_of_numbers(key, part.first + which)
+        some = bulk_coins.coins_of_numbers(key, part.first + which)
     elif pa.types.is_integer(part.ids.type):
-        some = coins.coins_of_numbers(key, to_numpy(part.ids)[which])
+        some = bulk_coins.coins_of_numbers(key, to_numpy(part.ids)[which])
     else:
-        some = coins.coins_of_texts(key, *texts(part.ids), which)
+        some = bulk_coins.coins_of_texts(key, *texts(part.ids), which)
     if tossed is None:
         return some
     out = np.zeros(part.rows, np.uint64)
