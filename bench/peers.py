@@ -206,8 +206,7 @@ def draw(rows: dict[str, Row]) -> str:
             axes.grid(axis="x", alpha=0.6)
         memory.set_xlim(left=0.0)
         seconds.set_xscale("log")
-        seconds.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        seconds.xaxis.set_minor_formatter(lambda *_: "")
+        plots.plain_numbers(seconds.xaxis)
         seconds.set_yticks(list(places), [SIDES[side][0] for side in shown])
         seconds.set_ylim(len(shown) - 0.4, -0.6)
         if "sum" in rows and (rounds := _rounds(rows)):

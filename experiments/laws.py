@@ -43,15 +43,13 @@ def fit(points: list[tuple[float, float]]) -> Fit | None:
 
 def draw(panels: list[tuple[str, str, Lines]], styles: Mapping[str, tuple[str, str]]) -> str:
     """Log-log plots, two in a row, each with the fitted power laws; styles: colour and shape."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     def fill(figure: Any) -> None:
         places = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).ravel()
         for axes, (across, up, lines) in zip(places, panels, strict=True):
             axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
             for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-                axis.set_minor_formatter(NullFormatter())
+                plots.plain_numbers(axis)
             axes.grid(visible=True, alpha=0.6)
             for name, points in lines.items():
                 law = fit(points)

@@ -82,6 +82,22 @@ def svg(width: float, height: float, draw: Callable[[Any], None]) -> str:
     return re.sub(r"font-family: [^;\"]*", f"font-family: {fonts}", file.getvalue())
 
 
+def plain_numbers(axis: Any) -> None:
+    """Numbers without exponents on an axis of logarithms; more of them, where powers are few."""
+
+    def text(x: float, _: object) -> str:
+        if x >= 1e6:
+            return f"{x / 1e6:,g}M"
+        return f"{x:,g}"
+
+    def between(x: float, _: object) -> str:
+        low, high = axis.get_view_interval()
+        return text(x, None) if high < 15.0 * low and f"{x:.0e}"[0] in "25" else ""
+
+    axis.set_major_formatter(text)
+    axis.set_minor_formatter(between)
+
+
 def lines(across: str, up: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Series of points with lines between them, by their names; both axes are of logarithms."""
 
@@ -93,8 +109,7 @@ def lines(across: str, up: str, series: Mapping[str, Sequence[tuple[float, float
                       label=name, linewidth=1.2)  # fmt: skip
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x >= 1.0 else f"{x:g}")
-            axis.set_minor_formatter(lambda *_: "")
+            plain_numbers(axis)
         axes.grid(visible=True, alpha=0.6)
         axes.legend()
 

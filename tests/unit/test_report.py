@@ -439,7 +439,8 @@ def test_pages_load_and_run_nothing(kind):
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "script-src" not in policy and "connect-src 'none'" in policy
     links = re.findall(r'(?:href|src)="([^"]*)"', page)
-    assert all(re.match(r"#|data:|billboard\.jsonl$", link) for link in links)
+    assert all(re.match(r"#|data:|(billboard\.jsonl|index\.html)$", link) for link in links)
+    assert ("index.html" in links) == (kind == "public")
     for anchor in [link[1:] for link in links if link.startswith("#")]:
         assert f'id="{anchor}"' in page
     assert page.count("<h1>") == 1 and '<main id="main"' in page
