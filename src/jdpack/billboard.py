@@ -16,6 +16,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, get_args
 
@@ -188,6 +189,19 @@ class Billboard:
     def rounds(self) -> Iterator[Step]:
         """The steps that count in the allocation."""
         return (r.step for r in self.releases if r.step.weight > 0)
+
+    @property
+    def final_prices(self) -> tuple[int, ...]:
+        """Of each resource, the median price of the rounds that count, by their weights.
+
+        The last of them is no better than the others: `newton` uses it to make up for what the
+        average still lacks, and others begin far from where they end, which spoils a mean.
+        """
+        counted = list(self.rounds)
+        return tuple(
+            _median([(step.prices[j], step.weight) for step in counted])
+            for j in range(len(self.header.market.resources) if counted else 0)
+        )
 
     @property
     def first_line(self) -> str:
@@ -440,6 +454,14 @@ def _batch(data: object) -> Batch:
     if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
         raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
     return Batch(*data)
+
+
+def _median(weighted: list[tuple[int, int]]) -> int:
+    """The least number such that half of all the weight, or more, is not above it."""
+    ordered = sorted(weighted)
+    below = accumulate(weight for _, weight in ordered)
+    total = sum(weight for _, weight in ordered)
+    return next(n for (n, _), so_far in zip(ordered, below, strict=True) if 2 * so_far >= total)
 
 
 def _whole(values: list[Any], count: int) -> bool:

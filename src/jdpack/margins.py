@@ -7,6 +7,8 @@ several options has the margin of the one with the largest surplus, the first on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,12 +20,12 @@ from jdpack.report import CLOSE, HALF, Margins
 Floats = NDArray[np.float64]
 
 
-def margins(shard: Shard, final: Final) -> Margins:
-    """The margins of all agents at the last prices, of those who get something and of others."""
-    prices = np.array(final.rounds.steps[-1].prices, np.float64)
+def margins(shard: Shard, final: Final, prices: Sequence[int]) -> Margins:
+    """The margins of all agents at these prices, of those who get something and of others."""
+    at = np.array(prices, np.float64)
     counts, close = np.zeros((2, 2 * HALF), np.int64), np.zeros(len(CLOSE), np.int64)
     for part, given in shard.all_given(final):
-        own, wins = _of_agents(part, prices, given)
+        own, wins = _of_agents(part, at, given)
         bins = np.clip(np.floor(own * HALF).astype(np.int64) + HALF, 0, 2 * HALF - 1)
         for k in (0, 1):
             counts[k] += np.bincount(bins[wins == bool(k)], minlength=2 * HALF)

@@ -48,7 +48,7 @@ class OptionOutcome:
     value_code: int
     demand_codes: tuple[int, ...]
     cost: int | None
-    """At the prices of the last round in which the agent was asked; None if there was none."""
+    """At the final prices, or those of the agent's turn; None if its turn did not come."""
     surplus: int | None
     """The value less the cost, in price units; not negative where the option is worth its price."""
     rounds: int
@@ -160,24 +160,34 @@ def explain(
     """
     market = board.header.market
     settled = settle(board, encoded(market, value, demand), agent)
-    first = next(board.rounds)
+    rounds = list(board.rounds)
+    batches = 0 if rounds[0].batch is None else rounds[0].batch.count
+    prices = board.final_prices if not batches else None
+    if batches and settled.asked:
+        prices = rounds[settled.asked[0]].prices
     places = coin_places(settled.shares, settled.factors)
     return Explanation(
         market=market,
         agent=str(agent),
         stated=tuple((v, tuple(amounts)) for v, amounts in stated(market, value, demand)),
-        options=tuple(_outcome(board, settled, o, places[o]) for o in range(len(settled.options))),
+        options=tuple(
+            _outcome(board, settled, o, places[o], prices) for o in range(len(settled.options))
+        ),
         asked=settled.asked,
-        batches=0 if first.batch is None else first.batch.count,
+        batches=batches,
         even=len(set(settled.weights)) <= 1,
         weight=board.weight,
         coin=settled.coin,
     )
 
 
-def _outcome(board: Billboard, settled: Settled, o: int, place: tuple[int, int]) -> OptionOutcome:
+def _outcome(
+    board: Billboard, settled: Settled, o: int, place: tuple[int, int], prices: Sequence[int] | None
+) -> OptionOutcome:
     code, codes = settled.options[o]
-    cost = settled.costs[o][-1] if settled.asked else None
+    cost = None
+    if prices is not None:
+        cost = sum(c * p for c, p in zip(codes, prices, strict=True))
     return OptionOutcome(
         value_code=code,
         demand_codes=tuple(codes),

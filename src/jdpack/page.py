@@ -125,6 +125,7 @@ def data(board: Billboard) -> dict[str, Any]:
         "batches": 0 if batch is None else batch.count,
         "order": board.header.order.hex(),
         "seed": board.seed.seed.hex(),
+        "final_prices": list(board.final_prices),
         "rounds": {
             "weights": [step.weight for step in rounds],
             "prices": [list(step.prices) for step in rounds],
@@ -136,8 +137,8 @@ def resource_rows(board: Billboard) -> list[dict[str, Any]]:
     """One row a resource: what everybody may know of it. What is not there yet is None."""
     market, certificate = board.header.market, board.certificate
     posted = [r.step.prices for r in board.releases if r.step.prices]
-    counted = [step.prices for step in board.rounds]
-    latest = counted[-1] if certificate is not None and counted else posted[-1] if posted else None
+    final = board.final_prices if certificate is not None else ()
+    latest = final or (posted[-1] if posted else None)
     return [
         {
             "name": r.name,

@@ -97,7 +97,7 @@ class Curator:
 
 @dataclass(frozen=True)
 class Margins:
-    """Private: how close decisions were at the last prices, as counts of agents.
+    """Private: how close decisions were at the final prices, as counts of agents.
 
     The margin is (value - cost) / max(value, cost); 2 HALF columns from -1 to 1.
     """

@@ -141,7 +141,7 @@ def _curators(
         with _timed("Computing what everybody gets, and margins", seconds):
             allocation = engine.allocate(board)
             exact = exact_numbers(engine, allocation)
-            found = margins(engine.shard, final(board, allocation.drop_from))
+            found = margins(engine.shard, final(board, allocation.drop_from), board.final_prices)
     more = More(margins=found, ledger=said, seconds=seconds, **_best(source, optimum, seconds))
     return curator_page(board, exact, more)
 

@@ -65,7 +65,11 @@ def as_text(result: Result, output: Path | None = None) -> str:
     scale = f"shares times {s['factor']:.4f}"
     if not market.divisible:
         scale = f"what coins grant is kept at odds of {s['factor']:.4f} or more"
-    lines += [*_value(s), f"  scale     {scale}", "prices at the end (public)"]
+    lines += [
+        *_value(s),
+        f"  scale     {scale}",
+        "final prices, medians of the rounds that count (public)",
+    ]
     lines += _each("price", market, [_price(market, j, r) for j, r in enumerate(s["resources"])])
     lines.append("spent (public)")
     if s["rho"] is not None:
@@ -115,9 +119,8 @@ def _value(s: dict[str, Any]) -> list[str]:
 
 def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
     """The final price of a unit, and how many there are."""
-    unit = row["unit"] or "unit"
     supply = f"{short(row['supply'])} {row['unit']}".strip()
-    return f"{price_text(market, resource, row['price'])} for one {unit}, of {supply}"
+    return f"{price_text(market, resource, row['price'])} a unit, of {supply}"
 
 
 def _shares(curator: Curator) -> str:

@@ -28,10 +28,10 @@ WEB = Path(str(resources.files("jdpack").joinpath("web")))
 
 ALL = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
-  const {given, odds, times, won, shares, factors, rounds, last, surplus, places, coin} = found;
+  const {given, odds, times, won, shares, factors, rounds, paid, surplus, places, coin} = found;
   const codes = found.options.map(({value, codes}) => [value, codes]);
   const close = options.map((_, o) => jdpack.closeness(market, found, o));
-  return {given, odds, times, won, shares, factors, rounds, last, surplus, places, codes, close,
+  return {given, odds, times, won, shares, factors, rounds, paid, surplus, places, codes, close,
           coin: String(coin)};
 })"""
 CLOSE = """(market, agents) => agents.map(({id, options}) => {
@@ -96,9 +96,9 @@ def check_reasons(expected, own):
         assert own["places"][o] == [option.coin_from, option.coin_below]
         assert own["close"][o] == {"given": option.given, **asdict(option.close)}
         if option.cost is None or option.cost < 2**53:
-            assert (own["last"][o], own["surplus"][o]) == (option.cost, option.surplus)
+            assert (own["paid"][o], own["surplus"][o]) == (option.cost, option.surplus)
         else:  # beyond every value, however it is rounded
-            assert own["last"][o] >= 2**53 and own["surplus"][o] < 0 and option.surplus < 0
+            assert own["paid"][o] >= 2**53 and own["surplus"][o] < 0 and option.surplus < 0
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))

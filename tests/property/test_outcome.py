@@ -91,7 +91,8 @@ def test_cost_surplus_rounds_and_coins_are_those_of_the_definitions(kind, seed):
         if not rounds:
             assert option.cost is option.surplus is None and option.given == 0
             continue
-        assert option.cost == costs[o][-1]
+        prices = rounds[0].prices if found.batches else board.final_prices
+        assert option.cost == sum(c * p for c, p in zip(option.demand_codes, prices, strict=True))
         assert option.surplus == option.value_code * VALUE_UNITS - option.cost
         worth = [t for t in range(len(rounds)) if option.value_code * VALUE_UNITS >= costs[o][t]]
         assert option.rounds <= len(worth)

@@ -116,6 +116,21 @@ def test_what_is_written_is_read_back(tmp_path):
     assert path.read_bytes().decode() == text_of(read) == text_of(written) == TEXT
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=9))
+def test_the_final_price_is_the_median_of_the_rounds_that_count(drawn):
+    board = Billboard(HEADER)
+    for price, weight in drawn:
+        step = Step("demand", (price, 9 - price), Gaussian(1.0), weight=weight)
+        board.post(Release(step, (1000, 1000)))
+    each = sorted(price for price, weight in drawn for _ in range(weight))  # once a unit of weight
+    if not each:
+        assert board.final_prices == ()
+        return
+    other = sorted(9 - price for price in each)
+    half = (len(each) - 1) // 2
+    assert board.final_prices == (each[half], other[half])
+
+
 def test_every_beginning_reads_and_goes_on_alike():
     for length in range(1, len(LINES)):
         board = Billboard.from_text("".join(f"{line}\n" for line in LINES[:length]))

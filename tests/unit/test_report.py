@@ -139,11 +139,13 @@ def test_the_curators_numbers_are_those_of_the_allocation(kind, tmp_path):
 
 def check_margins(records, board, winners, page):
     """Margins by exact fractions, agent by agent; returns how many columns have somebody."""
-    (*_, last) = board.rounds
     expected, close = {True: [0] * 2 * HALF, False: [0] * 2 * HALF}, [0] * len(CLOSE)
     for options, wins in zip(records.codes(), winners, strict=True):
         pairs = [
-            (value * VALUE_UNITS, sum(c * p for c, p in zip(codes, last.prices, strict=True)))
+            (
+                value * VALUE_UNITS,
+                sum(c * p for c, p in zip(codes, board.final_prices, strict=True)),
+            )
             for value, codes in options
         ]
         value, cost = max(pairs, key=lambda pair: pair[0] - pair[1])
@@ -669,12 +671,10 @@ def test_the_summary_of_divisible_goods():
     assert f"value     {result.welfare:,.0f} in all" in private
     shares = result.allocation
     assert f"agents; the mean share, over all agents, is {100 * shares.mean():.1f}%\n" in private
-    (*_, last) = result.billboard.rounds
-    for j, (name, unit, supply) in enumerate(
-        [("doses     ", "ml", "90,000 ml"), ("beds, etc.", "unit", "1,500")]
-    ):
-        price = wording.price_text(market, j, market.unit_price(j, last.prices[j]))
-        assert f"  price     {name}  {price} for one {unit}, of {supply}\n" in public
+    for j, (name, supply) in enumerate([("doses     ", "90,000 ml"), ("beds, etc.", "1,500")]):
+        final = market.unit_price(j, result.billboard.final_prices[j])
+        price = wording.price_text(market, j, final)
+        assert f"  price     {name}  {price} a unit, of {supply}\n" in public
     assert summary.as_dict(result)["curator"]["mean_share"] == pytest.approx(shares.mean())
 
 

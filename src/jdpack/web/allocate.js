@@ -205,14 +205,15 @@ const jdpack = (() => {
       touched.reduce((least, j) => Math.min(least, market.factors[j]), SHARE),
     );
     const flipped = coin(market.seed, id);
-    const last = costs.map((own) => (own.length ? own[own.length - 1] : null));
+    const prices = market.batches ? market.rounds.prices[rounds[0]] : market.final_prices;
+    const paid = coded.map((option) => (prices ? cost(option, prices) : null));
     return {
       options: coded,
       rounds,
       weights,
       costs,
-      last, // the cost of each option in the last round in which the agent is asked, if any
-      surplus: last.map((cost, o) => (cost === null ? null : values[o] * PRICE_UNITS - cost)),
+      paid, // what each option costs at the final prices, or those of the turn if it came
+      surplus: paid.map((cost, o) => (cost === null ? null : values[o] * PRICE_UNITS - cost)),
       won,
       times,
       shares,

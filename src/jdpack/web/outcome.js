@@ -96,9 +96,9 @@ const jdpackOutcome = (() => {
       return list.length ? [element("ul", { class: "goods" }, ...list)] : [];
     }
 
-    /** Costs of an option at the prices that are explained: the last, or those of one's turn. */
-    function lastCost(outcome, o) {
-      return outcome.last[o] === null ? null : worth(outcome.last[o]);
+    /** Costs of an option at the prices that are explained: the final ones, or those of one's turn. */
+    function costOf(outcome, o) {
+      return outcome.paid[o] === null ? null : worth(outcome.paid[o]);
     }
 
     const ownValue = (option) => Math.min(option.value, market.max_value);
@@ -110,7 +110,7 @@ const jdpackOutcome = (() => {
 
     function whyOne(mine, outcome) {
       const steps = [];
-      const cost = lastCost(outcome, 0);
+      const cost = costOf(outcome, 0);
       const value = ownValue(mine.options[0]);
       if (cost === null) {
         steps.push([sentence(NO_TURN)]);
@@ -183,7 +183,7 @@ const jdpackOutcome = (() => {
     function whySeveral(mine, outcome) {
       const heads = ["Worth", "Cost", "Rounds", market.divisible ? "Share" : "Chance", "You get"];
       const rows = mine.options.map((option, o) => {
-        const cost = lastCost(outcome, o);
+        const cost = costOf(outcome, o);
         const cells = [
           short(ownValue(option)),
           cost === null ? "–" : short(cost),
@@ -373,7 +373,7 @@ const jdpackOutcome = (() => {
           `value code ${value}`,
           `demand codes ${touched.map((j) => `${resources[j].name} ${codes[j]}`).join(", ") || "none"}`,
           `weight won ${outcome.won[o]} of ${market.weight}`,
-          `cost ${outcome.last[o] ?? "none"}, surplus ${outcome.surplus[o] ?? "none"} (2^20 are a value code)`,
+          `cost ${outcome.paid[o] ?? "none"}, surplus ${outcome.surplus[o] ?? "none"} (2^20 are a value code)`,
           `share ${outcome.shares[o]}, factor ${outcome.factors[o]}, scaled ${outcome.odds[o]}, given ${outcome.given[o]} (of ${SHARE})`,
           ...(market.divisible
             ? []
