@@ -128,7 +128,7 @@ def test_the_exact_numbers_are_in_the_json(ask):
     assert data == json.loads(json.dumps({**why.to_dict(), "private": False}))
     (own,), (exact,) = data["options"], data["exact"]["options"]
     assert exact["surplus"] == exact["value_code"] * 2**20 - exact["cost"] > 0
-    assert own["surplus"] == pytest.approx(own["value"] - own["cost"]) == pytest.approx(-1.0)
+    assert own["surplus"] == pytest.approx(own["value"] - own["cost"]) == pytest.approx(1.0)
     assert exact["close"]["more"] * board.header.market.value_step == own["more_from_value"]
     assert data["exact"]["coin"] / 2**53 == data["coin"] >= exact["coin_below"] / 2**53
     assert (data["rounds_asked"], data["rounds"], data["turn"]) == (20, [10], None)
