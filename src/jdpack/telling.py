@@ -7,7 +7,7 @@ holds: amounts downwards, and the values from which an outcome would change upwa
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 from jdpack.billboard import SHARE
@@ -244,9 +244,10 @@ def typed_up(number: float, cap: float) -> str:
     if number == 0.0:
         return "0"
     for digits in range(4, 17):
-        near = float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(number)))
-        if number <= near <= cap:
-            return repr(near).removesuffix(".0")
+        for rounding in (ROUND_HALF_UP, ROUND_CEILING):
+            near = float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
+            if number <= near <= cap:
+                return repr(near).removesuffix(".0")
     return repr(number).removesuffix(".0")
 
 

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from fractions import Fraction
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 
 from jdpack.market import Market
 
 
 def short(number: float) -> str:
-    """Four digits, or all before the point."""
+    """Four digits, or all before the point; three of what is very small or very large."""
+    return _written(_near(number, ROUND_HALF_UP))
+
+
+def short_down(number: float) -> str:
+    """As `short`, of a number that is claimed to be at least so much."""
+    near = _near(number, ROUND_HALF_UP)
+    return _written(_near(number, ROUND_FLOOR) if near > number else near)
+
+
+def short_up(number: float) -> str:
+    """As `short`, of a number that is claimed to be at most so much."""
+    near = _near(number, ROUND_HALF_UP)
+    return _written(_near(number, ROUND_CEILING) if near < number else near)
+
+
+def _near(number: float, rounding: str) -> float:
+    """The number with as many digits as are shown."""
+    size = abs(number)
+    if not 0.0 < size < math.inf:
+        return number
+    if 1e4 <= size < 1e15:
+        return float(Decimal(number).to_integral_value(rounding))
+    digits = 4 if 1e-3 <= size < 1e4 else 3
+    return float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
+
+
+def _written(number: float) -> str:
     if 0.0 < abs(number) < 1e-3 or abs(number) >= 1e15:
         return f"{number:.3g}"
     return f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
 
 
-def short_down(number: float) -> str:
-    """As `short`, of a number that is claimed to be at least so much."""
-    return _toward(number, math.floor)
-
-
-def short_up(number: float) -> str:
-    """As `short`, of a number that is claimed to be at most so much."""
-    return _toward(number, math.ceil)
-
-
-def _toward(number: float, whole: Callable[[Fraction], int]) -> str:
-    """The digits that `short` shows, the last of them rounded down or up."""
-    if number == 0.0 or not math.isfinite(number):
-        return short(number)
-    digits = 4 if 1e-3 <= abs(number) < 1e15 else 3
-    power = math.floor(math.log10(abs(number))) - digits + 1
-    if abs(number) >= 1e4 and digits == 4:
-        power = 0
-    step = Fraction(10) ** power
-    return short(float(whole(Fraction(number) / step) * step))
+def exactly(number: float) -> str:
+    """All digits of a number that somebody chose: it is part of a promise."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 def price_text(market: Market, resource: int, price: float) -> str:
@@ -49,17 +58,20 @@ def one_in(probability: float) -> str:
     """A small probability in words, never below what it is."""
     if not 0.0 < probability < 0.5:
         return f"{probability:.2g}"
-    times = 1.0 / probability
-    for name, size in [("trillion", 1e12), ("billion", 1e9), ("million", 1e6)]:
-        if size <= times < 1e3 * size:
-            return f"1 in {_two_digits(times / size)} {name}"
-    return f"1 in {_two_digits(times)}" if times < 1e6 else f"{probability:.1e}"
+    # As it is written, not as it is stored: 1e-9 is 1 in 1 billion.
+    times = int(Context(prec=40, rounding=ROUND_FLOOR).divide(1, Decimal(repr(probability))))
+    if times >= 10**15:
+        return f"{Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(probability)):.1e}"
+    for name, size in [("trillion", 10**12), ("billion", 10**9), ("million", 10**6)]:
+        if times >= size:
+            return f"1 in {_two_digits(times // size)} {name}"
+    return f"1 in {_two_digits(times)}"
 
 
-def _two_digits(number: float) -> str:
+def _two_digits(number: int) -> str:
     """Rounded down to two digits."""
-    step = 10.0 ** max(0, math.floor(math.log10(number)) - 1)
-    return f"{math.floor(number / step) * step:,.0f}"
+    step = 10 ** max(0, len(str(number)) - 2)
+    return f"{number // step * step:,}"
 
 
 def percent(number: float) -> str:

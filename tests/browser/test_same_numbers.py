@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import playwright
 import pytest
@@ -20,6 +21,8 @@ from jdpack import allocate
 from jdpack.coins import siphash
 from jdpack.outcome import explain
 from jdpack.page import data
+from jdpack.telling import places, share_text, typed_up
+from jdpack.wording import factor_text, short, short_down
 
 SHARE = 2**24
 AGENTS = 1000  # of each kind: 10,000 in all
@@ -49,9 +52,8 @@ def in_node(code: str, *arguments: object) -> object:
     """What a function gives in Node, which comes with the library that drives the browser."""
     node = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
     program = (
-        f"const jdpack = require({json.dumps(str(WEB / 'allocate.js'))});"
-        f"const jdpackRecord = require({json.dumps(str(WEB / 'record.js'))});"
-        "const given = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
+        "".join((WEB / f"{name}.js").read_text() for name in ("allocate", "record", "words"))
+        + "const given = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
         f"process.stdout.write(JSON.stringify(({code})(...given)));"
     )
     done = subprocess.run(
@@ -181,6 +183,32 @@ def test_the_hash():
     found = in_node(code, key.hex(), texts)
     assert [int(f) for f in found] == [siphash(key, bytes(t)) for t in texts]
     assert int(found[-1]) == 0xA129CA6149BE45E5
+
+
+def test_numbers_in_words():
+    """A number reads the same in a sentence of the page, in its tables and in a terminal."""
+    random, numbers = (
+        Random(3),
+        [0.0, 0.3, 0.1, 1234.5, 9999.5, 9999.96, 999.95, 12344.5, 1e-3, 0.5],
+    )
+    numbers += [1e15, 999999999999999.9, 9.995e-4, 0.00012378, 1e-5, 1.5e-9, 9.999e-5, 1e21, 3e22]
+    numbers += [10 ** random.uniform(-9, 18) for _ in range(2000)]
+    numbers += [round(10 ** random.uniform(-4, 6), random.randint(0, 4)) for _ in range(2000)]
+    code = """(numbers) => numbers.map((x) => [
+      jdpackWords.short(x), jdpackWords.shortDown(x), Number(jdpackWords.typedUp(x, 1e30))])"""
+    expected = [[short(x), short_down(x), float(typed_up(x, 1e30))] for x in numbers]
+    assert in_node(code, numbers) == expected
+    assert short(9999.96) == "10,000" and short_down(0.3) == "0.3", "not 1e+04, not 0.2999"
+
+    shares = [random.randrange(SHARE) for _ in range(500)] + [0, 1, SHARE - 1, SHARE]
+    code = "(all) => all.map((s) => [jdpackWords.shareText(s), jdpackWords.factorText(s)])"
+    for share, texts in zip(shares, in_node(code, shares), strict=True):
+        assert texts[0] == share_text(share)
+        assert texts[1] == factor_text(share / SHARE) or share == SHARE
+    coins = [(random.getrandbits(53), random.getrandbits(53)) for _ in range(500)]
+    coins += [(a, a + d) for a, _ in coins[:100] for d in (-(2**30), 0, 2**25)]
+    code = "(all) => all.map(([a, b]) => jdpackWords.places(a / 2 ** 53, b / 2 ** 53))"
+    assert in_node(code, coins) == [list(places(*pair)) for pair in coins]
 
 
 def test_what_python_refuses_is_refused():

@@ -48,8 +48,9 @@ def test_the_certificate_in_words():
         assert float(load) <= 100.0
     assert "(4, 1e-06)-joint differential privacy" in words
     assert board.head in words and "Not private" not in words
-    assert "Had your record been any other," in words
-    assert "a factor of at most 54.6, but for a chance of 1 in 1 million." in words
+    assert "at most 54.6 times as likely with your record as with any other in its place" in words
+    assert "or the other way round, plus a chance of 1 in 1 million." in words
+    assert "everybody asked for what was worth its price" in words
 
 
 def test_neighbours_who_take_part_or_not():
@@ -61,7 +62,8 @@ def test_neighbours_who_take_part_or_not():
         epsilon=1.0, delta=1e-6,
     ).billboard  # fmt: skip
     words = text_of(page.public_page(board))
-    assert "Had you not taken part," in words and "been any other" not in words
+    assert "at most 2.719 times as likely with you as without you" in words
+    assert "with your record as" not in words and "in place of yours is two such steps" in words
     assert "among at most 300 participants" in words
 
 
@@ -234,8 +236,10 @@ def test_a_probability_in_words_is_never_too_small(probability):
 def test_words():
     assert wording.one_in(0.01) == "1 in 100" and wording.one_in(1.0757e-9) == "1 in 920 million"
     assert wording.one_in(0.0) == "0" and wording.one_in(1e-30) == "1.0e-30"
+    assert wording.one_in(1e-9) == "1 in 1 billion" and wording.one_in(3.34e-16) == "3.4e-16"
+    assert [wording.exactly(x) for x in (1.0, 1e-8, 1.04e-8)] == ["1", "1e-08", "1.04e-08"]
     assert [wording.short(x) for x in (0.0, 0.64421, 1234.5, 150000.0, 9.6e-8, 1e20)] == [
-        "0", "0.6442", "1,234", "150,000", "9.6e-08", "1e+20",
+        "0", "0.6442", "1,235", "150,000", "9.6e-08", "1e+20",
     ]  # fmt: skip
     assert wording.percent_down(0.96199) == "96.1%" and wording.percent_up(0.96101) == "96.2%"
     assert wording.factor_text(1.0) == "1" and wording.factor_text(0.99999999) == "just under 1"

@@ -302,5 +302,3 @@ const jdpack = (() => {
     closeness,
   };
 })();
-
-if (typeof module !== "undefined") module.exports = jdpack;

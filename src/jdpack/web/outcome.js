@@ -3,7 +3,7 @@
 
 const jdpackOutcome = (() => {
   const { SHARE, PRICE_UNITS } = jdpack;
-  const { grouped, short, shortDown, shortUp, percent, factorText, place, times } = jdpackWords;
+  const { grouped, short, shortDown, typedUp, shareText, factorText, places, times } = jdpackWords;
 
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
@@ -48,7 +48,7 @@ const jdpackOutcome = (() => {
       if (got.length === 0) return "You get nothing this time.";
       const parts = got.map((o) => {
         const what = one ? "what you asked for" : `option ${o + 1}`;
-        return outcome.given[o] === SHARE ? what : `${percent(outcome.given[o])} of ${what}`;
+        return outcome.given[o] === SHARE ? what : `${shareText(outcome.given[o])} of ${what}`;
       });
       if (one && outcome.given[0] === SHARE) return "You get all that you asked for.";
       return `You get ${parts.join(" and ")}.`;
@@ -139,15 +139,15 @@ const jdpackOutcome = (() => {
             share === 0 || share === SHARE
               ? "."
               : even
-                ? `: a share of ${percent(share)}.`
-                : `. Weighted as the rounds are, that is a share of ${percent(share)}.`,
+                ? `: a share of ${shareText(share)}.`
+                : `. Weighted as the rounds are, that is a share of ${shareText(share)}.`,
           ),
         ]);
       }
       if (outcome.shares[0] > 0 && outcome.factors[0] < SHARE) {
         steps.push([
           sentence(
-            `So that all fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${percent(outcome.odds[0])}.`,
+            `So that all fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${shareText(outcome.odds[0])}.`,
           ),
         ]);
       }
@@ -166,12 +166,12 @@ const jdpackOutcome = (() => {
       if (outcome.places.length > 1) {
         const won = outcome.given.findIndex((g) => g > 0);
         texts.push(
-          strong(place(at, 0)[0]),
+          strong(places(at, 0)[0]),
           won >= 0 ? `. It falls on option ${won + 1}.` : ". It falls on none of your options.",
         );
       } else {
         const line = outcome.places[0][1] / 2 ** 53;
-        const [coin, limit] = place(at, line);
+        const [coin, limit] = places(at, line);
         texts.push(
           strong(coin),
           `. You get the goods if it is below ${limit}, and it is${at < line ? "" : " not"}.`,
@@ -188,8 +188,8 @@ const jdpackOutcome = (() => {
           short(ownValue(option)),
           cost === null ? "–" : short(cost),
           String(outcome.times[o]),
-          percent(outcome.odds[o]),
-          percent(outcome.given[o]),
+          shareText(outcome.odds[o]),
+          shareText(outcome.given[o]),
         ];
         return element(
           "tr",
@@ -245,7 +245,7 @@ const jdpackOutcome = (() => {
 
     // --- how close ----------------------------------------------------------------------------
 
-    const ofCode = (code) => shortUp(code * market.value_step, market.max_value);
+    const ofCode = (code) => typedUp(code * market.value_step, market.max_value);
 
     function howClose(mine, outcome) {
       const lines = mine.options.map((_, o) => {
@@ -281,8 +281,8 @@ const jdpackOutcome = (() => {
             strong(ofCode(close.more)),
             " or more you would have got more",
             close.most > close.more
-              ? `, and with ${ofCode(close.most)} or more the most that is possible, ${percent(close.most_given)}.`
-              : `: ${percent(close.most_given)}.`,
+              ? `, and with ${ofCode(close.most)} or more the most that is possible, ${shareText(close.most_given)}.`
+              : `: ${shareText(close.most_given)}.`,
           );
         }
       } else if (close.given > 0) {

@@ -254,5 +254,3 @@ const jdpackRecord = (() => {
 
   return { MAX_BYTES, RecordError, number, parse, examples };
 })();
-
-if (typeof module !== "undefined") module.exports = jdpackRecord;
