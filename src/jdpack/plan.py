@@ -37,6 +37,7 @@ from jdpack.policies import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
 from jdpack.remedies import EPSILON_MOST, Help, remedies
+from jdpack.wording import percent_down
 
 MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.42, 1.96)}
 """The loss against the optimum in multiples of `Plan.floor`, over the families of
@@ -340,8 +341,9 @@ def _basis(plan: Plan) -> list[str]:
         ]
     if plan.share_at_least == 0.0:
         return ["no share of the optimum can be promised"]
+    share = percent_down(plan.share_at_least)
     lines = [
-        f"about {percent(plan.share_at_least)} of the optimum or more, less what steering costs",
+        f"about {share} of the optimum or more, less what steering costs",
         "a supply smaller by a share x loses at most x of the optimum (it is concave in supply)",
     ]
     if plan.loss_measured is not None:

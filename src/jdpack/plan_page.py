@@ -16,7 +16,7 @@ from jdpack.headroom import MARGIN_MOST, factors, margin_at, margin_with, percen
 from jdpack.page import filled
 from jdpack.plan import Plan
 from jdpack.sheet import Sheet
-from jdpack.wording import short
+from jdpack.wording import percent_down, short
 
 REACH = 5
 """Drawn are budgets and supplies that are halved or doubled up to so many times."""
@@ -136,7 +136,7 @@ def curve_sheet(name: str, column: str, curve: Curve, plan: Plan) -> Sheet:
             is_plan = i == here and (plan.private or column != "epsilon")
             cells = [f"{x:.3g}{' (here)' if is_plan else ''}"]
             cells.append("refused" if margin is None else percent(margin))
-            cells += ["–" if share is None else percent(share)] if expects else []
+            cells += ["–" if share is None else percent_down(share)] if expects else []
             shown.append(tuple(cells))
     head = "Epsilon" if column == "epsilon" else "Times the present"
     heads = (head, "Kept free", *(["Expected share, at least"] if expects else []))
