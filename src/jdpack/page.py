@@ -30,6 +30,7 @@ from jdpack.errors import JdpackError
 from jdpack.market import Market
 from jdpack.noise import NoNoise, TruncatedLaplace
 from jdpack.wording import (
+    exactly,
     factor_text,
     one_in,
     percent,
@@ -65,7 +66,7 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         running: whether a run that is not finished is still going on, if that is known.
         live: of a run that is not finished, a page that `jdpack.serve` keeps up to date.
     """
-    asks = board.finished and board.weight > 0
+    asks, spent = board.finished and board.weight > 0, _spent(board)
     long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
     return render(
         "billboard.html",
@@ -79,15 +80,16 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         price_text=price_text,
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
-        spent=_spent(board),
+        spent=spent,
         long=long,
-        **promised(board),
+        **promised(board, adds_up=spent is not None),
     )
 
 
-def promised(board: Billboard) -> dict[str, Any]:
+def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     """What the part of a page that says what is promised needs beside the billboard."""
-    return {"e_to_epsilon": math.exp(min(board.header.budget.epsilon, 700.0))}
+    factor = math.exp(min(board.header.budget.epsilon, 700.0))
+    return {"e_to_epsilon": factor, "adds_up": adds_up}
 
 
 def data(board: Billboard) -> dict[str, Any]:
@@ -303,6 +305,7 @@ def render(name: str, board: Billboard, **more: Any) -> str:
         not_private=None if header.private else header.why_not_private,
         rows=resource_rows(board),
         rounds=_count(board),
+        in_turns=any(r.step.batch is not None for r in board.releases[:1]),
         share=SHARE,
         **more,
     )
@@ -374,6 +377,7 @@ def _environment() -> jinja2.Environment:
         "percent_down": percent_down,
         "percent_up": percent_up,
         "bar": chart.bar,
+        "exactly": exactly,
         "factor": factor_text,
         "one_in": one_in,
         "plain": lambda value: value if isinstance(value, str) else fields.quoted(value),

@@ -53,7 +53,7 @@ def public_report(board: Billboard) -> str:
         spending=spending,
         spent_chart=_spent_chart(board, spending),
         bounds=boardsheets.bounds_sheet(board),
-        **promised(board),
+        **promised(board, adds_up=spending is not None),
     )
 
 

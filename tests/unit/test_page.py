@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from browser import boards
 from helpers import SHARE, finished_board, open_board
-from jdpack import Billboard, Market, MwuOnline, chart, page, report, solve, wording
+from jdpack import Billboard, Budget, Market, MwuOnline, chart, page, report, solve, wording
 from jdpack.billboard import Release, Step
 from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 
@@ -53,6 +54,16 @@ def test_the_certificate_in_words():
     assert "everybody asked for what was worth its price" in words
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 0.001, 0.7, 1.0, 2.3, 50.0])
+def test_the_factor_is_rounded_up(epsilon):
+    header = finished_board(a_market(), [], SHARE).header
+    budget = Budget.split(epsilon, 1.04e-9, truncated=False)
+    html = page.public_page(Billboard(replace(header, budget=budget, private=True)))
+    shown = float(re.search(r"at most ([\d.,e+]+) times as likely", html)[1].replace(",", ""))
+    assert math.exp(epsilon) <= shown < 1.01 * math.exp(epsilon)
+    assert ", 1.04e-09)-joint" in html, "and delta is not"
+
+
 def test_neighbours_who_take_part_or_not():
     """Replacing a record is then two steps, and the page does not promise it for one."""
     n = 300
@@ -87,6 +98,8 @@ def test_a_run_with_a_certificate_and_no_seed_yet_is_not_finished():
     board = boards.charging()
     html = page.public_page(boards.unfinished(board, len(list(board.lines())) - 1))
     assert "<form" not in html and "Not finished" in html and "Supply is not exceeded." in html
+    assert "seed of the coins." not in text_of(html).partition("Public Everything")[2]
+    assert "Each id" not in html and "Each id" in page.public_page(board)
 
 
 def test_a_run_in_which_no_round_counts_gives_nothing():
@@ -103,6 +116,8 @@ def test_a_run_in_turns_has_no_bound_on_the_optimum():
     ).billboard  # fmt: skip
     words = text_of(page.public_page(board))
     assert "Worth at least" in words and "best possible total value is not certified" in words
+    assert "those whose turn it was asked for" in words and "verybody asked" not in words
+    assert "Those whose turn it is ask for" in words and "Everybody asks" not in words
     assert page.data(board)["batches"] == 50
 
 
@@ -115,6 +130,8 @@ def test_without_noise_there_is_no_band_and_no_privacy():
     html = page.public_page(board)
     assert "Not private: this run was made without noise" in html
     assert "All of it: the answers are exact." in html
+    assert "here without noise" in html and "noise that hides" not in html
+    assert "with noise" not in report.public_report(board).split("<main")[0]
     assert 'class="band' not in re.sub(r'<ul class="key">.*?</ul>', "", html, flags=re.DOTALL)
     assert 'class="band' in page.public_page(boards.charging())
 
@@ -128,6 +145,12 @@ def test_what_was_spent():
     assert 0 < float(re.search(r"([\d.]+)% of what was allowed", early)[1]) < 20
     over = open_board(a_market(), [((1, 1), 1)] * 3)  # noise of scale 1 hides nobody
     assert "does not add up" in page.public_page(over)
+    claims = Billboard(replace(over.header, private=True))
+    for release in over.releases:
+        claims.post(release)
+    for html in (page.public_page(claims), report.public_report(claims)):
+        assert "does not add up" in html and "None that holds." in html
+        assert "changes this page by much" not in html, "and then nothing is promised"
 
 
 def test_a_market_of_very_many_goods_has_a_page_of_bounded_size():
