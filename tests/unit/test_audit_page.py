@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 from helpers import marks_of, places_of, run_cli
+from jdpack import audit
 from jdpack.audit.bound import lower_bound
 from jdpack.audit.findings import ALARM, Audit, Finding, judged
 from jdpack.audit.page import audit_page
@@ -194,13 +195,28 @@ def test_the_command_fills_a_folder_for_the_curator_alone(tmp_path, monkeypatch,
 
 
 def test_a_folder_that_is_there_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("jdpack.cli.curator.audit", None)
+    monkeypatch.setattr("jdpack.audit.audit", None)
     code, text, err = run_cli(monkeypatch, capsys, *SMALL, "-o", tmp_path)
     assert (code, text) == (2, "") and "exists already" in err
 
 
+def test_how_much_is_tried_if_nothing_is_said(monkeypatch, capsys):
+    """As in Python; the help says it, since it is shown before an audit is loaded."""
+    calls = []
+    monkeypatch.setattr("jdpack.audit.audit", lambda *_, **given: calls.append(given) or an_audit())
+    run_cli(monkeypatch, capsys, "audit")
+    run_cli(monkeypatch, capsys, *SMALL)
+    assert [{"trials", "neighbours"} & set(given) for given in calls] == [
+        set(), {"trials", "neighbours"},
+    ]  # fmt: skip
+    _, text, _ = run_cli(monkeypatch, capsys, "audit", "--help")
+    words = " ".join(re.sub(r"[│\n]", " ", text).split())
+    assert f"plays each world; {audit.TRIALS}." in words
+    assert f"one agent are replayed; {audit.NEIGHBOURS}." in words
+
+
 def test_what_failed_is_written_too(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("jdpack.cli.curator.audit", lambda *_, **__: an_audit())
+    monkeypatch.setattr("jdpack.audit.audit", lambda *_, **__: an_audit())
     code, _, _ = run_cli(monkeypatch, capsys, *SMALL, "-o", tmp_path / "out")
     assert code == 1
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -554,7 +554,7 @@ def test_errors_of_the_program_itself_are_not_hidden(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("jdpack.cli.runs.solve", broken)
+    monkeypatch.setattr(sys.modules["jdpack.solve"], "solve", broken)
     monkeypatch.setattr(sys, "argv", ["jdpack", "solve", str(market), str(agents), "-o", "x"])
     with pytest.raises(ZeroDivisionError):
         cli.main()

@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import jdpack.cli.serve
 from helpers import SHARE, check_error, finished_board, open_board, run_cli
 from jdpack import Billboard, Market, MwuFixed, resume, serve, solve
 from jdpack.errors import JdpackError, OutputError
@@ -866,7 +865,7 @@ def served(monkeypatch):
         calls.append((out, listener.getsockname()))
         ready()
 
-    monkeypatch.setattr(jdpack.cli.serve, "serve", serve)
+    monkeypatch.setattr("jdpack.serve.serve", serve)
     monkeypatch.setattr(os, "nice", lambda by: by)
     return calls
 

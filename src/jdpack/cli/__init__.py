@@ -1,6 +1,7 @@
 """The command line: thin. Progress and errors go to stderr, results to stdout.
 
-A command loads its own module and no other: what an agent asks of a billboard takes no compiler.
+A command loads its own module and no other, and what does the work only when it runs: neither help
+nor what an agent asks of a billboard takes a compiler.
 """
 
 from __future__ import annotations

@@ -10,12 +10,8 @@ from typing import Annotated
 import typer
 
 from jdpack import newfolder
-from jdpack.audit import NEIGHBOURS, TRIALS, audit
 from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
-from jdpack.compare import Progress as Stage
-from jdpack.compare import compare
-from jdpack.policies.spec import parse
 
 
 def compare_command(
@@ -48,6 +44,8 @@ def compare_command(
     quiet: Quiet = False,
 ) -> None:
     """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
+    from jdpack.compare import compare
+
     if output is not None:
         newfolder.claim(output)
     try:
@@ -84,10 +82,12 @@ def audit_command(
         list[str] | None,
         typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
     ] = None,
-    trials: Annotated[int, typer.Option(help="How often the coalition plays each world.")] = TRIALS,
+    trials: Annotated[
+        int | None, typer.Option(help="How often the coalition plays each world; 110.")
+    ] = None,
     neighbours: Annotated[
-        int, typer.Option(help="How many records of one agent are replayed.")
-    ] = NEIGHBOURS,
+        int | None, typer.Option(help="How many records of one agent are replayed; 16.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the lower bounds that are shown.")] = 0.95,
     epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
     delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
@@ -99,6 +99,11 @@ def audit_command(
     quiet: Quiet = False,
 ) -> None:
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
+    from jdpack.audit import audit
+    from jdpack.compare import Progress as Stage
+    from jdpack.policies.spec import parse
+
+    given = {"trials": trials, "neighbours": neighbours}
     if output is not None:
         newfolder.claim(output)
     try:
@@ -109,8 +114,7 @@ def audit_command(
                 policy=parse(policy),
                 epsilon=epsilon,
                 delta=delta,
-                trials=trials,
-                neighbours=neighbours,
+                **{name: count for name, count in given.items() if count is not None},
                 engines=engine or ("memory", "mapped"),
                 confidence=confidence,
                 seed=seed,

@@ -23,9 +23,6 @@ from jdpack.cli.options import (
 )
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
-from jdpack.market import Market
-from jdpack.plan import plan
-from jdpack.verify import verify
 
 
 def plan_command(
@@ -46,6 +43,9 @@ def plan_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
+    from jdpack.market import Market
+    from jdpack.plan import plan
+
     if output is not None:
         newfolder.claim(output)
     public = Market.from_toml(market)
@@ -75,6 +75,8 @@ def verify_command(
     quiet: Quiet = False,
 ) -> None:
     """Check a billboard: every line, price, cost, the certificate and the seed."""
+    from jdpack.verify import verify
+
     if not os.path.isdir(path):
         if agents is not None or ledger is not None:
             raise BillboardError("--agents and --ledger go with the output folder of a run")

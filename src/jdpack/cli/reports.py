@@ -12,8 +12,6 @@ import typer
 from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
-from jdpack.report_run import report_run
-from jdpack.solve import Progress as Round
 
 
 def report_command(
@@ -49,6 +47,9 @@ def report_command(
     quiet: Quiet = False,
 ) -> None:
     """Write a report to publish, and one for the curator only, each a single file."""
+    from jdpack.report_run import report_run
+    from jdpack.solve import Progress as Round
+
     curators = path.is_dir() and not public
     if not curators and (agents is not None or ledger is not None or optimum is not None):
         raise BillboardError("--agents, --ledger and --optimum are for the curator's report")

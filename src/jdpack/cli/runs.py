@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jdpack import demo, summary
 from jdpack.cli.options import (
     AllocationPlace,
     Alpha,
@@ -32,8 +31,9 @@ from jdpack.cli.options import (
     policy_of,
 )
 from jdpack.cli.progress import CtrlCError, progress
-from jdpack.market import Market
-from jdpack.solve import Result, resume, solve
+
+if TYPE_CHECKING:
+    from jdpack.solve import Result
 
 
 def solve_command(
@@ -79,6 +79,9 @@ def solve_command(
     quiet: Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
+    from jdpack.market import Market
+    from jdpack.solve import solve
+
     public = Market.from_toml(market)
     algorithm = policy_of(
         public,
@@ -138,6 +141,8 @@ def resume_command(
     quiet: Quiet = False,
 ) -> None:
     """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
+    from jdpack.solve import resume
+
     where = engine_of(
         engine,
         store=store,
@@ -159,6 +164,8 @@ def demo_command(
     quiet: Quiet = False,
 ) -> None:
     """Make a realistic market with random agents, and solve it."""
+    from jdpack import demo
+
     with _told(output / "out"), progress(quiet) as show:
         result = demo.run(output, show)
     _print(result, output / "out", as_json)
@@ -179,4 +186,6 @@ def _told(output: Path) -> Iterator[None]:
 
 
 def _print(result: Result, output: Path, as_json: bool) -> None:
+    from jdpack import summary
+
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from jdpack.serve import bound, is_loopback, serve
-
 
 def serve_command(
     output: Annotated[Path, typer.Argument(help="The output folder of a run.")],
@@ -21,6 +19,8 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
 ) -> None:
     """Show a run's public page to readers, live while it goes on. Ctrl-C ends it."""
+    from jdpack.serve import bound, is_loopback, serve
+
     with bound(host, port) as listener:
         if not is_loopback(listener):
             print(
