@@ -9,9 +9,7 @@ exactly the style and the script that are written here, by their hashes, and no 
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
 import json
 import math
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from jdpack.charge import charge
 from jdpack.errors import JdpackError
 from jdpack.market import Market
 from jdpack.noise import NoNoise, TruncatedLaplace
+from jdpack.sheet import csv_of
 from jdpack.wording import (
     exactly,
     factor_text,
@@ -277,12 +276,8 @@ def _spent(board: Billboard) -> float | None:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
     names = [key for key in rows[0] if rows[0][key] is not None]
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[:_ROWS])
-    return text.getvalue()
+    return csv_of(names, ([row[name] for name in names] for row in rows[:_ROWS]))
 
 
 # --- the template -------------------------------------------------------------------------

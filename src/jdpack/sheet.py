@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,24 @@ from markupsafe import Markup
 ROWS = 500
 """The most rows that people see; the CSV has them all."""
 
+_FORMULA = ("=", "+", "-", "@")
 _TEXT = 2**16  # characters of CSV that are shown to copy; more than that is only saved
+
+
+def csv_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as CSV. What spreadsheets would take for a formula begins with an apostrophe.
+
+    Names are the organiser's, and whoever opens the file trusts jdpack.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_inert(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def _inert(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in _FORMULA else cell
 
 
 @dataclass(frozen=True)
@@ -48,11 +65,7 @@ class Sheet:
 
     @property
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.data)
-        return text.getvalue()
+        return csv_of(self.columns, self.data)
 
     @property
     def text(self) -> str | None:

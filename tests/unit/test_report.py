@@ -467,9 +467,24 @@ def test_the_curators_says_at_its_top_that_it_is_not_for_publication():
 def test_csv_gives_back_what_went_in(rows):
     sheet = Sheet("Some Numbers, here", ("a", "b"), [], ("a", "b"), rows)
     back = list(csv.reader(io.StringIO(sheet.csv, newline="")))
-    assert [(name, float(number)) for name, number in back[1:]] == rows
+    names = [f"'{name}" if name.strip().startswith("=") else name for name, _ in rows]
+    assert [name for name, _ in back[1:]] == names
+    assert [float(number) for _, number in back[1:]] == [number for _, number in rows]
     assert base64.b64decode(sheet.link.partition("base64,")[2]).decode() == sheet.csv
     assert sheet.file == "some-numbers-here.csv"
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@A1", " =cmd|'/C calc'!A0"])
+def test_no_name_is_a_formula(name):
+    board = boards.named(name, name, name)
+    rows = saved(report.public_report(board), "goods.csv")
+    assert (rows[0]["name"], rows[0]["unit"], rows[1]["name"]) == (f"'{name}", f"'{name}", "plain")
+    for html_text in (report.public_report(board), report.public_page(board)):
+        for text in re.findall(r"<pre[^>]*as CSV[^>]*>(.*?)</pre>", html_text, re.S):
+            cells = [c for row in csv.reader(io.StringIO(html.unescape(text))) for c in row]
+            assert name not in cells and (f"'{name}" in cells or "line" in cells)
+    numbers = Sheet("x", (), [], ("a",), [(-0.5,), (-7,), ("-7",)])
+    assert numbers.csv == "a\n-0.5\n-7\n'-7\n", "and a number is a number"
 
 
 def test_long_tables_are_shown_in_part():
