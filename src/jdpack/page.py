@@ -285,7 +285,9 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 def waiting_page(running: bool | None = None) -> str:
     """What `jdpack.serve` shows before anything is posted; `running` as for `public_page`."""
-    return filled("waiting.html", live=_web("live.js"), state=_UNFINISHED[running])
+    return filled(
+        "waiting.html", live=_web("live.js"), state=_UNFINISHED[running], not_private=None
+    )
 
 
 def render(name: str, board: Billboard, **more: Any) -> str:

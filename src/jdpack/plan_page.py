@@ -39,8 +39,8 @@ def plan_page(plan: Plan) -> str:
         expects=plan.share_at_least is not None,
         goods=goods_sheet(plan),
         charts=[
-            ("epsilon", "Privacy budget, epsilon", _chart(plan, "epsilon", epsilons)),
-            ("supply", "Supply, times the present", _chart(plan, "supply", supplies)),
+            ("Privacy budget, epsilon", _chart(plan, "epsilon", epsilons)),
+            ("Supply, times the present", _chart(plan, "supply", supplies)),
         ],
         sheets=[
             curve_sheet("Other budgets", "epsilon", epsilons, plan),
