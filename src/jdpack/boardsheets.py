@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from jdpack import certificate as certificates
 from jdpack import chart, closing
-from jdpack.accounting import Filter
 from jdpack.billboard import SHARE, Billboard, Release
-from jdpack.charge import charge
+from jdpack.charge import totals
 from jdpack.errors import JdpackError
 from jdpack.market import Query
 from jdpack.noise import NoNoise, TruncatedLaplace
@@ -54,15 +53,14 @@ class Spent:
 
 def spending(board: Billboard) -> list[Spent] | None:
     """The cost of every release, or None if they are not those of any run."""
-    filter, found = Filter(board.header.budget), []
-    try:
-        for release in board.releases:
-            shifts = closing.shifts(board, release.step.query)
-            charge(release.step, filter, board)
-            rho = float(release.step.noise.cost(shifts).rho)
-            found.append(Spent(math.hypot(*shifts), rho, float(filter.spent.rho)))
-    except (JdpackError, ArithmeticError, ValueError):
+    spent = totals(board)
+    if spent is None:
         return None
+    found = []
+    for release, total in zip(board.releases, spent, strict=True):
+        shifts = closing.shifts(board, release.step.query)
+        rho = float(release.step.noise.cost(shifts).rho)
+        found.append(Spent(math.hypot(*shifts), rho, total))
     return found
 
 

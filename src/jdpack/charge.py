@@ -5,7 +5,7 @@ from __future__ import annotations
 from jdpack import closing
 from jdpack.accounting import Filter
 from jdpack.billboard import Billboard, Step
-from jdpack.errors import BudgetError
+from jdpack.errors import BudgetError, JdpackError
 from jdpack.noise import Gaussian, NoNoise, TruncatedLaplace
 
 
@@ -20,3 +20,15 @@ def charge(step: Step, filter: Filter, board: Billboard) -> None:
     if step.query in ("granted", "luck") and board.header.market.divisible:
         raise BudgetError(f"{step.query} is about coins, and divisible goods are given without")
     filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
+
+
+def totals(board: Billboard) -> list[float] | None:
+    """What all releases up to each one cost together, or None if they are not those of any run."""
+    filter, found = Filter(board.header.budget), []
+    try:
+        for release in board.releases:
+            charge(release.step, filter, board)
+            found.append(float(filter.spent.rho))
+    except (JdpackError, ArithmeticError, ValueError):
+        return None
+    return found

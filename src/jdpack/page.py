@@ -21,10 +21,8 @@ import jinja2
 from markupsafe import Markup
 
 from jdpack import chart, fields
-from jdpack.accounting import Filter
 from jdpack.billboard import SHARE, Billboard, Release
-from jdpack.charge import charge
-from jdpack.errors import JdpackError
+from jdpack.charge import totals
 from jdpack.market import Market
 from jdpack.noise import NoNoise, TruncatedLaplace
 from jdpack.sheet import csv_of
@@ -65,7 +63,7 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         running: whether a run that is not finished is still going on, if that is known.
         live: of a run that is not finished, a page that `jdpack.serve` keeps up to date.
     """
-    asks, spent = board.finished and board.weight > 0, _spent(board)
+    asks, spent = board.finished and board.weight > 0, totals(board)
     long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
     return render(
         "billboard.html",
@@ -79,7 +77,7 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         price_text=price_text,
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
-        spent=spent,
+        spent=None if spent is None else [0.0, *spent][-1],
         long=long,
         **promised(board, adds_up=spent is not None),
     )
@@ -262,17 +260,6 @@ def _deviation(board: Billboard, release: Release) -> float:
 
 def _count(board: Billboard) -> int:
     return sum(1 for _ in board.rounds)
-
-
-def _spent(board: Billboard) -> float | None:
-    """What the releases cost together, or None if they are not those of any run."""
-    filter = Filter(board.header.budget)
-    try:
-        for release in board.releases:
-            charge(release.step, filter, board)
-    except (JdpackError, ArithmeticError, ValueError):
-        return None
-    return float(filter.spent.rho)
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
