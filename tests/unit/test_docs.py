@@ -173,6 +173,13 @@ def test_every_page_is_linked_from_the_readme():
         assert f"](docs/{page.name})" in readme, page.name
 
 
+def test_every_module_is_in_the_layout():
+    named = re.findall(r"`(?:src/jdpack/)?([\w/.]+)`", section(text_of("README.md"), "## Layout"))
+    there = [p.name + "/" * p.is_dir() for p in (ROOT / "src/jdpack").iterdir()]
+    there = [name for name in there if name.endswith((".py", "/")) and not name.startswith("__")]
+    assert set(there) <= set(named)
+
+
 # --- the command line ---------------------------------------------------------------------
 
 
