@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jdpack import newfolder
-from jdpack.cli.options import AsJson, Quiet
+from jdpack.cli.options import AsJson, Quiet, Threads
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 
 
@@ -37,9 +37,7 @@ def compare_command(
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
-    ] = None,
+    threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -86,6 +86,13 @@ AllocationPlace = Annotated[
     ),
 ]
 WorkerPatience = Annotated[float | None, typer.Option(help="Seconds to wait for a worker (ray).")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Cores to use; all if not given.")]
+MovedAgents = Annotated[
+    str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")
+]
+MovedLedger = Annotated[
+    Path | None, typer.Option("--ledger", help="Where the run's ledger is now, if it has moved.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

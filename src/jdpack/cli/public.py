@@ -14,6 +14,8 @@ from jdpack.cli.options import (
     Alpha,
     AsJson,
     BatchSize,
+    MovedAgents,
+    MovedLedger,
     Noise,
     PolicyName,
     Potential,
@@ -65,12 +67,8 @@ def verify_command(
             help="A billboard; or the output folder of a run, whose curator checks all."
         ),
     ],
-    agents: Annotated[
-        str | None, typer.Option(help="Where the records are now, if they have moved.")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Where the run's ledger is now, if it has moved.")
-    ] = None,
+    agents: MovedAgents = None,
+    ledger: MovedLedger = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet, Threads
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -34,15 +34,9 @@ def report_command(
             show_default=False,
         ),
     ] = None,
-    agents: Annotated[
-        str | None, typer.Option(help="Where the records are now, if they have moved.")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Where the run's ledger is now, if it has moved.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
-    ] = None,
+    agents: MovedAgents = None,
+    ledger: MovedLedger = None,
+    threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

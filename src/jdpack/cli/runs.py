@@ -18,6 +18,8 @@ from jdpack.cli.options import (
     AsJson,
     BatchSize,
     Engine,
+    MovedAgents,
+    MovedLedger,
     Noise,
     PolicyName,
     Potential,
@@ -25,6 +27,7 @@ from jdpack.cli.options import (
     Room,
     Rounds,
     Store,
+    Threads,
     WorkerPatience,
     Workers,
     engine_of,
@@ -66,9 +69,7 @@ def solve_command(
     seed: Annotated[
         int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
-    ] = None,
+    threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
     memory: Room = None,
@@ -122,15 +123,9 @@ def solve_command(
 
 def resume_command(
     output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
-    agents: Annotated[
-        str | None, typer.Option(help="Where the records are now, if they have moved.")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Where the run's ledger is now, if it has moved.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Cores to use; all if not given.")
-    ] = None,
+    agents: MovedAgents = None,
+    ledger: MovedLedger = None,
+    threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
     memory: Room = None,
