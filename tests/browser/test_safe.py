@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from browser import boards
+from browser.conftest import SIZES
 from browser.test_flows import fill, submit
-from jdpack.page import public_page
+from jdpack.page import public_page, script
 
 LOOPHOLES = """async (target) => {
   const image = new Image();
@@ -182,6 +183,29 @@ def test_hostile_names_are_names(opened, name):
     assert page.evaluate("window.hit") is None
     own = [tag for tag in ("img", "b", "iframe") if page.locator(tag).count()]
     assert own == [] and page.locator("script").count() == 2
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_name_without_end_hides_nothing(opened, size):
+    name = "W" * 900
+    page = opened(boards.named(name, f"{name} a", name), size)
+    for summary in page.locator("summary:visible").all():
+        summary.click(timeout=5000)
+    fill(page, "x", [(1, {f"{name} a": 1})])
+    assert submit(page) == "You get all that you asked for."
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+def test_the_script_has_no_way_out_of_its_own():
+    """What no security policy forbids, such as opening another page, is not in the script."""
+    ways = (
+        r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|RTCPeerConnection|location|opener"
+        r"|history|cookie|localStorage|sessionStorage|indexedDB|caches|innerHTML|outerHTML|srcdoc"
+        r"|insertAdjacentHTML|eval|Function|Worker|importScripts|postMessage|href|src|action)\b"
+        r"|window\.|\bopen\(|\bimport\b"
+    )
+    assert re.findall(ways, script()) == []
+    assert re.search(ways, public_page(boards.unfinished(boards.charging(), 5), live=True))
 
 
 def test_a_record_file_cannot_inject(opened):

@@ -60,7 +60,7 @@ const jdpackOutcome = (() => {
         found.push(
           "Your id begins or ends with a space, and that counts. Is it in the organiser’s list like that?",
         );
-      else if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(mine.id))
+      else if (/[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u.test(mine.id))
         found.push(
           "Your id has a character that is not seen, and that counts. Is it in the organiser’s list like that?",
         );
@@ -122,7 +122,7 @@ const jdpackOutcome = (() => {
             strong(short(cost)),
             ". To you it is worth ",
             strong(short(value)),
-            value >= cost ? `: you gain ${short(gap)}.` : `, which is ${short(gap)} less.`,
+            outcome.surplus[0] >= 0 ? `: you gain ${short(gap)}.` : `, which is ${short(gap)} less.`,
           ),
           scale(cost, value),
         ]);
