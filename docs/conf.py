@@ -76,13 +76,14 @@ HOME = """<!doctype html>
 
 
 def contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """The tree of pages is what docs/index.md lists: a part for each of its headings."""
+    """The menu is what docs/index.md lists: a part for each of its headings, in its words."""
     if name != root_doc:
         return
     tree = []
     for part in re.split(r"^## ", source[0], flags=re.M)[1:]:
         caption, _, text = part.partition("\n")
-        pages = re.findall(r"^- \[[^\]]+\]\(([^)#]+)\.(?:md|ipynb)\)", text, flags=re.M)
+        links = re.findall(r"^- \[([^\]]+)\]\(([^)#]+)\.(?:md|ipynb)\)", text, flags=re.M)
+        pages = [f"{title} <{page}>" for title, page in links]
         options = f":hidden:\n:caption: {caption}"
         tree.append("\n".join(["```{toctree}", options, "", *pages, "```"]))
     source[0] += "\n\n" + "\n\n".join(tree) + "\n"

@@ -1,4 +1,4 @@
-"""Allocate scarce goods so that nobody learns your value or demand from what all others receive.
+"""Allocate scarce goods so that what all others receive tells next to nothing of your record.
 
 The public API is what this module exports; nothing else is importable by promise.
 """
