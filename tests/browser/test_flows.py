@@ -506,7 +506,9 @@ def test_a_file_with_several_options(opened):
         ("id,value,age,18-21 h,21-24 h,0-3 h,3-6 h\na,1,7,2,0,0,0", "column “age”"),
         ("id,value,value,18-21 h,21-24 h,0-3 h,3-6 h\na,1,7,2,0,0,0", "two columns “value”"),
         ('id,value\n"a,1', "no end"),
+        ('{"id":"a\\nb","value":1,"demand":{"0-3 h":1}}', "line break"),
         (b"\xff\xfe\x00", "UTF-8"),
+        ("id,value".encode("utf-16"), "UTF-8"),
         ("x" * 65537, "larger than 64 kB"),
     ],
 )

@@ -46,7 +46,7 @@ def serve(out: str | Path, listener: socket.socket, ready: Callable[[], None]) -
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_level="warning",
+        log_level="error",  # what readers send wrong fills no log
         access_log=False,  # who reads what is nobody's business
         server_header=False,
         proxy_headers=False,

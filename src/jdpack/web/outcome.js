@@ -365,6 +365,8 @@ const jdpackOutcome = (() => {
 
     /** The whole numbers behind it all, to compare with other programs. */
     function exact(mine, outcome) {
+      const whole = (x) =>
+        x === null || Number.isSafeInteger(x) ? `${x ?? "none"}` : "beyond every value";
       const lines = mine.options.map((_, o) => {
         const { value, codes, touched } = outcome.options[o];
         const close = jdpack.closeness(market, outcome, o);
@@ -373,7 +375,7 @@ const jdpackOutcome = (() => {
           `value code ${value}`,
           `demand codes ${touched.map((j) => `${resources[j].name} ${codes[j]}`).join(", ") || "none"}`,
           `weight won ${outcome.won[o]} of ${market.weight}`,
-          `cost ${outcome.paid[o] ?? "none"}, surplus ${outcome.surplus[o] ?? "none"} (2^20 are a value code)`,
+          `cost ${whole(outcome.paid[o])}, surplus ${whole(outcome.surplus[o])} (2^20 are a value code)`,
           `share ${outcome.shares[o]}, factor ${outcome.factors[o]}, scaled ${outcome.odds[o]}, given ${outcome.given[o]} (of ${SHARE})`,
           ...(market.divisible
             ? []

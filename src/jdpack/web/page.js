@@ -314,6 +314,10 @@
   /** Put a record into the form, so that one sees what is counted. */
   function fill(mine) {
     if (mine.id !== null) $("id").value = mine.id;
+    if (mine.id !== null && $("id").value !== mine.id) {
+      $("id").value = ""; // a field drops line breaks, and that would be another id
+      throw new jdpackRecord.RecordError("The id in the file has a line break in it.");
+    }
     options.splice(0).forEach((option) => option.box.remove());
     for (const { value, demand } of mine.options) {
       const option = addOption();
