@@ -7,6 +7,8 @@
     out/private/allocation.parquet  what everybody gets (mode 0600)
     out/private/report.html         the curator's page (mode 0600)
 
+`jdpack report` adds out/public/report.html, and writes the curator's page anew.
+
 The folder must not exist. It is made before anything is reserved or read, and taken back if the
 records are refused. Files are written under a temporary name and moved into place whole.
 """

@@ -112,7 +112,7 @@ def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
 
 
 def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
-    """Round numbers on an axis of logarithms: 1, 2 and 5 times powers of ten; ten at most."""
+    """Round numbers on an axis of logarithms: seven at most, or else powers of ten alone."""
     low, high = xs[0] * (1 - 1e-9), xs[-1] * (1 + 1e-9)
     exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):

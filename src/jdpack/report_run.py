@@ -84,6 +84,7 @@ def report_run(
     path = Path(output)
     alone = not path.is_dir()
     run = None if alone else Output.reopen(path)
+    board = Billboard.read(path if run is None else run.billboard)
     if alone and folder is None:
         raise OutputError(
             f"{str(path)!r} is no folder of a run, and there is no folder for its report",
@@ -91,7 +92,6 @@ def report_run(
         )
     target = run if folder is None else Output.claim(folder)
     assert target is not None
-    board = Billboard.read(path if run is None else run.billboard)
     private = None
     if run is not None and board.finished and not public:
         finished = FinishedRun.open(path)

@@ -49,7 +49,7 @@ def answers(page) -> str:
 
 def shows(page, where: str, text: str) -> None:
     """Wait for a text; `wait_for_function` would need `eval`, which the page forbids."""
-    page.locator(where, has_text=text).wait_for(timeout=15_000)
+    page.locator(where, has_text=text).wait_for(timeout=60_000)
 
 
 def test_from_nothing_to_the_finished_run(server, watched):

@@ -33,6 +33,7 @@ from helpers import (
 )
 from jdpack import (
     AgentsError,
+    BillboardError,
     JdpackError,
     Ledger,
     LedgerError,
@@ -580,6 +581,8 @@ def test_anybody_can_make_the_public_one_from_the_billboard(tmp_path, monkeypatc
     with pytest.raises(OutputError) as caught:
         report_run(path)
     check_error(caught.value, ["no folder of a run"], "-o")
+    with pytest.raises(BillboardError, match="No such file"):
+        report_run(tmp_path / "misspelled")
     for option in (["--agents", "x"], ["--optimum"], ["--ledger", "x"]):
         code, _, err = run_cli(monkeypatch, capsys, "report", path, "-o", tmp_path / "s", *option)
         assert code == 2 and "are for the curator's report" in err
