@@ -30,7 +30,7 @@ import atheris
 
 NAMES = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile")
 RESULTS = Path(__file__).parents[1] / "results" / "fuzz"
-COMPILED = ("agents", "best_response", "coins", "digest", "encoding", "ids", "screening")
+COMPILED = ("agents", "best_response", "bulk_coins", "digest", "encoding", "ids", "screening")
 """Modules with kernels, which no instrumentation may touch."""
 
 

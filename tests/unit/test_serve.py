@@ -722,14 +722,14 @@ def test_the_readers_of_the_benchmark(bench, server, monkeypatch):
     monkeypatch.setattr(readers, "RECORD", 20)
     server.show(text_of(FINISHED))
 
-    def read(seconds):
+    def read(seconds, loads=10**9):
         load, end = readers.Load(server.port, 40), time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and (load.seen.loads < loads or load.seen.news < 40):
             load.step()
         load.close()
         return load.taken()
 
-    seen = read(0.8)
+    seen = read(60, loads=100)  # less than a second, where nothing else is at work
     assert seen.errors == [] and seen.loads >= 80 and seen.news == 40
     assert seen.records >= 4 and len(seen.waits) == seen.loads and seen.opened == 0
     assert seen.bytes > seen.records * len(text_of(FINISHED)) + 70 * 1000
