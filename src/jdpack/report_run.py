@@ -161,7 +161,8 @@ def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dic
     except JdpackError as error:
         if wanted:
             raise
-        return {"no_optimum": f"{error.message}. {error.hint}".strip(" .")}
+        hint = f" ({error.hint})" if error.hint else ""
+        return {"no_optimum": error.message + hint}
     return {"optimum": best.value, "optimum_at_most": best.bound}
 
 
