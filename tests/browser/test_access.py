@@ -46,6 +46,21 @@ def test_several_options_and_a_coin(opened):
     assert violations(page) == []
 
 
+@pytest.mark.parametrize("how", [{"media": "print"}, {"forced_colors": "active"}])
+def test_the_red_band_is_seen_without_its_background(opened, how):
+    """On paper, and in the reader's own few colours."""
+    page = opened(boards.lottery(), color_scheme="light")
+    look = """element => {
+      const {color, backgroundColor, borderTopWidth} = getComputedStyle(element);
+      return [color, backgroundColor, borderTopWidth];
+    }"""
+    band = page.locator(".alarm")
+    assert band.evaluate(look) == ["rgb(255, 255, 255)", "rgb(161, 22, 22)", "3px"]
+    page.emulate_media(**how)
+    color, back, border = band.evaluate(look)
+    assert color not in (back, "rgb(255, 255, 255)") and border == "3px"
+
+
 @pytest.mark.parametrize("lines", [1, 30])
 def test_a_run_that_is_not_finished(opened, lines):
     page = opened(boards.unfinished(boards.charging(), lines))
