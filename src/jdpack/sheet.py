@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ ROWS = 500
 """The most rows that people see; the CSV has them all."""
 
 _FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"[+-][0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 _TEXT = 2**16  # characters of CSV that are shown to copy; more than that is only saved
 
 
@@ -35,7 +37,9 @@ def csv_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _inert(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in _FORMULA else cell
+    if not isinstance(cell, str) or cell.lstrip()[:1] not in _FORMULA:
+        return cell
+    return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
 
 
 @dataclass(frozen=True)

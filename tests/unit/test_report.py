@@ -475,7 +475,7 @@ def test_csv_gives_back_what_went_in(rows):
     assert sheet.file == "some-numbers-here.csv"
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@A1", " =cmd|'/C calc'!A0"])
+@pytest.mark.parametrize("name", ["=1+1", "+1+A1", "-1 °C", "@A1", " =cmd|'/C calc'!A0"])
 def test_no_name_is_a_formula(name):
     board = boards.named(name, name, name)
     rows = saved(report.public_report(board), "goods.csv")
@@ -484,8 +484,8 @@ def test_no_name_is_a_formula(name):
         for text in re.findall(r"<pre[^>]*as CSV[^>]*>(.*?)</pre>", html_text, re.S):
             cells = [c for row in csv.reader(io.StringIO(html.unescape(text))) for c in row]
             assert name not in cells and (f"'{name}" in cells or "line" in cells)
-    numbers = Sheet("x", (), [], ("a",), [(-0.5,), (-7,), ("-7",)])
-    assert numbers.csv == "a\n-0.5\n-7\n'-7\n", "and a number is a number"
+    numbers = Sheet("x", (), [], ("a",), [(-0.5,), (-7,), ("-7",), ("+0.3e-5",)])
+    assert numbers.csv == "a\n-0.5\n-7\n-7\n+0.3e-5\n", "and a number is a number"
 
 
 def test_long_tables_are_shown_in_part():
