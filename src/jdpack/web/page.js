@@ -80,7 +80,7 @@
       several ? legend : element("legend", { class: "hidden" }, "Your record"),
       field(
         labelled("What it is worth to you", market.columns.value, "value"),
-        `From 0 to ${short(market.max_value)}, as you stated it.`,
+        `From 0 to ${short(market.max_value)}, as the organiser has it.`,
         value,
       ),
       element(
