@@ -48,6 +48,9 @@ DRAWN = 60
 SHOWN = 8
 """The resources whose charts are seen at once; the others are a click away."""
 
+LOOSE = 99.0
+"""From odds of 1 to 99 to even ones: a budget that admits more does not hide much."""
+
 _POINTS = 150  # of a line
 _LINES = 8  # of the table below a chart
 _ROWS = 1000  # of the table of resources
@@ -86,7 +89,7 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
 def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     """What the part of a page that says what is promised needs beside the billboard."""
     factor = math.exp(min(board.header.budget.epsilon, 700.0))
-    return {"e_to_epsilon": factor, "adds_up": adds_up}
+    return {"e_to_epsilon": factor, "adds_up": adds_up, "loose": factor > LOOSE}
 
 
 def data(board: Billboard) -> dict[str, Any]:

@@ -62,6 +62,9 @@ def test_the_factor_is_rounded_up(epsilon):
     shown = float(re.search(r"at most ([\d.,e+]+) times as likely", html)[1].replace(",", ""))
     assert math.exp(epsilon) <= shown < 1.01 * math.exp(epsilon)
     assert ", 1.04e-09)-joint" in html, "and delta is not"
+    # A guess of 1% that can become one of 50% is not "by much".
+    assert ("choice changes this page by much" in html) == (epsilon < math.log(99))
+    assert ("Little: this page may tell much" in html) == (epsilon > math.log(99))
 
 
 def test_neighbours_who_take_part_or_not():
