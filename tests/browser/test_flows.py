@@ -249,7 +249,7 @@ def test_the_markets_of_the_gallery(opened, size, name):
     board, (id, options, unit) = boards.example(name), EXAMPLES[name]
     page = opened(board, size)
     columns = board.header.market.columns
-    assert f"Your id ({columns.id})" in page.inner_text("#id-field")
+    assert f"Your id ({columns.id})" in page.inner_text("label[for=id]")
     assert f"What it is worth to you ({columns.value})" in page.inner_text("#options")
     fill(page, id, options)
     assert page.locator(".with-unit > span").first.inner_text() == unit
