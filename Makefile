@@ -10,11 +10,11 @@ demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
-# On all cores, at most four; a file of tests stays on one of them, long files first. BROWSER=no leaves
-# out the tests of pages, which need Chromium.
+# On all cores, at most four; a file of tests stays on one of them. BROWSER=no leaves out the tests of
+# pages, which need Chromium.
 BROWSER ?= yes
 test: check $(if $(filter no,$(BROWSER)),,browser)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
 
 # Chromium for the tests of pages: the one that is there, or else one that is installed.
