@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jdpack.billboard import Billboard, Header
+from jdpack.boardfile import Note
+from jdpack.chain import hash_of
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger import Ledger
 from jdpack.ledger.balance import Balance
@@ -21,8 +22,6 @@ class Account:
 
     ledger: str
     dataset: str
-    named: bool = False
-    """Whether it was named anew for a run that goes on, which may then be entered there."""
 
     @classmethod
     def of(cls, ledger: str | Path | None, dataset: str | None) -> Account | None:
@@ -36,60 +35,85 @@ class Account:
                 f"ledger {str(ledger)!r} needs the name of a data set, not {dataset!r}",
                 f"`jdpack ledger show {ledger}` lists them",
             )
+        return cls.at(ledger, dataset)
+
+    @classmethod
+    def at(cls, ledger: str | Path, dataset: str) -> Account:
+        """The account of a data set that is in the ledger."""
         account = cls(os.path.abspath(ledger), dataset)
         Ledger.open(account.ledger).balance(dataset)
         return account
 
-    @classmethod
-    def named_anew(cls, ledger: str | Path, dataset: str) -> Account:
-        """The account of a run that goes on, whose ledger has moved or was put back."""
-        Ledger.open(ledger).balance(dataset)
-        return cls(os.path.abspath(ledger), dataset, named=True)
+    def held(self, header: Header) -> contextlib.AbstractContextManager[None]:
+        """Hold a run; refuse if another process does, in its folder or in a copy of it."""
+        return self._ledger.held(header.commitment)
 
-    def reserve(self, header: Header, tokens: Sequence[str], board: Billboard | None) -> None:
-        """Reserve the whole budget of a run, or refuse it; of one that goes on, nothing more.
+    def reserve(self, header: Header, board: Billboard | None, again: bool = False) -> None:
+        """Reserve the whole budget of a run, or refuse it; nothing more for a run that resumes.
 
         Args:
             header: of the run.
-            tokens: of the run so far; the last is that of whoever goes on with it now.
             board: what it has posted so far; None if nothing.
+            again: reserve it a second time if the ledger has forgotten how far the run has come.
         """
         if not header.private:
             raise BudgetError(
                 "a run with seeded noise, or none, protects nobody and fits no budget",
                 "make it without a ledger, on records that are not private",
             )
-        Ledger(Path(self.ledger)).reserve(
+        self._ledger.reserve(
             self.dataset,
             header.commitment,
             header.budget,
             header.market.neighbours,
-            token=tokens[-1],
-            earlier=tokens[:-1],
-            posted=board is not None and bool(board.releases) and not self.named,
-            billboard="" if board is None else board.head,
+            posted=() if board is None else board.noisy,
+            drawn=board is not None and board.drawn,
+            again=again,
         )
 
-    def cancel(self, header: Header, tokens: Sequence[str]) -> None:
-        """Give back what was reserved, if it was, for a run of which nothing was posted."""
+    def note(self, header: Header, board: Billboard | None) -> Note:
+        """What tells the ledger of every line of a run from here on, before the line is public."""
+        lines = ["", *(board.noisy if board is not None else ())]
+        last = lines[-2] if board is not None and board.drawn else lines[-1]
+
+        def post(head: str) -> None:
+            nonlocal last
+            self._ledger.post(header.commitment, last, head)
+            last = head
+
+        return post
+
+    def cancel(self, header: Header) -> None:
+        """Give back what was reserved, if it was, for a run that has posted nothing."""
         with contextlib.suppress(LedgerError):  # what cannot be given back stays spent
-            Ledger(Path(self.ledger)).cancel(header.commitment, tokens[-1])
+            self._ledger.cancel(header.commitment)
 
     def owes(self, header: Header) -> bool:
         """Whether the ledger holds something for a run, as far as one can tell."""
         try:
-            runs = Ledger(Path(self.ledger)).runs
+            runs = self._ledger.runs
         except LedgerError:
             return True
         return header.commitment in runs and runs[header.commitment].state != "cancelled"
 
-    def finish(self, board: Billboard, tokens: Sequence[str]) -> Balance:
-        """Note that a run is complete, with the head of its billboard."""
-        return Ledger(Path(self.ledger)).finish(board.header.commitment, board.head, tokens[-1])
+    def finish(self, board: Billboard, followed: bool) -> Balance:
+        """Note that a run is complete, with the head of its billboard.
+
+        Args:
+            followed: whether the ledger was told of every line, or only that the run began.
+        """
+        run = board.header.commitment
+        if not followed:
+            self._ledger.post(run, hash_of(board.first_line), board.head)
+        return self._ledger.finish(run, board.head)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(Path(self.ledger))
 
     def check(self, board: Billboard) -> None:
         """Refuse a finished billboard that is not the one in the ledger."""
-        known = Ledger(Path(self.ledger)).runs.get(board.header.commitment)
+        known = self._ledger.runs.get(board.header.commitment)
         paid = known is not None and known.budget == board.header.budget
         if known is None or not paid or known.dataset != self.dataset:
             raise LedgerError(

@@ -24,7 +24,7 @@ from jdpack import boardfile
 from jdpack import noise as noises
 from jdpack.accounting import Budget
 from jdpack.batch import BATCHES_MAX, Batch
-from jdpack.boardfile import BoardFile
+from jdpack.boardfile import BoardFile, Note
 from jdpack.chain import hash_of, open_line, seal
 from jdpack.errors import BillboardError, JdpackError
 from jdpack.market import CLOSING, PRICE_CODE_MAX, Market, Query
@@ -148,7 +148,11 @@ class Billboard:
     """
 
     def __init__(
-        self, header: Header, path: Path | None = None, journal: Path | None = None
+        self,
+        header: Header,
+        path: Path | None = None,
+        journal: Path | None = None,
+        note: Note | None = None,
     ) -> None:
         self.header = header
         self.releases: list[Release] = []
@@ -161,6 +165,8 @@ class Billboard:
         self._last_hash = ""
         self._lines: list[str] = []
         self._file = BoardFile.make(path, journal) if path is not None else None
+        if self._file is not None:
+            self._file.note = note
         self._write(_header_to_dict(header))
 
     def post(self, record: Release | Certificate | Seed) -> None:
@@ -169,9 +175,10 @@ class Billboard:
         self._write(_to_dict(record))
         self._add(record)
 
-    def mend(self) -> None:
-        """Make the file what was read back, with no torn line."""
+    def mend(self, note: Note | None = None) -> None:
+        """Make the file what was read back, with no torn line. `note` is as for a new one."""
         if self._file is not None:
+            self._file.note = note
             self._file.mend()
 
     def close(self) -> None:
@@ -212,6 +219,16 @@ class Billboard:
     def head(self) -> str:
         """The hash of the last line, which fixes all of them."""
         return self._last_hash
+
+    @property
+    def noisy(self) -> list[str]:
+        """The hashes of all lines but the header, which holds no noise."""
+        return [hash_of(line) for line in self._lines[1:]]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the last line was read back from the journal, and `mend` has yet to post it."""
+        return self._file is not None and self._file.drawn
 
     def lines(self) -> Iterator[str]:
         """The text of the billboard, line by line."""

@@ -4,6 +4,9 @@ Every line holds noise that must not be drawn again once part of it may have bee
 writes a line to its journal first, beside its private files, and posts it when it is there. If it
 is cut short while it posts, resuming posts the very same line. A line that was cut short in the
 journal was never posted, not even in part.
+
+If the run has a ledger, the ledger notes the line in between, and refuses it if another process or
+another copy of the folder has posted since.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +23,9 @@ from jdpack.errors import BillboardError, OutputError
 from jdpack.regular import read_regular
 
 _MOST = 2**32  # more bytes than any billboard has
+
+Note = Callable[[str], object]
+"""Takes the hash of a line that holds noise, before the line is public."""
 
 
 class BoardFile:
@@ -29,11 +36,17 @@ class BoardFile:
     ) -> None:
         self._file, self._journal = file, journal
         self._posted, self._missing = posted, missing
+        self.note: Note | None = None
 
     @property
     def text(self) -> str:
         """The whole lines that were there when it was opened."""
         return self._posted + self._missing
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the last of these lines was in the journal only."""
+        return bool(self._missing)
 
     @classmethod
     def make(cls, path: Path, journal: Path | None) -> BoardFile:
@@ -82,6 +95,8 @@ class BoardFile:
                     f"cannot open {error.filename!r} of the run: {error.strerror}", "put it back"
                 ) from None
             lines = _decoded(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
+            if len(lines) > 1 and not os.fstat(kept.fileno()).st_size:
+                raise lost()  # every posted line was in the journal, which is never emptied
             if written is not None and lines and not chain.is_sealed(lines[-1]):
                 lines.pop()  # its newline came to the disk before all of its text
             posted, missing = "".join(line + "\n" for line in lines), ""
@@ -98,6 +113,7 @@ class BoardFile:
         try:
             if missing and self._journal is not None:  # a kill came before it was synced, maybe
                 os.fsync(self._journal.fileno())
+                self._tell(self._missing[:-1])
             self._file.truncate(sound)
             self._file.seek(sound)
             if self._file.write(missing) < len(missing):
@@ -113,6 +129,7 @@ class BoardFile:
         try:
             if self._journal is not None and end > 0:  # the header holds no noise
                 _keep(self._journal, data)
+                self._tell(line)
             written = self._file.write(data)
             if written < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -122,6 +139,10 @@ class BoardFile:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file.fileno(), end)
             raise _cannot_write(error, releases) from None
+
+    def _tell(self, line: str) -> None:
+        if self.note is not None:
+            self.note(chain.hash_of(line))
 
     def close(self) -> None:
         self._file.close()

@@ -181,7 +181,7 @@ def _ledger(run: FinishedRun, moved: str | Path | None) -> str:
         return ledger_words(None)
     try:
         if moved is not None:
-            account = Account.named_anew(moved, account.dataset)
+            account = Account.at(moved, account.dataset)
         account.check(run.board)
         balance = Ledger.open(account.ledger).balance(account.dataset)
     except LedgerError as error:

@@ -8,23 +8,20 @@ on with the same run. It holds the coins' seed, which is a secret until the bill
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
-import secrets
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from jdpack.billboard import Header, Seed
 from jdpack.errors import OutputError
 from jdpack.regular import read_regular
-from jdpack.wholefile import write_text
+from jdpack.wholefile import take_lock, write_text
 
-_VERSION = 2
+_VERSION = 3
 _MOST = 2**27  # more bytes than any run file has
 
 
@@ -46,8 +43,6 @@ class RunFile:
     """The coins' seed, in hexadecimal."""
     ledger: dict[str, str] | None
     """The ledger and the data set that the run is paid from (`jdpack.account`)."""
-    tokens: list[str] = field(default_factory=list)
-    """With a ledger: secrets of those who went on with the run, by which it knows a stale copy."""
     digest: int | None = None
     """Of the records (`jdpack.digest`); None until they are read."""
     allocation: str | None = None
@@ -63,10 +58,6 @@ class RunFile:
         """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
         seeded = self.seed is not None or first.budget.epsilon == math.inf
         return self.coin_seed.commitment == first.commitment and first.private != seeded
-
-    def renewed(self) -> RunFile:
-        """The same with a token for whoever goes on with the run from here."""
-        return replace(self, tokens=[*self.tokens, secrets.token_hex(16)])
 
     def write(self, path: Path) -> None:
         """Write the file, whole; it is on disk when this returns."""
@@ -98,7 +89,6 @@ class RunFile:
             "seed": int | None,
             "coins": str,
             "ledger": dict | None,
-            "tokens": list,
             "digest": int | None,
             "allocation": str | None,
             "begun": bool,
@@ -106,10 +96,8 @@ class RunFile:
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"its {name} is not what solve writes")
-        if not all(isinstance(text, str) for text in [*(self.agents or []), *self.tokens]):
-            raise ValueError("its agents or tokens are not what solve writes")
-        if self.ledger is not None and not self.tokens:
-            raise ValueError("it has a ledger and no token")
+        if not all(isinstance(text, str) for text in self.agents or []):
+            raise ValueError("its agents are not what solve writes")
         if len(self.coin_seed.seed) != 16:
             raise ValueError("its coins are not 16 bytes")
 
@@ -121,7 +109,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             held.callback(os.close, handle)
-            _take(handle)
+            take_lock(handle)
         except BlockingIOError:
             raise OutputError(
                 f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
@@ -132,16 +120,3 @@ def locked(folder: Path) -> Iterator[None]:
                 "it must be a folder that you may read, on a disk that knows locks",
             ) from None
         yield
-
-
-def _take(handle: int) -> None:
-    """Lock a folder. Who only looks whether a run is at work holds it for a moment: try again."""
-    for left in reversed(range(4)):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not left:
-                raise
-            time.sleep(0.05)
-        else:
-            break

@@ -25,7 +25,7 @@ from jdpack.account import Account
 from jdpack.accounting import Budget, Cost
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
-from jdpack.boardfile import first_line, lost
+from jdpack.boardfile import Note, first_line, lost
 from jdpack.certificate import certify
 from jdpack.engines import Allocation, Engine
 from jdpack.engines.choice import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
@@ -206,8 +206,6 @@ def solve(
         coins=coin_seed.seed.hex(),
         ledger=None if account is None else account.to_dict(),
     )
-    if account is not None:
-        run_file = run_file.renewed()
     go = _Run(run_file, header, policy, source, choice, account, folder, warning, threads, progress)
     if folder is None:
         return go.carry_out(None)
@@ -233,9 +231,10 @@ def resume(
     threads: int | None = None,
     engine: str | Choice | None = None,
     ledger: str | Path | None = None,
+    reserve_again: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted, from what is on its billboard.
+    """Resume a run that was interrupted, from what is on its billboard.
 
     Args:
         output: the folder of the run, as given to `solve`.
@@ -243,8 +242,10 @@ def resume(
             memory, or if their files have moved.
         threads, progress: as for `solve`.
         engine: as for `solve`, in place of the one that the run began with.
-        ledger: where the run's ledger is now, if it has moved. If the ledger does not know the run,
-            because it was put back from a copy, the run's budget is reserved there anew.
+        ledger: where the run's ledger is now, if it has moved.
+        reserve_again: charge the run's whole budget a second time if its ledger has forgotten how
+            far the run has come, because the ledger was put back from a backup. Without this such
+            a run is refused. A folder that lags behind its ledger is refused in any case.
 
     Formal guarantees. What is posted is not asked for again and no noise is drawn for it a second
     time; the filter is charged for it first, so the whole run spends no more than its budget, and
@@ -287,14 +288,12 @@ def resume(
             if ledger is not None:
                 if account is None:
                     raise LedgerError("this run has no ledger", "it was begun without one")
-                account = Account.named_anew(ledger, account.dataset)
+                account = Account.at(ledger, account.dataset)
                 run_file = replace(run_file, ledger=account.to_dict())
-            if account is not None:
-                run_file = run_file.renewed()
                 folder.keep(run_file)
             rest = folder, warning, threads, progress
             go = _Run(run_file, header, policy, source, choice, account, *rest)
-            return go.carry_out(board)
+            return go.carry_out(board, again=reserve_again)
         finally:
             if board is not None:
                 board.close()
@@ -334,23 +333,27 @@ class _Run:
     threads: int | None
     progress: Callable[[Progress], None] | None
 
-    def carry_out(self, board: Billboard | None) -> Result:
+    def carry_out(self, board: Billboard | None, again: bool = False) -> Result:
         """Reserve, read, play all rounds that are left, and allocate.
 
         `board` is None if nothing is posted yet. Then what was reserved is given back, whatever
         fails, until the billboard begins.
         """
         with contextlib.ExitStack() as held:
+            note: Note | None = None
+            if self.account is not None:
+                held.enter_context(self.account.held(self.header))
             with contextlib.ExitStack() as undo:
                 if self.account is not None:
                     if board is None:  # before it is reserved: Ctrl-C may come at once
-                        undo.callback(self.account.cancel, self.header, self.file.tokens)
-                    self.account.reserve(self.header, self.file.tokens, board)
+                        undo.callback(self.account.cancel, self.header)
+                    self.account.reserve(self.header, board, again)
+                    note = self.account.note(self.header, board)
                 engine = held.enter_context(contextlib.closing(self._read()))
                 if board is None:
-                    board = self._begin(engine)
+                    board = self._begin(engine, note)
                 else:
-                    self._go_on(board)
+                    self._go_on(board, note)
                 undo.pop_all()
             held.callback(board.close)
             result = self._play(engine, board)
@@ -368,7 +371,7 @@ class _Run:
 
     def _finish(self, account: Account, board: Billboard) -> Balance | None:
         try:
-            return account.finish(board, self.file.tokens)
+            return account.finish(board, followed=self.folder is not None)
         except LedgerError as error:
             if self.folder is not None:
                 raise
@@ -398,24 +401,27 @@ class _Run:
             raise
         return engine
 
-    def _begin(self, engine: Engine) -> Billboard:
+    def _begin(self, engine: Engine, note: Note | None) -> Billboard:
         """Post the header: from here on, what is posted is spent."""
         folder = self.folder
-        if folder is None:
-            return Billboard(self.header)
+        if folder is None:  # nobody can resume it: one note stands for all of its lines
+            board = Billboard(self.header)
+            if note is not None:
+                note(board.head)
+            return board
         read = replace(self.file, digest=engine.digest())
         folder.keep(read)
         try:
-            board = Billboard(self.header, folder.billboard, folder.journal)
+            board = Billboard(self.header, folder.billboard, folder.journal, note)
         except OutputError as error:
             hint = "nothing is spent: make room, and run again, or resume if its folder is there"
             raise OutputError(error.message, hint) from None
         folder.keep(replace(read, begun=True))
         return board
 
-    def _go_on(self, board: Billboard) -> None:
-        """Post what was about to be: not before it is known that nobody else went on."""
-        board.mend()
+    def _go_on(self, board: Billboard, note: Note | None) -> None:
+        """Post what was about to be: not before it is known that nobody else has resumed."""
+        board.mend(note)
         if self.folder is not None and not self.file.begun:
             self.folder.keep(replace(self.file, begun=True))
 

@@ -83,7 +83,7 @@ def verify_run(
     if account is None and ledger is not None:
         raise LedgerError("this run has no ledger", "it was begun without one")
     if account is not None:
-        given = account if ledger is None else Account.named_anew(ledger, account.dataset)
+        given = account if ledger is None else Account.at(ledger, account.dataset)
         given.check(board)
     _check_pages(run.folder, board)
     source = run.source(agents, values, demands, ids, "verify_run")

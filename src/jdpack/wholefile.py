@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -42,3 +44,19 @@ def sha256(path: Path) -> str:
     """The hash of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def take_lock(handle: int) -> None:
+    """Lock an open file or folder, or raise BlockingIOError if another process holds it.
+
+    Whoever only looks whether a run is at work holds a lock for a moment, so this tries again.
+    """
+    for left in reversed(range(4)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.05)
+        else:
+            break

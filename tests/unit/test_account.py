@@ -12,6 +12,7 @@ import pytest
 from helpers import check_error, run_cli
 from jdpack import (
     AgentsError,
+    Billboard,
     BudgetError,
     Ledger,
     LedgerError,
@@ -21,8 +22,10 @@ from jdpack import (
     resume,
     solve,
 )
+from jdpack.account import Account
 from jdpack.engines.memory import MemoryEngine
-from jdpack.errors import JdpackError, OutputError
+from jdpack.errors import BillboardError, JdpackError, OutputError
+from jdpack.ledger import progress
 from jdpack.release import SystemRandomness
 
 N = 300
@@ -61,11 +64,11 @@ def spent(place):
 
 def test_a_run_is_reserved_and_finished(place):
     result = run(place)
-    assert entries(place) == ["dataset", "reserve", "finish"]
+    assert entries(place) == ["dataset", "reserve", "begin", "finish"]
     made = Ledger.open(place / "ledger.db").entries()
     header = result.billboard.header
     assert made[1].data["run"] == header.commitment and made[1].data["rho"] == header.budget.rho
-    assert made[2].data["billboard"] == result.billboard.head
+    assert made[3].data["billboard"] == result.billboard.head
     assert result.balance == Ledger.open(place / "ledger.db").balance("clinic")
     assert result.balance.runs == 1 and not result.balance.open
     assert solve(market(), place / "agents.parquet", policy=POLICY).balance is None
@@ -162,26 +165,37 @@ def test_an_interrupt_after_the_first_line_stays_spent(place, output):
     assert balance.runs == 1 and len(balance.open) == 1
     if output is not None:
         result = resume(place / "out")
-        assert entries(place) == ["dataset", "reserve", "resume", "finish"]
+        assert entries(place) == ["dataset", "reserve", "begin", "finish"]
         assert result.balance.runs == 1 and not result.balance.open
         resume(place / "out")
-        assert entries(place) == ["dataset", "reserve", "resume", "finish"], "nothing more"
+        assert entries(place) == ["dataset", "reserve", "begin", "finish"], "nothing more"
 
 
-def begun(place, lines):
+class Killed(BaseException):
+    """What a kill -9 would leave is left: nobody takes anything back."""
+
+
+def begun(place, lines, name="out"):
     """A run that was killed after so many lines; with 0, while records were read."""
-    with pytest.raises(KeyboardInterrupt):
-        run(place, progress=strikes(2))
-    out = place / "out"
-    board, journal = out / "public" / "billboard.jsonl", out / "private" / "journal.jsonl"
-    kept = board.read_bytes().splitlines(keepends=True)[:lines]
-    board.write_bytes(b"".join(kept))
-    journal.write_bytes(kept[-1] if lines > 1 else b"")
-    if lines == 0:
-        file = out / "private" / "run.json"
-        before = {"digest": None, "begun": False}
-        file.write_text(json.dumps(json.loads(file.read_text()) | before))
-    return out
+
+    def strike(progress):
+        told = progress.stage, progress.rounds
+        if told == (("rounds", lines - 1) if lines > 1 else ("reading", 0)):
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Account, "cancel", lambda *about: None)
+        if lines == 1:
+            patch.setattr(Billboard, "post", strike_at_once)
+        with pytest.raises(Killed):
+            run(place, name, progress=strike if lines != 1 else None)
+    board = place / name / "public" / "billboard.jsonl"
+    assert board.read_bytes().count(b"\n") == lines
+    return place / name
+
+
+def strike_at_once(*about):
+    raise Killed
 
 
 def without_reservation(place):
@@ -196,69 +210,205 @@ def test_a_resume_reserves_what_a_killed_run_had_not_yet(place, lines):
     out = begun(place, lines)
     without_reservation(place)
     assert resume(out).balance.runs == 1
-    assert entries(place) == ["dataset", "reserve", "finish"]
+    assert entries(place) == ["dataset", "reserve", "begin", "finish"]
 
 
 def test_a_ledger_that_forgot_a_run_is_seen_before_anything_is_drawn(place, monkeypatch):
-    """It was put back from a copy, or is another: who names it says that it is the right one."""
+    """It was put back from a backup, or is another one."""
     out = begun(place, 2)
     without_reservation(place)
     with monkeypatch.context() as patch:
         patch.setattr(SystemRandomness, "draw", None)
         with pytest.raises(LedgerError, match="knows nothing of run") as error:
             resume(out)
-    assert "--ledger" in error.value.hint and entries(place) == ["dataset"]
-    assert resume(out, ledger=place / "ledger.db").balance.runs == 1
-    assert entries(place) == ["dataset", "reserve", "finish"]
+    assert "--reserve-again" in error.value.hint and entries(place) == ["dataset"]
+    assert resume(out, reserve_again=True).balance.runs == 1
+    assert entries(place) == ["dataset", "reserve", "begin", "finish"]
+
+
+def test_a_ledger_that_is_behind_a_run_is_paid_again(place, monkeypatch):
+    """It was put back from a time when the run had posted less."""
+    out = begun(place, 2)
+    (heads,) = place.glob("*.heads")
+    old = {path: path.read_bytes() for path in (place / "ledger.db", heads)}
+    with pytest.raises(KeyboardInterrupt):
+        resume(out, progress=strikes(3))
+    for path, data in old.items():
+        path.write_bytes(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemRandomness, "draw", None)
+        with pytest.raises(LedgerError, match="is behind run"):
+            resume(out)
+    assert resume(out, reserve_again=True).balance.runs == 2
+    assert entries(place) == ["dataset", "reserve", "begin", "again", "finish"]
 
 
 @pytest.mark.parametrize("lines", [0, 2])
 def test_a_ledger_that_has_moved_is_named(place, lines):
     out = begun(place, lines)
-    shutil.move(place / "ledger.db", place / "moved.db")
+    moved = place / "elsewhere" / "moved.db"
+    moved.parent.mkdir()
+    shutil.move(place / "ledger.db", moved)
     with pytest.raises(LedgerError, match=r"cannot find the ledger .*ledger\.db") as error:
         resume(out)
     assert "put it back" in error.value.hint
-    assert resume(out, ledger=place / "moved.db").balance.runs == 1
-    kinds = [entry.kind for entry in Ledger.open(place / "moved.db").entries()]
-    assert kinds == ["dataset", "reserve", "resume", "finish"]
+    if lines:
+        with pytest.raises(LedgerError, match="is missing, which says how far") as error:
+            resume(out, ledger=moved)
+        assert "move it there, too" in error.value.hint
+        (heads,) = place.glob("*.heads")
+        shutil.move(heads, moved.parent)
+    assert resume(out, ledger=moved).balance.runs == 1
+    kinds = [entry.kind for entry in Ledger.open(moved).entries()]
+    assert kinds == ["dataset", "reserve", "begin", "finish"]
     resume(out)  # it is known now
     plain = solve(market(), place / "agents.parquet", policy=POLICY, output=place / "plain")
     assert plain.balance is None
     with pytest.raises(LedgerError, match="has no ledger"):
-        resume(place / "plain", ledger=place / "moved.db")
+        resume(place / "plain", ledger=moved)
+
+
+# --- folders that were put back -------------------------------------------------------------
+
+
+def states(place, out):
+    """Play a run to its end, in legs; a copy of its folder as it was before each of them."""
+    copies = []
+    for leg in range(6):
+        copies.append(shutil.copytree(out, place / f"copy {leg}"))
+        try:
+            resume(out, progress=strikes(leg))
+        except KeyboardInterrupt:
+            continue
+        return copies
+    raise AssertionError("it never ended")
 
 
 @pytest.mark.parametrize("lines", [0, 1, 2])
-def test_of_two_copies_of_a_run_one_goes_on(place, lines, monkeypatch):
-    """Else both would draw noise for the same lines, and one charge would pay for two."""
+@pytest.mark.parametrize("at_end", [False, True])
+def test_no_state_from_a_backup_resumes(place, lines, at_end, monkeypatch):
+    """Else noise would be drawn for the same lines twice, and one charge would pay for both."""
+    out = begun(place, lines)
+    if at_end:
+        copies = states(place, out)
+    else:
+        copies = [shutil.copytree(out, place / "copy")]
+        with pytest.raises(KeyboardInterrupt):
+            resume(out, progress=strikes(3))
+    book = (place / "ledger.db").read_bytes()
+    for copy in copies:
+        shutil.move(out, place / "newest")
+        shutil.move(copy, out)
+        board = out / "public" / "billboard.jsonl"
+        before = board.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryEngine, "read", None)
+            for again in (False, True):
+                with pytest.raises(LedgerError, match=r"earlier copy|is finished, and this is not"):
+                    resume(out, reserve_again=again)
+        assert (place / "ledger.db").read_bytes() == book, "and nothing is given back"
+        assert board.read_bytes() == before
+        shutil.rmtree(out)
+        shutil.move(place / "newest", out)
+    assert resume(out).balance.runs == 1
+
+
+def test_a_billboard_and_a_journal_that_were_cut_are_refused(place, monkeypatch):
+    out = begun(place, 4)
+    board, journal = out / "public" / "billboard.jsonl", out / "private" / "journal.jsonl"
+    whole, kept = board.read_bytes(), journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for cut in range(1, 4):
+        for rest in (b"", lines[cut - 1], lines[cut], lines[cut][:-9], kept[:-9], b"\0" * 99):
+            if rest == kept:
+                continue  # nothing is lost: the last line is in the journal
+            board.write_bytes(b"".join(lines[:cut]))
+            journal.write_bytes(rest)
+            with monkeypatch.context() as patch:
+                patch.setattr(SystemRandomness, "draw", None)
+                with pytest.raises(
+                    (LedgerError, BillboardError), match=r"lacks lines|earlier copy"
+                ):
+                    resume(out)
+    board.write_bytes(whole)
+    journal.write_bytes(kept)
+    assert resume(out).balance.runs == 1
+
+
+def test_a_line_that_the_ledger_knows_and_nobody_saw_is_posted_as_drawn(place, monkeypatch):
+    """A kill on either side of the ledger's note: the line in the journal is the only one."""
+    for number, noted in enumerate((True, False)):
+        out = begun(place, 2, f"out {number}")
+        post = Ledger.post
+
+        def killed(*about, noted=noted, post=post):
+            if noted:
+                post(*about)
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "post", killed)
+            with pytest.raises(Killed):
+                resume(out)
+        board = out / "public" / "billboard.jsonl"
+        assert board.read_bytes().count(b"\n") == 2
+        drawn = (out / "private" / "journal.jsonl").read_bytes()
+        resume(out)
+        assert board.read_bytes().splitlines(keepends=True)[2] == drawn
+
+
+def test_a_reservation_is_not_given_back_to_a_copy_from_before_the_first_line(place):
+    """The copy has posted nothing, and its records cannot be read; the run has posted."""
+    out = begun(place, 0)
+    copy = shutil.copytree(out, place / "copy")
+    with pytest.raises(KeyboardInterrupt):
+        resume(out, progress=strikes(2))
+    (place / "agents.parquet").rename(place / "away.parquet")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="earlier copy"):
+            resume(copy)
+    assert spent(place) == 1
+    assert resume(out, place / "away.parquet").balance.runs == 1
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_copy_is_refused_while_the_run_is_at_work(place, lines, monkeypatch):
     out = begun(place, lines)
     copy = shutil.copytree(out, place / "copy")
-    if lines == 2:  # a line that was about to be posted is not, either
-        board = copy / "public" / "billboard.jsonl"
-        board.write_bytes(board.read_bytes().splitlines(keepends=True)[0])
-    with pytest.raises(KeyboardInterrupt):
-        resume(out, progress=strikes(3))
-    book, board = (place / "ledger.db").read_bytes(), (copy / "public" / "billboard.jsonl")
-    before = board.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(MemoryEngine, "read", None)
-        with pytest.raises(LedgerError, match="gone on elsewhere") as error:
-            resume(copy)
-    assert "its own folder" in error.value.hint
-    assert (place / "ledger.db").read_bytes() == book, "and nothing is given back"
-    assert board.read_bytes() == before
-    assert resume(out).balance.runs == 1
+    refused = []
+
+    def meanwhile(_):
+        draw = SystemRandomness.draw
+        SystemRandomness.draw = None
+        try:
+            with pytest.raises(LedgerError, match="another process is at work on run") as error:
+                resume(copy)
+        finally:
+            SystemRandomness.draw = draw
+        refused.append(error.value)
+
+    assert resume(out, progress=meanwhile).balance.runs == 1
+    assert refused
+    assert not list(place.glob("*.heads"))
 
 
-def test_a_kill_between_run_file_and_ledger_does_not_lock_the_run_out(place, monkeypatch):
+def test_without_the_lock_the_ledger_still_lets_only_one_post(place, monkeypatch):
+    """On a disk whose locks do nothing: the second is refused before its line is public."""
+    monkeypatch.setattr(progress, "take_lock", lambda handle: None)
     out = begun(place, 2)
-    for _ in range(3):
-        with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "reserve", None)
-            with pytest.raises(TypeError):
-                resume(out)
-    assert resume(out).balance.runs == 1
+    copy = shutil.copytree(out, place / "copy")
+    done = []
+
+    def meanwhile(_):
+        if not done:
+            done.append(resume(copy))
+
+    with pytest.raises(LedgerError, match="gone further than this folder"):
+        resume(out, progress=meanwhile)
+    assert done[0].balance.runs == 1
+    ours = (out / "public" / "billboard.jsonl").read_bytes()
+    theirs = (copy / "public" / "billboard.jsonl").read_bytes()
+    assert ours != theirs and theirs.startswith(ours)
 
 
 def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
@@ -308,7 +458,7 @@ def test_a_resume_that_does_not_fit_any_more_is_refused(place, lines):
     run(place, "other", epsilon=3.0, delta=4e-6)
     board = (out / "public" / "billboard.jsonl").read_bytes()
     with pytest.raises(BudgetError, match="does not fit"):
-        resume(out, ledger=place / "ledger.db")
+        resume(out, reserve_again=True)
     assert (out / "public" / "billboard.jsonl").read_bytes() == board
 
 
@@ -320,7 +470,7 @@ def test_a_resume_that_reads_nothing_gives_back_what_it_reserved(place):
         resume(out)
     assert spent(place) == 0 and (out / "private" / "run.json").exists()
     result = resume(out, place / "away.parquet")
-    assert entries(place) == ["dataset", "reserve", "resume", "cancel", "reserve", "finish"]
+    assert entries(place) == ["dataset", "reserve", "cancel", "reserve", "begin", "finish"]
     assert result.balance.runs == 1
 
 
@@ -330,23 +480,7 @@ def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, line
     (place / "agents.parquet").rename(place / "away.parquet")
     with pytest.raises(AgentsError):
         resume(out)
-    assert entries(place) == ["dataset", "reserve", "resume"] and spent(place) == 1
-
-
-@pytest.mark.parametrize("lines", [0, 2])
-def test_a_copy_of_a_run_that_is_finished_does_not_go_on(place, lines, monkeypatch):
-    """A folder put back from a backup, its journal too: its noise would be drawn twice."""
-    out = begun(place, lines)
-    copy = shutil.copytree(out, place / "copy")
-    resume(out)
-    book = (place / "ledger.db").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(SystemRandomness, "draw", None)
-        with pytest.raises(LedgerError, match="is finished") as error:
-            resume(copy)
-    assert "put back the finished one" in error.value.hint
-    assert (place / "ledger.db").read_bytes() == book
-    resume(out)
+    assert entries(place) == ["dataset", "reserve", "begin"][: lines + 1] and spent(place) == 1
 
 
 def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):
@@ -426,14 +560,14 @@ def test_the_commands(place, monkeypatch, capsys):
     code, out, _ = jdpack("ledger", "history", book)
     assert [line.split()[2] for line in out.splitlines()] == [
         "dataset",
-        *("reserve", "finish") * 2,
+        *("reserve", "begin", "finish") * 2,
     ]
     code, out, _ = jdpack("ledger", "history", book, "--json")
     head = json.loads(out)[-1]["hash"]
     code, out, _ = jdpack("ledger", "verify", book, "--head", head)
     assert code == 0 and head in out
     code, out, _ = jdpack("ledger", "verify", book, "--json")
-    assert json.loads(out)["entries"] == 5
+    assert json.loads(out)["entries"] == 7
     code, _, err = jdpack("ledger", "verify", book, "--head", "00" * 32)
     assert code == 2 and "hint: " in err
     code, _, err = jdpack("ledger", "show", place / "agents.parquet")

@@ -1,6 +1,8 @@
 """The ledger: what all runs spend together never exceeds the total, and nothing is forgotten."""
 
+import dataclasses
 import functools
+import itertools
 import json
 import math
 import multiprocessing
@@ -9,7 +11,6 @@ import random
 import signal
 import sqlite3
 import time
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +23,7 @@ from jdpack.accounting import delta_of
 from jdpack.ledger import file as ledgerfile
 from jdpack.ledger import text
 from jdpack.ledger.balance import Balance, proved
+from jdpack.ledger.progress import Progress
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE
 ONE = Budget.split(1.0, 1e-6, truncated=False)
@@ -64,7 +66,9 @@ def test_the_limits_are_those_of_the_total_by_another_library(epsilon, delta):
     assert balance.sound
     assert balance.delta_limit == Fraction(delta) / 2
     assert exactly(float(balance.rho_limit), delta / 2) == pytest.approx(epsilon, rel=1e-3)
-    assert not replace(balance, rho_limit=balance.rho_limit * Fraction(1001, 1000)).sound
+    assert not dataclasses.replace(
+        balance, rho_limit=balance.rho_limit * Fraction(1001, 1000)
+    ).sound
 
 
 def test_sums_are_exact_and_shown_as_epsilon_and_delta():
@@ -111,7 +115,7 @@ def test_the_first_run_may_take_the_whole_total_and_then_nothing_fits():
     whole = Budget.split(4.0, 1e-5, truncated=True)
     rho, delta = Fraction(whole.rho), Fraction(whole.delta)
     assert delta > fresh().delta_limit
-    balance = replace(fresh().plus(whole), alone=(4.0, 1e-5))
+    balance = dataclasses.replace(fresh().plus(whole), alone=(4.0, 1e-5))
     assert (balance.rho_spent, balance.spent) == (rho, (4.0, 1e-5))
     assert not balance.fits(Budget.split(1e-6, 1e-12, truncated=False))
     assert balance.rho_left == max(0, balance.rho_limit - rho)
@@ -174,9 +178,13 @@ def test_counting_is_exact_where_a_sum_meets_its_limit():
     rho, delta = Fraction(ONE.rho), Fraction(ONE.delta)
     for k in (1, 2, 7):
         for less, count in [(0, k), (grain, k - 1)]:
-            some = replace(fresh(), runs=1, rho_limit=k * rho - less, delta_limit=1000 * delta)
+            some = dataclasses.replace(
+                fresh(), runs=1, rho_limit=k * rho - less, delta_limit=1000 * delta
+            )
             assert some.how_many(ONE) == count == (len(runs_of(some, ONE)))
-            some = replace(fresh(), runs=1, rho_limit=1000 * rho, delta_limit=k * delta - less)
+            some = dataclasses.replace(
+                fresh(), runs=1, rho_limit=1000 * rho, delta_limit=k * delta - less
+            )
             assert some.how_many(ONE) == count == (len(runs_of(some, ONE)))
 
 
@@ -247,14 +255,18 @@ def test_a_run_that_bounds_nothing_or_something_else_is_refused(ledger):
     with pytest.raises(BudgetError, match="add-remove neighbours does not fit"):
         ledger.reserve("clinic", "a", ONE, ADD)
     for name in ("rho", "beta", "truncation"):
-        forged = replace(ONE, **{name: getattr(ONE, name) * 1.01 + 1e-8})
+        forged = dataclasses.replace(ONE, **{name: getattr(ONE, name) * 1.01 + 1e-8})
         assert not proved(forged)
         with pytest.raises(BudgetError, match="do not prove"):
             ledger.reserve("clinic", "a", forged, REPLACE)
-    for forged in (replace(ONE, rho=-1.0), replace(ONE, beta=math.nan), replace(ONE, delta=0.0)):
+    for forged in (
+        dataclasses.replace(ONE, rho=-1.0),
+        dataclasses.replace(ONE, beta=math.nan),
+        dataclasses.replace(ONE, delta=0.0),
+    ):
         with pytest.raises(BudgetError, match="is no budget"):
             ledger.reserve("clinic", "a", forged, REPLACE)
-    for forged in (replace(ONE, epsilon=1e4), replace(ONE, rho=1e9)):
+    for forged in (dataclasses.replace(ONE, epsilon=1e4), dataclasses.replace(ONE, rho=1e9)):
         with pytest.raises(BudgetError, match="do not prove"):
             ledger.reserve("clinic", "a", forged, REPLACE)
     assert ledger.balance("clinic").runs == 0
@@ -283,10 +295,10 @@ def test_a_run_is_counted_once(ledger):
     ledger.finish("a", "0" * 64)
     head = ledger.head
     ledger.finish("a", "0" * 64)
-    ledger.reserve("clinic", "a", ONE, REPLACE, billboard="0" * 64)
-    for other in ("", "1" * 64):
+    ledger.reserve("clinic", "a", ONE, REPLACE, posted=["1" * 64, "0" * 64])
+    for other in ((), ["1" * 64], ["0" * 64, "1" * 64]):
         with pytest.raises(LedgerError, match="is finished, and this is not its billboard"):
-            ledger.reserve("clinic", "a", ONE, REPLACE, billboard=other)
+            ledger.reserve("clinic", "a", ONE, REPLACE, posted=other, again=True)
     assert (ledger.head, ledger.balance("clinic").open) == (head, ())
     assert ledger.balance("clinic").rho_spent == Fraction(ONE.rho)
     for other in ("1" * 64, "", "x"):
@@ -295,31 +307,205 @@ def test_a_run_is_counted_once(ledger):
     assert ledger.balance("town").runs == 0
 
 
-def test_who_went_on_with_a_run_last_has_it(ledger):
-    """A copy of the run from before knows an earlier token only."""
+LINES = [letter * 64 for letter in "0123456789"]
 
-    def reserve(token, *earlier, **more):
-        ledger.reserve("clinic", "a", ONE, REPLACE, token=token, earlier=earlier, **more)
 
-    reserve("aa")
-    reserve("aa")
-    reserve("cc", "aa", "bb")  # "bb" was killed before the ledger knew of it
-    for stale in (["aa"], ["dd", "aa"], ["dd", "aa", "bb"], [""]):
-        with pytest.raises(LedgerError, match="gone on elsewhere, and this is an earlier copy"):
-            reserve(*stale)
-        with pytest.raises(LedgerError, match="gone on elsewhere"):
-            ledger.cancel("a", stale[0])
-        with pytest.raises(LedgerError, match="gone on elsewhere"):
-            ledger.finish("a", "0" * 64, stale[0])
-    with pytest.raises(LedgerError, match="is not hexadecimal"):
-        reserve("x", "cc")
-    assert [entry.kind for entry in ledger.entries()] == ["dataset", "reserve", "resume"]
-    ledger.cancel("a", "cc")
-    with pytest.raises(LedgerError, match="knows nothing of run 'a', which has posted"):
-        reserve("dd", "cc", posted=True)
-    reserve("dd", "cc")
-    ledger.finish("a", "0" * 64, "dd")
+def kinds(ledger):
+    return " ".join(entry.kind for entry in ledger.entries())
+
+
+def posting(ledger, lines):
+    """A run that has posted so many lines."""
+    ledger.reserve("clinic", "a", ONE, REPLACE)
+    for before, line in itertools.pairwise(["", *LINES[:lines]]):
+        ledger.post("a", before, line)
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 5])
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("folder", range(7))
+def test_a_run_resumes_from_its_last_line_and_from_no_other(ledger, lines, folder, drawn):
+    """A folder that lags behind is refused for ever, one that is ahead until it pays again."""
+    posting(ledger, lines)
+    drawn = drawn and folder > 0
+    more = {"posted": LINES[:folder], "drawn": drawn}
+    head, runs = ledger.head, 1
+    if folder < lines:
+        for again in (False, True):
+            with pytest.raises(LedgerError, match="gone further than this folder"):
+                ledger.reserve("clinic", "a", ONE, REPLACE, again=again, **more)
+    elif folder == lines or (drawn and folder == lines + 1):
+        ledger.reserve("clinic", "a", ONE, REPLACE, **more)
+    else:
+        with pytest.raises(LedgerError, match="is behind run 'a'") as error:
+            ledger.reserve("clinic", "a", ONE, REPLACE, **more)
+        assert "--reserve-again" in error.value.hint
+        assert ledger.head == head
+        ledger.reserve("clinic", "a", ONE, REPLACE, again=True, **more)
+        runs = 2
+        assert head_of(ledger) == LINES[folder - 1]
+    assert (ledger.head == head) == (runs == 1)
+    balance = ledger.balance("clinic")
+    assert (balance.runs, balance.rho_spent) == (runs, runs * Fraction(ONE.rho))
+
+
+def test_a_folder_with_other_lines_is_refused(ledger):
+    posting(ledger, 3)
+    for other in ([LINES[0], LINES[1], LINES[9]], [LINES[9]], LINES[4:8]):
+        for drawn in (False, True):
+            with pytest.raises(LedgerError, match="gone further than this folder"):
+                ledger.reserve("clinic", "a", ONE, REPLACE, posted=other, drawn=drawn, again=True)
+
+
+def test_of_two_who_post_one_is_refused_before_its_line_is_public(ledger):
+    posting(ledger, 2)
+    ledger.post("a", LINES[1], LINES[2])
+    ledger.post("a", LINES[1], LINES[2])  # the same line again: it was drawn once
+    for before in ("", LINES[0], LINES[1]):
+        with pytest.raises(LedgerError, match="an earlier copy"):
+            ledger.post("a", before, LINES[5])
+    assert head_of(ledger) == LINES[2]
+    with pytest.raises(LedgerError, match="has no run 'b'"):
+        ledger.post("b", "", LINES[0])
+
+
+def test_what_has_begun_is_never_given_back(ledger):
+    posting(ledger, 0)
+    ledger.cancel("a")
+    with pytest.raises(LedgerError, match="is cancelled"):
+        ledger.post("a", "", LINES[0])
+    posting(ledger, 1)
+    with pytest.raises(LedgerError, match="has begun"):
+        ledger.cancel("a")
+    with pytest.raises(LedgerError, match="gone further than this billboard"):
+        ledger.finish("a", LINES[1])
+    ledger.finish("a", LINES[0])
+    assert kinds(ledger) == "dataset reserve cancel reserve begin finish"
     assert ledger.balance("clinic").runs == 1
+
+
+def test_a_run_that_the_ledger_forgot_is_reserved_again_only_if_asked(ledger):
+    with pytest.raises(LedgerError, match="knows nothing of run 'a', which has posted"):
+        ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2])
+    assert kinds(ledger) == "dataset"
+    ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2], again=True)
+    ledger.post("a", LINES[1], LINES[2])
+    with pytest.raises(LedgerError, match="has begun"):
+        ledger.cancel("a")
+    assert kinds(ledger) == "dataset reserve begin"
+
+
+def test_a_second_reservation_must_fit(ledger):
+    whole = Budget.split(4.0, 1e-5, truncated=False)
+    ledger.reserve("clinic", "a", whole, REPLACE)
+    with pytest.raises(BudgetError, match="does not fit"):
+        ledger.reserve("clinic", "a", whole, REPLACE, posted=LINES[:1], again=True)
+
+
+OLD = """
+CREATE TABLE entries (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT;
+CREATE TRIGGER only_next BEFORE INSERT ON entries WHEN NEW.number IS NOT \
+(SELECT coalesce(max(number), 0) + 1 FROM entries) \
+BEGIN SELECT RAISE(ABORT, 'entries are appended'); END;
+CREATE TRIGGER no_update BEFORE UPDATE ON entries \
+BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
+CREATE TRIGGER no_delete BEFORE DELETE ON entries \
+BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
+PRAGMA application_id = 0x6a64706b;
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.fixture
+def old(path):
+    """A ledger of schema 1: a run that was cancelled, one that is finished, and two open ones."""
+    total = Balance.of("clinic", 4.0, 1e-5, REPLACE)
+    limits = {"rho_limit": float(total.rho_limit), "delta_limit": float(total.delta_limit)}
+    whole = {"neighbours": "replace-one", "epsilon": 4.0, "delta": 1e-5, **limits}
+    amounts = dataclasses.asdict(ONE)
+    records = [
+        ("dataset", whole),
+        *(("reserve", {"run": run, "token": "aa", **amounts}) for run in "abcd"),
+        ("resume", {"run": "a", "token": "bb"}),
+        ("finish", {"run": "a", "billboard": "0" * 64}),
+        ("cancel", {"run": "b"}),
+    ]
+    db, last = sqlite3.connect(path, isolation_level=None), ""
+    db.executescript(OLD)
+    for number, (kind, data) in enumerate(records, start=1):
+        time = {"time": "2026-01-01T00:00:00Z", "dataset": "clinic"}
+        line = chain.seal({"type": kind, **time, **data}, last)
+        last = chain.hash_of(line)
+        db.execute("INSERT INTO entries VALUES (?, ?)", (number, line))
+    db.close()
+    return Ledger.open(path)
+
+
+def test_a_ledger_of_before_is_read_and_used(old):
+    assert old.balance("clinic").runs == 3 and old.verify().entries == 8
+    old.reserve("clinic", "e", SMALL, REPLACE)
+    old.post("e", "", LINES[0])
+    assert Ledger.open(old.path).verify().runs == 4
+    db = sqlite3.connect(old.path)
+    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    db.close()
+
+
+def test_a_run_of_before_is_not_given_back_and_resumes_if_it_pays_again(old):
+    """Nobody noted how far it came, so its folder may be any that a backup held."""
+    with pytest.raises(LedgerError, match="by an earlier version"):
+        old.cancel("c")
+    for run, posted in (("c", []), ("d", LINES[:3])):
+        with pytest.raises(LedgerError, match=f"is behind run '{run}'"):
+            old.reserve("clinic", run, ONE, REPLACE, posted=posted)
+        old.reserve("clinic", run, ONE, REPLACE, posted=posted, again=True)
+        with pytest.raises(LedgerError, match="has begun"):
+            old.cancel(run)
+        old.reserve("clinic", run, ONE, REPLACE, posted=posted)
+    assert old.balance("clinic").runs == 5
+
+
+def head_of(ledger):
+    return Progress(ledger.path, "a").head
+
+
+@pytest.mark.parametrize("lines", [0, 3])
+def test_a_run_whose_progress_is_lost_is_refused_until_it_pays_again(ledger, lines):
+    posting(ledger, 3)
+    (file,) = ledger.path.parent.glob("*.heads")
+    for lost in (file.unlink, lambda: file.write_bytes(b""), lambda: file.write_bytes(b"0" * 64)):
+        lost()
+        with pytest.raises(LedgerError, match="is missing, which says how far run 'a'") as error:
+            ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:lines])
+        assert "--reserve-again" in error.value.hint
+        with pytest.raises(LedgerError, match="has begun"):
+            ledger.cancel("a")
+    file.write_bytes(b"x" * 65)
+    with pytest.raises(LedgerError, match="it is damaged"):
+        ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:lines], again=True)
+    file.unlink()
+    assert ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:lines], again=True).runs == 2
+
+
+def test_a_hash_that_was_cut_short_is_of_a_line_that_nobody_saw(ledger):
+    posting(ledger, 2)
+    (file,) = ledger.path.parent.glob("*.heads")
+    with file.open("ab") as torn:
+        torn.write(b"2" * 40)
+    ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2])
+    ledger.post("a", LINES[1], LINES[3])
+    assert head_of(ledger) == LINES[3] and file.stat().st_size == 3 * 65
+    ledger.finish("a", LINES[3])
+    assert not file.exists()
+
+
+def test_a_first_line_that_was_never_public_may_be_another(ledger, monkeypatch):
+    """A kill between the file and the ledger's `begin`."""
+    ledger.reserve("clinic", "a", ONE, REPLACE)
+    Progress(ledger.path, "a").note(LINES[7], first=True)
+    ledger.reserve("clinic", "a", ONE, REPLACE)
+    ledger.post("a", "", LINES[0])
+    assert head_of(ledger) == LINES[0] and kinds(ledger) == "dataset reserve begin"
 
 
 def test_only_a_run_that_posted_nothing_gives_back(ledger):
@@ -340,8 +526,7 @@ def test_only_a_run_that_posted_nothing_gives_back(ledger):
     for unknown in (lambda: ledger.cancel("b"), lambda: ledger.finish("b", "0" * 64)):
         with pytest.raises(LedgerError, match="no run 'b'"):
             unknown()
-    kinds = " ".join(e.kind for e in ledger.entries())
-    assert kinds == "dataset reserve cancel reserve cancel reserve finish"
+    assert kinds(ledger) == "dataset reserve cancel reserve cancel reserve finish"
 
 
 def test_data_sets_are_apart(ledger):
@@ -397,12 +582,12 @@ def tampered(path, *statements):
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous = OFF")
     db.execute("BEGIN")
-    kept = [r[0] for r in db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
-    for name in ("only_next", "no_update", "no_delete"):
+    kept = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
+    for name in kept:
         db.execute(f"DROP TRIGGER {name}")
     for statement in statements:
         db.execute(*statement) if isinstance(statement, tuple) else db.execute(statement)
-    for sql in kept:
+    for sql in kept.values():
         db.execute(sql)
     db.execute("COMMIT")
     db.close()
@@ -522,7 +707,7 @@ def test_an_entry_written_in_another_way_or_place_is_refused(ledger):
     data = {k: v for k, v in json.loads(line).items() if k not in ("prev", "hash")}
     turned = chain.seal(dict(reversed(data.items())), "")
     tampered(ledger.path, ("UPDATE entries SET line = ?", (turned,)))
-    with pytest.raises(LedgerError, match="not written as schema 1"):
+    with pytest.raises(LedgerError, match="not written as schema 2"):
         Ledger.open(ledger.path)
     tampered(ledger.path, ("UPDATE entries SET line = ?", (line,)))
     assert Ledger.open(ledger.path).datasets == ["clinic"]
@@ -729,7 +914,7 @@ def line_of(**data):
         "CREATE INDEX lines ON entries (line)",
         "PRAGMA application_id = 7",
         "PRAGMA application_id = 0",
-        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 3",
         "PRAGMA journal_mode = WAL",
         "INSERT INTO entries VALUES (2, zeroblob(0) || '{}')",
         f"INSERT INTO entries VALUES (2, '{'x' * 100_000}')",

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from jdpack import OutputError, runfile
+from jdpack import OutputError
 from jdpack.runfile import locked
 
 
@@ -41,7 +41,7 @@ def test_a_lock_that_fails_is_refused_in_a_sentence(tmp_path, monkeypatch, numbe
     def failing(file, how):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(runfile.fcntl, "flock", failing)
+    monkeypatch.setattr(wholefile.fcntl, "flock", failing)
     with pytest.raises(OutputError, match=os.strerror(number)) as error, locked(make(tmp_path)):
         pass
     assert "locks" in error.value.hint

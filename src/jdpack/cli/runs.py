@@ -125,6 +125,13 @@ def resume_command(
     output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
     agents: MovedAgents = None,
     ledger: MovedLedger = None,
+    reserve_again: Annotated[
+        bool,
+        typer.Option(
+            "--reserve-again",
+            help="Charge the budget a second time if a ledger from a backup has forgotten the run.",
+        ),
+    ] = False,
     threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
@@ -135,7 +142,7 @@ def resume_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with an interrupted run from what is on its billboard. Spends no more than it had."""
+    """Resume an interrupted run from what is on its billboard. Spends no more than it had."""
     from jdpack.solve import resume
 
     where = engine_of(
@@ -147,7 +154,15 @@ def resume_command(
         patience=patience,
     )
     with _told(output), progress(quiet) as show:
-        result = resume(output, agents, threads=threads, engine=where, ledger=ledger, progress=show)
+        result = resume(
+            output,
+            agents,
+            threads=threads,
+            engine=where,
+            ledger=ledger,
+            reserve_again=reserve_again,
+            progress=show,
+        )
     _print(result, output, as_json)
 
 

@@ -1,18 +1,29 @@
 """Public: the ledger, what all runs on the same people spend together.
 
-One SQLite file. Its one table is a chain of sealed lines (`jdpack.chain`), which are only ever
-appended: a data set with its total, and for every run a reservation, every time that it was
-resumed, then that it finished, or that it was cancelled before anything was posted. All sums are
-recomputed from the chain at every use, by the rules of `jdpack.ledger.balance`.
+One SQLite file, whose one table is an append-only chain of sealed lines (`jdpack.chain`): a data
+set with its total, and for every run a reservation, that it began to post, then that it finished,
+or that it was cancelled before it began. All sums are recomputed from the chain at every use, by
+the rules of `jdpack.ledger.balance`. Beside it lies a small file for each run under way, with the
+hash of every line that the run posts (`jdpack.ledger.progress`).
 
-A reservation is one transaction: of processes that race for the rest of a budget, as many win as
-fit. Killed at any moment, a process leaves the entry whole or not at all; a journal that it leaves
-behind is SQLite's, which rolls it back at the next use.
+A reservation is one transaction: when processes race for the rest of a budget, exactly as many win
+as fit. A process killed at any moment leaves the entry whole or not at all; SQLite rolls back what
+it leaves behind at the next use.
+
+Formal guarantees. Once a line with noise may be public, its run's reservation is never given back,
+and the run resumes from that line or not at all:
+- `post` puts the hash of a line on disk before the line is public, and only if the last hash is
+  that of the line before. Of two processes that work on one run, or on copies of its folder, at
+  most one gets its line noted; the other is refused before its line is public.
+- `reserve` accepts only a folder whose last line has the last hash. A folder from a backup lacks
+  that line, or has another in its place.
+- The first `post` enters `begin`, after which the chain's rules admit no `cancel`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +32,10 @@ from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger.balance import Balance, check
 from jdpack.ledger.entries import Entry, Run, State, check_name
 from jdpack.ledger.file import begin, insert, make, read, transaction
+from jdpack.ledger.progress import Progress
 from jdpack.market import Neighbours
+
+_AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget once more"
 
 
 @dataclass(frozen=True)
@@ -101,22 +115,22 @@ class Ledger:
         budget: Budget,
         neighbours: Neighbours,
         *,
-        token: str = "",
-        earlier: Collection[str] = (),
-        posted: bool = False,
-        billboard: str = "",
+        posted: Sequence[str] = (),
+        drawn: bool = False,
+        again: bool = False,
     ) -> Balance:
         """Take a run's whole budget from a data set, or raise and take nothing.
 
-        The same run again, with the same amounts, takes nothing more: it goes on. It does so under
-        a new `token`, and only for who knows the one before (`earlier`): a copy of the run from
-        before it went on would draw noise again. One that is finished goes on from its end only,
-        the `billboard` whose last line has that hash.
+        The same run again, with the same amounts, takes nothing more: it resumes. It may do so only
+        from where the ledger last saw it, so a folder put back from a backup is refused.
 
         Args:
-            token: a secret of whoever goes on with the run from here, in hexadecimal.
-            earlier: the tokens of this run before.
-            posted: whether the run has posted anything; if so, the ledger must know it.
+            posted: the hashes of the billboard's lines that hold noise, as the run's folder has
+                them, in order.
+            drawn: whether the last of them is in the run's journal only. The ledger may then know
+                it, or the one before.
+            again: if the ledger is behind the run, because it was put back from a backup itself,
+                reserve the budget a second time instead of refusing.
         """
         check_name("run", run)
         check(budget)
@@ -130,52 +144,99 @@ class Ledger:
                     "the market says which; budgets for both do not add up; nothing was spent",
                 )
             known = state.runs.get(run)
+            lines, forgot = ["", *posted], False
+            amounts = {"run": run, **{k: float(v) for k, v in asdict(budget).items()}}
             if known is None or known.state == "cancelled":
-                if posted:
-                    raise LedgerError(
-                        f"ledger {str(self.path)!r} knows nothing of run {run!r}, which has posted",
-                        "put back the ledger that it was reserved in; if this is the one, name it: "
-                        "`jdpack resume OUT --ledger FILE` reserves it anew",
-                    )
-                amounts = {k: float(v) for k, v in asdict(budget).items()}
-                insert(db, state, "reserve", dataset, {"run": run, "token": token, **amounts})
+                forgot = bool(posted)
+                if forgot and not again:
+                    raise self._behind(run, "knows nothing of")
+                insert(db, state, "reserve", dataset, amounts)
             elif (known.dataset, known.budget) != (dataset, budget):
                 raise LedgerError(
                     f"run {run!r} is in the ledger already, with another budget or data set",
                     "a run keeps what it reserved; nothing more was spent",
                 )
             elif known.state == "finished":
-                if known.billboard != billboard:
+                if known.billboard != lines[-1]:
                     raise LedgerError(
                         f"run {run!r} is finished, and this is not its billboard at the end",
                         "put back the finished one: noise is never drawn again for a posted line",
                     )
-            elif known.token != token:
-                if known.token not in earlier:
-                    raise LedgerError(
-                        f"run {run!r} has gone on elsewhere, and this is an earlier copy of it",
-                        "go on with its own folder: noise is never drawn again for a posted line",
-                    )
-                insert(db, state, "resume", dataset, {"run": run, "token": token})
-            return state.balance(dataset)
+            else:
+                head = self._progress(run).head if known.begun else ""
+                if head is not None and head not in lines:
+                    raise _stale(run)
+                forgot = head not in lines[-2 if drawn else -1 :] or not known.followed
+                if forgot and not again:
+                    raise self._lost(run) if head is None else self._behind(run, "is behind")
+                if forgot:
+                    insert(db, state, "again", dataset, amounts)
+            if forgot and posted and not state.run(run).begun:
+                insert(db, state, "begin", dataset, {"run": run})
+            balance = state.balance(dataset)
+        if forgot and posted:  # now that it is charged
+            self._progress(run).note(lines[-1], first=True)
+        return balance
 
-    def cancel(self, run: str, token: str = "") -> None:
-        """Give back what a run reserved, of which nothing was posted."""
+    def held(self, run: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a run while working on it; refuse if another process does, in whatever folder."""
+        return self._progress(run).held()
+
+    def post(self, run: str, before: str, head: str) -> None:
+        """Note that a line of a run is about to be public; it is on disk when this returns.
+
+        Whoever posts must know the line before, so of two processes that work on copies of one
+        run, the second is refused before its line is public.
+
+        Args:
+            before: the hash of the run's last line with noise; empty if this is the first.
+            head: the hash of the line.
+        """
+        progress = self._progress(run)
+        if not before:
+            with transaction(self.path, write=True) as db:
+                state = read(db)
+                known = state.run(run)
+                if not known.begun:
+                    insert(db, state, "begin", known.dataset, {"run": run})
+                    progress.note(head, first=True)  # before the entry is committed
+                    return
+        last = progress.head
+        if last not in (before, head):
+            raise _stale(run)
+        if last != head:
+            progress.note(head)
+
+    def cancel(self, run: str) -> None:
+        """Give back what a run reserved that has posted nothing."""
         with transaction(self.path, write=True) as db:
             state = read(db)
-            known = _own(state, run, token)
+            known = state.run(run)
+            if not known.followed:
+                raise LedgerError(
+                    f"run {run!r} was reserved by an earlier version, which did not note how far "
+                    "it came",
+                    "what may be posted stays spent",
+                )
             if known.state != "cancelled":
                 insert(db, state, "cancel", known.dataset, {"run": run})
 
-    def finish(self, run: str, billboard: str, token: str = "") -> Balance:
+    def finish(self, run: str, billboard: str) -> Balance:
         """Note that a run is over, with the hash of its billboard's last line."""
+        progress = self._progress(run)
         with transaction(self.path, write=True) as db:
             state = read(db)
             known = state.run(run)
             if (known.state, known.billboard) != ("finished", billboard):
-                known = _own(state, run, token)
+                if known.state == "open" and known.begun and progress.head != billboard:
+                    raise LedgerError(
+                        f"run {run!r} has gone further than this billboard, or elsewhere",
+                        "finish it with its newest state",
+                    )
                 insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
-            return state.balance(known.dataset)
+            balance = state.balance(known.dataset)
+        progress.remove()
+        return balance
 
     @property
     def runs(self) -> Mapping[str, Run]:
@@ -229,12 +290,26 @@ class Ledger:
         with transaction(self.path, write=False) as db:
             return read(db)
 
+    def _progress(self, run: str) -> Progress:
+        return Progress(self.path, run)
 
-def _own(state: State, run: str, token: str) -> Run:
-    """A run, if nobody else has gone on with it."""
-    known = state.run(run)
-    if known.token != token:
-        raise LedgerError(
-            f"run {run!r} has gone on elsewhere", "what others have reserved or posted stays so"
+    def _behind(self, run: str, how: str) -> LedgerError:
+        return LedgerError(
+            f"ledger {str(self.path)!r} {how} run {run!r}, which has posted",
+            "it is another ledger, or was put back from a backup: put back the newest; if that is "
+            f"lost, {_AGAIN}",
         )
-    return known
+
+    def _lost(self, run: str) -> LedgerError:
+        return LedgerError(
+            f"{str(self._progress(run).path)!r} is missing, which says how far run {run!r} came",
+            f"it belongs beside the ledger: move it there, too; if it is lost, {_AGAIN}",
+        )
+
+
+def _stale(run: str) -> LedgerError:
+    return LedgerError(
+        f"run {run!r} has gone further than this folder, which is an earlier copy of it",
+        "put back its newest state, or begin another run: noise is never drawn again for a line "
+        "that may be public",
+    )

@@ -1,7 +1,8 @@
 """Public: what stands in a ledger, and by which rules one entry follows another.
 
 Reading and writing go by the same rules: `State.add` takes a sealed line as the next entry, or
-refuses it. `docs/ledger.md` is the reference of schema 1.
+refuses it. `docs/ledger.md` is the reference of schema 2. Schema 1 had a `token` in its `reserve`
+entries, `resume` entries, and no `begin`; they are still read, and no longer written.
 """
 
 from __future__ import annotations
@@ -20,23 +21,28 @@ from jdpack.errors import BudgetError, JdpackError, LedgerError
 from jdpack.ledger.balance import Balance, proved
 from jdpack.market import Neighbours
 
-Kind = Literal["dataset", "reserve", "resume", "cancel", "finish"]
+Kind = Literal["dataset", "reserve", "begin", "again", "cancel", "finish", "resume"]
 
-SCHEMA = 1
+SCHEMA = 2
 NAME_MAX = 100
 LINE_MAX = 4096
 
-_FIELDS: dict[str, dict[str, type]] = {
-    "dataset": {
-        "neighbours": str,
-        **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
-    },
-    "reserve": {"run": str, "token": str, **dict.fromkeys(Budget.__dataclass_fields__, float)},
-    "resume": {"run": str, "token": str},
-    "cancel": {"run": str},
-    "finish": {"run": str, "billboard": str},
+_AMOUNTS: dict[str, type] = {"run": str, **dict.fromkeys(Budget.__dataclass_fields__, float)}
+_FIELDS: dict[str, list[dict[str, type]]] = {
+    "dataset": [
+        {
+            "neighbours": str,
+            **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
+        }
+    ],
+    "reserve": [_AMOUNTS, {"token": str, **_AMOUNTS}],
+    "begin": [{"run": str}],
+    "again": [_AMOUNTS],
+    "cancel": [{"run": str}],
+    "finish": [{"run": str, "billboard": str}],
+    "resume": [{"run": str, "token": str}],
 }
-"""What a line has besides its type, its time and its data set."""
+"""What a line may have besides its type, its time and its data set."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,13 @@ class Run:
     dataset: str
     """Whose records it reads."""
     budget: Budget
-    """What it reserved."""
-    token: str
-    """Of whoever went on with it last; copies of its folder from before do not have it."""
+    """What it reserved, each time."""
+    times: int = 1
+    """How often it reserved that; more than once only if a ledger forgot how far it had come."""
+    begun: bool = False
+    """Whether a line with noise may be public. From then on nothing is given back."""
+    followed: bool = True
+    """Whether the ledger has noted how far it came; not so if schema 1 reserved it."""
     state: Literal["open", "cancelled", "finished"] = "open"
     """What became of it; "open" if it is under way, or crashed."""
     billboard: str = ""
@@ -92,7 +102,7 @@ class State:
         runs = {
             k: v for k, v in self.runs.items() if v.dataset == dataset and v.state != "cancelled"
         }
-        budgets = [run.budget for run in runs.values()]
+        budgets = [run.budget for run in runs.values() for _ in range(run.times)]
         return replace(
             self.balances[dataset],
             open=tuple(k for k, v in runs.items() if v.state == "open"),
@@ -118,7 +128,7 @@ class State:
         kind, time, dataset = (record.pop(key, None) for key in ("type", "time", "dataset"))
         if kind not in get_args(Kind):
             raise JdpackError(f"a line of type {kind!r} is not one of schema {SCHEMA}")
-        if {key: type(value) for key, value in record.items()} != _FIELDS[kind]:
+        if {key: type(value) for key, value in record.items()} not in _FIELDS[kind]:
             raise JdpackError(f"its fields are not those of a {kind} line")
         if not isinstance(time, str) or not re.fullmatch(r"[0-9T:Z-]{20}", time):
             raise JdpackError(f"time {time!r} is not one")
@@ -159,9 +169,18 @@ class State:
                 "what is posted stays spent",
             )
         match kind:
-            case "resume":
-                known.token = data["token"]
+            case "begin":
+                if known.begun:
+                    raise JdpackError(f"run {name!r} has begun already")
+                known.begun = True
+            case "again":
+                if _budget(data) != known.budget:
+                    raise JdpackError(f"run {name!r} reserves another budget than before")
+                self.balances[dataset] = self.balance(dataset).plus(known.budget)
+                known.times, known.followed = known.times + 1, True
             case "cancel":
+                if known.begun or known.times > 1:
+                    raise LedgerError(f"run {name!r} has begun", "what is posted stays spent")
                 self.balances[dataset] = self.balances[dataset].minus(known.budget)
                 known.state = "cancelled"
             case "finish":
@@ -172,7 +191,7 @@ class State:
     def _reserve(self, name: str, known: Run | None, dataset: str, data: dict[str, Any]) -> None:
         if known is not None and known.state != "cancelled":
             raise JdpackError(f"run {name!r} is reserved already")
-        budget = Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
+        budget = _budget(data)
         if not proved(budget):
             raise BudgetError(
                 f"the parts of {budget} do not prove its (epsilon, delta)",
@@ -183,7 +202,11 @@ class State:
             total = self.balance(dataset)  # with all that a refusal tells
         self.balances[dataset] = total.plus(budget)
         self.runs.pop(name, None)  # a run that is reserved again is the latest
-        self.runs[name] = Run(dataset, budget, data["token"])
+        self.runs[name] = Run(dataset, budget, followed="token" not in data)
+
+
+def _budget(data: Mapping[str, Any]) -> Budget:
+    return Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
 
 
 def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:

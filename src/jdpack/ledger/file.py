@@ -1,4 +1,4 @@
-"""Public: the file of a ledger: SQLite, opened anew for every transaction and never trusted.
+"""Public: the file of a ledger: SQLite, opened again for every transaction and never trusted.
 
 Rollback journal, not WAL, so that the ledger is one file; every commit is synced, its folder too.
 A file is empty until its first transaction has made all of it, so a kill leaves nothing half made.
@@ -148,8 +148,9 @@ def begin(db: sqlite3.Connection) -> State:
 def insert(
     db: sqlite3.Connection, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
 ) -> None:
-    """Append an entry, if the rules allow it."""
+    """Append an entry, if the rules allow it; a file of schema 1 becomes one of schema 2."""
     line = state.append(kind, dataset, data)
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
 
 
@@ -163,7 +164,7 @@ def read(db: sqlite3.Connection) -> State:
         )
     if _ask(db, "application_id") != APPLICATION_ID:
         raise LedgerError("the file is no ledger, but another SQLite database", "nothing was done")
-    if (version := _ask(db, "user_version")) != SCHEMA:
+    if (version := _ask(db, "user_version")) not in (1, SCHEMA):
         raise LedgerError(f"schema {version!r} is not {SCHEMA}, the one this version reads")
     if _things(db) != list(_TABLES.items()):
         raise LedgerError("the ledger's tables and triggers are not as they were made", _DAMAGED)

@@ -112,8 +112,12 @@ def _what(entry: Entry) -> str:
             return f"total ({data['epsilon']:g}, {data['delta']:g}), {data['neighbours']}"
         case "reserve":
             return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}), rho {data['rho']:.6g}"
+        case "begin":
+            return f"{data['run']}  its first line is posted"
+        case "again":
+            return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}) once more"
         case "resume":
-            return f"{data['run']}  went on"
+            return f"{data['run']}  resumed"
         case "cancel":
             return f"{data['run']}  nothing was posted"
         case "finish":

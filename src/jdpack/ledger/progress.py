@@ -1,0 +1,111 @@
+"""Public: how far a run has come: a small file beside its ledger, one for every run under way.
+
+It has the hash of every line that holds noise, on disk before the line is public: 64 hexadecimal
+digits and a newline each. In the ledger's own file a line would cost four syncs instead of one. The
+ledger's `begin` entry follows the first hash, so that a lost file is missed. Whoever works on the
+run holds the lock of the file, which goes when the run is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from jdpack.boardfile import sync_folder
+from jdpack.errors import LedgerError
+from jdpack.wholefile import take_lock
+
+_SIZE = 65  # of a hash and its newline
+
+
+class Progress:
+    """The file of a run."""
+
+    def __init__(self, ledger: Path, run: str) -> None:
+        self.run = run
+        self.path = ledger.with_name(f"run-{hashlib.sha256(run.encode()).hexdigest()[:32]}.heads")
+
+    @property
+    def head(self) -> str | None:
+        """The last hash; None if there is none."""
+        try:
+            with self._open(os.O_RDONLY) as handle:
+                whole = os.fstat(handle).st_size // _SIZE
+                last = os.pread(handle, _SIZE, (whole - 1) * _SIZE) if whole else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
+        if last is not None and re.fullmatch(rb"[0-9a-f]{64}\n", last) is None:
+            raise self._unusable(OSError(errno.EIO, "it is damaged"))
+        return None if last is None else last[:-1].decode()
+
+    def note(self, head: str, first: bool = False) -> None:
+        """Add a hash, or make it the first; it is on disk when this returns.
+
+        A hash that was cut short is written over: its line was never public.
+        """
+        try:
+            with self._open(os.O_RDWR | os.O_CREAT) as handle:
+                end = 0 if first else os.fstat(handle).st_size // _SIZE * _SIZE
+                if os.pwrite(handle, f"{head}\n".encode(), end) < _SIZE:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.ftruncate(handle, end + _SIZE)
+                os.fsync(handle)
+            if first:
+                sync_folder(self.path.parent)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def remove(self) -> None:
+        """Take the file away: the run is over, or never began."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the run; refuse if another process does, from whatever folder."""
+        with contextlib.ExitStack() as held:
+            try:
+                handle = self._locked(held)
+            except BlockingIOError:
+                raise LedgerError(
+                    f"another process is at work on run {self.run!r}, in this folder or in a copy "
+                    "of it",
+                    "wait until it ends; nothing was drawn",
+                ) from None
+            except OSError as error:
+                raise self._unusable(error) from None
+            try:
+                yield
+            finally:
+                if os.fstat(handle).st_size == 0:
+                    self.remove()
+
+    def _locked(self, held: contextlib.ExitStack) -> int:
+        while True:
+            handle = held.enter_context(self._open(os.O_RDWR | os.O_CREAT))
+            take_lock(handle)
+            with contextlib.suppress(FileNotFoundError):  # whoever held it took it away
+                if os.path.samestat(os.fstat(handle), os.stat(self.path)):
+                    return handle
+
+    @contextlib.contextmanager
+    def _open(self, flags: int) -> Iterator[int]:
+        handle = os.open(self.path, flags | os.O_NOFOLLOW, 0o600)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _unusable(self, error: OSError) -> LedgerError:
+        return LedgerError(
+            f"cannot use {str(self.path)!r}, which says how far a run has come: {error.strerror}",
+            "it lies beside the ledger, whose folder must be yours to write, with some room, on a "
+            "disk that knows locks",
+        )
