@@ -16,7 +16,7 @@ from typing import Any
 import proof
 from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
 from jdpack.market import Neighbours
-from power import as_it_is, cut
+from power import cut
 from scene import AGENTS, DATASETS, POLICIES, Case, World, columns, market
 from strike import REFUSED_STAGES, RUN_STAGES, Ended, Strike, Watch, at_random, run
 
@@ -49,8 +49,8 @@ def resuming(case: Case) -> Callable[[Watch], object]:
 class Hand:
     """Starts processes one after the other, strikes them, and looks what they left."""
 
-    copies = 0.2
-    """How often the folder of a killed run is copied."""
+    copies = 0.3
+    """How often the folder of a killed run is copied, to be put back later."""
 
     def __init__(self, world: World, name: str, seed: float, typical: dict[str, Any]) -> None:
         self.world, self.name, self.rng = world, name, random.Random(seed)
@@ -83,11 +83,11 @@ class Hand:
         if strike.interrupt and not strike.again:
             proof.after_interrupt(case, command, ended.stage)
         told = pickle.loads(disk.read_bytes())
-        case.safe = told if strike.delay is None else as_it_is(case.folder)
+        case.safe = told if strike.delay is None else case.now()
         if strike.power:
-            cut(case.folder, told, self.rng)
+            cut(case.folder, told, self.rng, case.heads)
             case.left = case.billboard.read_bytes() if case.billboard.exists() else b""
-            case.safe = as_it_is(case.folder)
+            case.safe = case.now()
             self._checked(proof.after_kill(case))
         return ended
 
@@ -129,8 +129,8 @@ class Hand:
             self._datasets = [*self._datasets[-2:], self._ledger_victim(None)]
 
     def lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
-        """Take a run to its end, through some strikes; copies of it do not go on after it."""
-        copy: Case | None = None
+        """Take a run to its end, through some strikes; then put back copies of earlier states."""
+        copies: list[Case] = []
         for strike in [*strikes, None]:
             ended = self._run(case, command, strike)
             if not ended.killed:
@@ -140,27 +140,28 @@ class Hand:
                 proof.must(not case.seen, "a billboard has begun, and nobody can go on with it")
                 self.counts["runs that left nothing",] += 1
                 break
-            copy = self._try_copy(case, copy)
-            if copy is None and case.left is None and self.rng.random() < self.copies:
+            copies = self._try_copies(case, copies)
+            if case.left is None and self.rng.random() < self.copies:
                 self._number += 1
                 copy = replace(case, folder=self.world.copies / f"{self.name} {self._number}")
                 shutil.copytree(case.folder, copy.folder)
+                copies.append(copy)
             command = "resume"
-        if copy is not None and self._try_copy(case, copy) is not None:
+        for copy in self._try_copies(case, copies):
             shutil.rmtree(copy.folder)
 
-    def _try_copy(self, case: Case, copy: Case | None) -> Case | None:
-        """Go on with a copy of a run, if the run has gone on since; the copy if it has not."""
-        if copy is None:
-            return None
-        books = proof.books_of(case.world.ledger)
-        known = proof.tokens_of(copy.private / "run.json")
-        if case.name not in books.live() or books.tokens[case.name][-1] in known:
-            return copy
-        proof.after_copy(case, copy, run(resuming(copy)))
-        self.counts["copies refused",] += 1
-        shutil.rmtree(copy.folder)
-        return None
+    def _try_copies(self, case: Case, copies: list[Case]) -> list[Case]:
+        """Resume from copies of a run's folder that lag behind the run; the others are left."""
+        left = []
+        for copy in copies:
+            if not case.folder.exists() or proof.may_resume(case, copy):
+                left.append(copy)
+                continue
+            before = proof.known_of(case)
+            proof.after_copy(case, copy, before, run(resuming(copy)))
+            self.counts["folders from a backup, refused",] += 1
+            shutil.rmtree(copy.folder)
+        return left
 
     # --- kills at random ----------------------------------------------------------------
 
@@ -241,9 +242,8 @@ class Hand:
         """The allocation was lost; whoever writes it again is killed at it."""
         case = self.rng.choice(self._finished)
         before = _contents(case.folder)
-        del before[str(case.private / "run.json")]  # to which whoever goes on adds a token
         (case.private / "allocation.parquet").unlink()
-        case.safe = as_it_is(case.folder)
+        case.safe = case.now()
         stage = self.rng.choice(["allocation", "allocation", "pages", "finishing"])
         self._run(case, "allocate", Strike(at=self.rng.randint(1, 8), stage=stage))
         self._end(case, self._run(case, "allocate", None), "allocate")
@@ -264,8 +264,9 @@ class Hand:
         self.sweep(fresh, "solve", [Strike(), Strike(power=True)], first, step)
         # The same for going on from a line that is half posted.
         torn = Case.small(World(self.world.folder / "torn").make())
-        # The writes: run.json three times, the header, then each line in the journal and posted.
-        self._run(torn, "solve", Strike(at=10, torn=True, part=0.7))
+        # The writes: run.json three times, the header, then each line in the journal, its hash
+        # beside the ledger, and the line itself.
+        self._run(torn, "solve", Strike(at=13, torn=True, part=0.7))
         assert torn.seen.count(b"\n") == 3 and not torn.seen.endswith(b"\n"), torn.seen
         for strikes in ([Strike()], *ends, [Strike(power=True)]):
             self.sweep(torn, "resume", strikes, first, step)
@@ -275,6 +276,7 @@ class Hand:
     ) -> None:
         """Go on from copies of a run, the first strike at another operation each time."""
         place, at = World(self.world.folder / "sweep"), first
+        self.copies = 1.0  # every state that a backup could hold
         while True:
             shutil.rmtree(place.folder, ignore_errors=True)
             shutil.copytree(start.world.folder, place.folder)
@@ -302,28 +304,30 @@ def todo_of(world: World, dataset: str, runs: int) -> list[tuple[str, str | None
     """A data set to enter and runs to reserve: what kind of entry, of which run, and how."""
     path, budget = world.ledger, Budget.split(2.0, 1e-7, truncated=False)
 
-    def reserve(run: str, *tokens: str) -> None:
-        own = {"token": tokens[-1], "earlier": tokens[:-1]}
-        Ledger.open(path).reserve(dataset, run, budget, Neighbours.REPLACE_ONE, **own)
+    def reserve(run: str) -> None:
+        Ledger.open(path).reserve(dataset, run, budget, Neighbours.REPLACE_ONE)
 
-    def cancel(run: str, token: str) -> None:
-        Ledger.open(path).cancel(run, token)
+    def cancel(run: str) -> None:
+        Ledger.open(path).cancel(run)
 
-    def finish(run: str, token: str) -> None:
-        Ledger.open(path).finish(run, "0" * 64, token)
+    def begin(run: str) -> None:
+        Ledger.open(path).post(run, "", "0" * 64)
+
+    def finish(run: str) -> None:
+        Ledger.open(path).finish(run, "0" * 64)
 
     todo: list[tuple[str, str | None, Any]] = [
         ("dataset", None, lambda: Ledger.create(path, dataset, epsilon=50.0, delta=1e-5))
     ]
     for number in range(runs):
         name = f"bare {dataset} {number}"
-        todo.append(("reserve", name, partial(reserve, name, "a")))
+        todo.append(("reserve", name, partial(reserve, name)))
         if number % 3 == 1:
-            todo.append(("cancel", name, partial(cancel, name, "a")))
-            todo.append(("reserve", name, partial(reserve, name, "b")))
+            todo.append(("cancel", name, partial(cancel, name)))
+            todo.append(("reserve", name, partial(reserve, name)))
         if number % 3 < 2:
-            todo.append(("resume", name, partial(reserve, name, "ab"[number % 3], "c")))
-            todo.append(("finish", name, partial(finish, name, "c")))
+            todo.append(("begin", name, partial(begin, name)))
+            todo.append(("finish", name, partial(finish, name)))
     return todo
 
 

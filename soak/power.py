@@ -1,10 +1,11 @@
-"""What a power cut leaves of a run's folder: what was synced, and by chance some of the rest.
+"""What a power cut leaves of a run: what was synced, and by chance some of the rest.
 
 A file holds what it had at its last fsync for certain, and of what was written since any part:
 none, all, or a beginning, with zeros or what was there before for the rest. A folder has the names
 that it had at its last fsync, and each change since may have come to the disk or not.
 
-The ledger's file is not followed: what SQLite syncs, and how it rolls back, is left to SQLite.
+A run is its folder, and the file beside the ledger that says how far it has come. The ledger's own
+file is not followed: what SQLite syncs, and how it rolls back, is left to SQLite.
 """
 
 from __future__ import annotations
@@ -73,12 +74,15 @@ def content(path: str | Path) -> bytes:
         _close(handle)
 
 
-def as_it_is(folder: Path) -> Durable:
-    """All of a run's folder, as if it had been there for long."""
+def as_it_is(folder: Path, heads: Path | None = None) -> Durable:
+    """All of a run, as if it had been there for long; `heads` says how far it has come."""
     safe = Durable()
-    top = str(folder.parent.absolute())
-    there = names(top)
-    safe.names[top] = {folder.name: there[folder.name]} if folder.name in there else {}
+    for path in (folder, heads or folder):
+        top = str(path.parent.absolute())
+        there = names(top)
+        safe.names[top] = {path.name: there[path.name]} if path.name in there else {}
+    if heads is not None and heads.exists():
+        safe.contents[heads.stat().st_ino] = content(heads)
     for at, _, files in os.walk(folder.absolute()):
         safe.names[at] = names(at)
         for name in files:
@@ -87,9 +91,12 @@ def as_it_is(folder: Path) -> Durable:
     return safe
 
 
-def cut(folder: Path, safe: Durable, rng: random.Random) -> None:
+def cut(folder: Path, safe: Durable, rng: random.Random, heads: Path | None = None) -> None:
     """Take away what was not safe, by chance."""
     top = folder.parent.absolute()
+    if heads is not None:
+        known, now = safe.names.get(str(heads.parent.absolute()), {}), names(str(heads.parent))
+        _lose(heads, known.get(heads.name), now.get(heads.name), safe, rng)
     if not folder.exists():
         return
     if folder.name not in safe.names[str(top)] and rng.random() < 0.5:

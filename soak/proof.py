@@ -30,10 +30,11 @@ FILES = {
     *("public/billboard.jsonl", "public/index.html", "private/run.json"),
     *("private/journal.jsonl", "private/allocation.parquet", "private/report.html"),
 }
+_HEX = re.compile("[0-9a-f]{64}").fullmatch
 _HASH = re.compile(r'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
-_LIFE = re.compile("(RG*C)*(RG*F?)?")
-"""What becomes of a run: reserved, gone on with, cancelled, reserved again, finished."""
-_LETTERS = {"reserve": "R", "resume": "G", "cancel": "C", "finish": "F"}
+_LIFE = re.compile("(RC)*(R(BF?)?)?")
+"""What becomes of a run: reserved, cancelled, reserved again, begun, finished."""
+_LETTERS = {"reserve": "R", "begin": "B", "again": "A", "cancel": "C", "finish": "F"}
 
 
 class Wrong(Exception):  # noqa: N818
@@ -56,9 +57,7 @@ class Books:
     entries: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     lives: dict[str, str] = field(default_factory=dict)
-    """Of runs: R, G, C and F in turn."""
-    tokens: dict[str, list[str]] = field(default_factory=dict)
-    """Of runs: of whoever began and went on with them, in turn."""
+    """Of runs: R, B, C and F in turn."""
     reserved: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def live(self, dataset: str | None = None) -> set[str]:
@@ -115,10 +114,6 @@ def _book(books: Books, entry: dict[str, Any]) -> None:
     life = books.lives.get(run, "") + _LETTERS[entry["type"]]
     must(_LIFE.fullmatch(life), f"run {run} is in the ledger as {life}: spent twice or given back")
     books.lives[run] = life
-    if "token" in entry:
-        tokens = books.tokens.setdefault(run, [])
-        must(entry["token"] not in tokens, f"two went on with run {run} under the same token")
-        tokens.append(entry["token"])
     if entry["type"] == "reserve":
         books.reserved[run] = entry
         rho, delta = books.spent(dataset)
@@ -158,9 +153,28 @@ def name_of(run_file: Path) -> str | None:
     return str(header["seed_commitment"])
 
 
-def tokens_of(run_file: Path) -> set[str]:
-    """The tokens that a run knows."""
-    return set(json.loads(run_file.read_text())["tokens"])
+def may_resume(case: Case, copy: Case) -> bool:
+    """Whether a copy of a run's folder is where the run itself is, by a reading of our own."""
+    books = books_of(case.world.ledger)
+    life = books.lives.get(case.name, "")
+    if not life.endswith(("B", "F")):
+        return True  # nothing was ever public
+    if life.endswith("F"):
+        return board(copy) == board(case)
+    assert case.heads is not None
+    known = [line for line in case.heads.read_text(errors="replace").split("\n") if _HEX(line)]
+    here = _hashes(board(copy)) or [""]
+    journal = copy.private / "journal.jsonl"
+    drawn = _hashes(b"\n" + journal.read_bytes()) if journal.exists() else []
+    return known[-1] in (here[-1], *drawn)
+
+
+def _hashes(board: bytes) -> list[str]:
+    """The hashes of the whole lines after the header."""
+    found = (
+        _HASH.fullmatch(line.decode(errors="replace")) for line in _lines(board).split(b"\n")[1:]
+    )
+    return [parts[2] for parts in found if parts is not None]
 
 
 # --- a run ----------------------------------------------------------------------------------
@@ -170,7 +184,7 @@ def after_kill(case: Case) -> int:
     """Check what a killed process left of a run; gives the number of ledger entries checked."""
     books = no_reservation_is_lost(case.world)
     _look(case)
-    data = _board(case)
+    data = board(case)
     begun = b"\n" in data
     if case.left is None:
         case.seen = max(case.seen, data, key=len)
@@ -187,23 +201,31 @@ def after_kill(case: Case) -> int:
 
 def after_interrupt(case: Case, command: str, stage: str) -> None:
     """Check that a run that was interrupted once, before it began, gave everything back."""
-    if stage not in ("reserving", "reading", "header") or b"\n" in _board(case):
+    if stage not in ("reserving", "reading", "header") or b"\n" in board(case):
         return
     must(command != "solve" or not case.folder.exists(), f"Ctrl-C while {stage} left a folder")
     live = books_of(case.world.ledger).live()
     must(not case.name or case.name not in live, f"Ctrl-C while {stage} gave nothing back")
 
 
-def after_copy(case: Case, copy: Case, ended: Ended) -> None:
-    """Check a copy of a run's folder from before the run went on, with which somebody went on."""
+def after_copy(case: Case, copy: Case, before: list[str], ended: Ended) -> None:
+    """Check a folder from a backup with which somebody tried to go on."""
     if ended.error:
         read = "reading" in ended.passed
         must(not read, f"a copy of an earlier state was refused too late: {ended.error}")
     else:
-        must(_board(copy) == _board(case), "a copy of an earlier state went on")
+        must(board(copy) == board(case), "a copy of an earlier state went on")
         life = books_of(case.world.ledger).lives[case.name]
         must(life.endswith("F"), f"a copy ended a run, which is in state {life!r}")
-    must(case.seen.startswith(_lines(_board(copy))), "noise was drawn twice, for a copy")
+    must(case.seen.startswith(_lines(board(copy))), "noise was drawn twice, for a copy")
+    must(known_of(case) == before, "a copy of an earlier state changed the ledger")
+
+
+def known_of(case: Case) -> list[str]:
+    """All that the ledger knows of a run: its entries, and how far it has come."""
+    entries = [line for line in lines_of(case.world.ledger) if case.name in line]
+    heads = case.heads
+    return [*entries, heads.read_text(errors="replace") if heads and heads.exists() else ""]
 
 
 def after_end(case: Case) -> int:
@@ -211,7 +233,7 @@ def after_end(case: Case) -> int:
     books = no_reservation_is_lost(case.world)
     case.left = None
     _look(case)
-    data = _board(case)
+    data = board(case)
     must(data.startswith(case.seen), "the billboard is not what its readers have seen")
     case.seen = data
     verdict = verify(case.billboard)
@@ -222,6 +244,7 @@ def after_end(case: Case) -> int:
     must([e["billboard"] for e in finishes] == [head], "the ledger knows another end of the run")
     found = {str(p.relative_to(case.folder)) for p in case.folder.rglob("*") if p.is_file()}
     must(found == FILES, f"files too many or too few: {sorted(found ^ FILES)}")
+    must(case.heads is None or not case.heads.exists(), "a run is over, and its heads are left")
     return len(books.entries)
 
 
@@ -244,7 +267,7 @@ def _look(case: Case) -> None:
             must(mode == 0o600, f"{path.name} may be read by others: {mode:o}")
         elif path == case.private:
             must(mode == 0o700, f"the private folder may be read by others: {mode:o}")
-    data = _board(case)
+    data = board(case)
     if case.left == data:
         return  # nobody has mended it yet
     case.left = None
@@ -252,7 +275,8 @@ def _look(case: Case) -> None:
     must(same, "noise was drawn twice: the billboard is not what its readers have seen")
 
 
-def _board(case: Case) -> bytes:
+def board(case: Case) -> bytes:
+    """The billboard as it is."""
     return case.billboard.read_bytes() if case.billboard.exists() else b""
 
 

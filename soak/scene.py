@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jdpack import Ledger, Market, MwuAdaptive, MwuOnline, Newton
+from jdpack.ledger.progress import Progress
 from jdpack.policies import Policy
 from power import Durable, as_it_is
 
@@ -112,7 +113,7 @@ class Case:
         kind, dataset = rng.choice(KINDS), rng.choice(datasets)
         policy = rng.choices(list(POLICIES), weights=(4, 2, 2, 2))[0]
         case = cls(world, world.runs / name, kind, policy, dataset, bad=rng.random() < 0.12)
-        case.safe = as_it_is(case.folder)
+        case.safe = case.now()
         return case
 
     @classmethod
@@ -124,8 +125,17 @@ class Case:
             run_file = case.private / "run.json"
             moved = run_file.read_text().replace(str(start.world.folder), str(world.folder))
             run_file.write_text(moved)
-        case.safe = as_it_is(case.folder)
+        case.safe = case.now()
         return case
+
+    @property
+    def heads(self) -> Path | None:
+        """The file beside the ledger that says how far the run has come."""
+        return Progress(self.world.ledger, self.name).path if self.name else None
+
+    def now(self) -> Durable:
+        """All that there is of the run, as if it had been there for long."""
+        return as_it_is(self.folder, self.heads)
 
     @property
     def billboard(self) -> Path:

@@ -7,11 +7,13 @@ after the first byte of every write and before the last, killed with a power cut
 not synced, and interrupted (Ctrl-C) once and twice; so is the resumption of a run with a torn line.
 Each of these runs is then resumed to its end. Then come so many kills, and a quarter as many
 interrupts, at random moments, in worlds where several processes share a ledger that has room for a
-few runs. Folders of killed runs are copied now and then: once the run has gone on, its copy must
-not.
+few runs. The folder of a killed run is copied, at every operation of the sweep and now and then at
+random; once the run has gone further, whoever resumes from the copy must be refused. Before all
+that, folders are copied while a run is at work and put back in its place (`backups`).
 
-A power cut takes from the folders of runs. The ledger's file is not in this model: what SQLite
-syncs is trusted to be on the disk, and only kills strike it.
+A power cut takes from the folders of runs, and from the files that say how far they have come. The
+ledger's own file is not in this model: what SQLite syncs is trusted to be on the disk, and only
+kills strike it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 
 import pyarrow as pa
 
+import backups
 import proof
 from hand import Counts, Hand, solving, todo_of
 from jdpack import Ledger, SupplyWarning, encoding, solve
@@ -122,6 +125,9 @@ def soak(
     gc.freeze()  # forks need not look at what is here already
     measured = in_fork(functools.partial(typical, folder / "typical"))
     total: Counts = Counter()
+    jobs = [functools.partial(backups.attack, folder / f"backups {h}", seed + h) for h in range(2)]
+    total.update(sum(together(jobs), start=Counter()))
+    tell("folders from backups were put back")
     if every:
         jobs = [functools.partial(sweep, folder, hand, every, seed) for hand in range(HANDS)]
         total.update(sum(together(jobs), start=Counter()))

@@ -294,13 +294,25 @@ class Operations:
             raw = _Raw(handle, mode, self)
             return raw if buffering == 0 else io.BufferedWriter(raw)
 
+        plain_pwrite = os.pwrite
+
+        def pwritten(handle: int, data: bytes, at: int) -> int:
+            def torn(part: float) -> None:
+                plain_pwrite(
+                    handle, data[: max(0, min(len(data) - 1, 1 + int(part * len(data))))], at
+                )
+
+            self.point(torn)
+            return plain_pwrite(handle, data, at)
+
         os.open, os.fsync, os.fdopen = opened, synced, fdopened  # type: ignore[assignment]
+        os.pwrite = pwritten  # type: ignore[assignment]
         for name in ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "ftruncate"):
             _wrap(os, name, lambda *_, **__: self.point())
         plain_connect = sqlite3.connect
 
         def connected(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-            db = plain_connect(*args, factory=_Connection, **kwargs)
+            db = plain_connect(*args, **{"factory": _Connection, **kwargs})
             db.point = self.point
             return db
 

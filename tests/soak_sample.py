@@ -19,12 +19,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 
+import backups
+import proof
 import soak
+import strike
 from hand import Hand
 from jdpack import Ledger, boardfile, runfile
 from jdpack.account import Account
 from jdpack.engines.shard import Shard
+from jdpack.ledger import progress
 from jdpack.ledger.balance import Balance
+from jdpack.ledger.entries import State
+from jdpack.ledger.progress import Progress
 from jdpack.output import Output
 from scene import Case, World
 from strike import Strike
@@ -37,7 +43,7 @@ Strikes = list[list[Strike]]
 
 def no_journal() -> Strikes:
     boardfile._keep = lambda journal, data: None
-    return [[Strike(at=1, stage="rounds", torn=True, part=0.95)]]
+    return [[Strike(at=2, stage="rounds", torn=True, part=0.95)]]  # the first is of its hash
 
 
 def journal_not_synced() -> Strikes:
@@ -47,20 +53,25 @@ def journal_not_synced() -> Strikes:
         journal.truncate(len(data))
 
     boardfile._keep = keep
-    return [[Strike(at=at, stage="rounds", power=True)] for at in 30 * [5, 9]]  # until it is lost
+    return [[Strike(at=at, stage="rounds", power=True)] for at in 30 * [12, 19]]  # until it is lost
 
 
 def resume_posts_what_is_not_synced() -> Strikes:
     mend = boardfile.BoardFile.mend
 
+    class Deaf:
+        """A journal that no sync reaches."""
+
+        fileno = staticmethod(lambda: -1)
+
     def hasty(self):
-        self._journal, journal = None, self._journal
+        self._journal, journal = Deaf(), self._journal
         mend(self)
         self._journal = journal
 
     boardfile.BoardFile.mend = hasty
-    then = Strike(at=4, stage="mending", power=True)
-    return [[Strike(at=9, stage="rounds"), then] for _ in range(30)]  # until it is lost
+    then = Strike(at=8, stage="mending", power=True)
+    return [[Strike(at=16, stage="rounds"), then] for _ in range(30)]  # until it is lost
 
 
 def reserves_after_the_rounds() -> Strikes:
@@ -72,12 +83,16 @@ def reserves_after_the_rounds() -> Strikes:
         reserve(*asked.pop())
 
     Account.reserve, run_module.run = (lambda *given: asked.append(given)), late
+    Account.note = lambda *about: None
     return [[Strike(at=at, stage="rounds")] for at in (6, 9)]
 
 
 def resume_does_not_reserve() -> Strikes:
     class Free(Account):
         def reserve(self, *_):
+            return None
+
+        def note(self, *_):
             return None
 
     Account.from_dict = classmethod(lambda cls, data: Free(**data))
@@ -100,12 +115,19 @@ def knows_no_limit() -> Strikes:
 
 
 def cancels_what_has_begun() -> Strikes:
-    write = Output.write
+    write, apply = Output.write, State._apply
+
+    def lenient(self, kind, dataset, data):
+        if kind == "cancel":
+            self.runs[data["run"]].begun = False
+        apply(self, kind, dataset, data)
+
+    State._apply = lenient
 
     def cancelling(self, result):
         run = json.loads(self.run_file.read_text())
         ledger = Ledger.open(run["ledger"]["ledger"])
-        ledger.cancel(result.billboard.header.commitment, run["tokens"][-1])
+        ledger.cancel(result.billboard.header.commitment)
         write(self, result)
 
     Output.write = cancelling
@@ -184,28 +206,46 @@ def forgets_what_it_reserved() -> Strikes:
     return [[Strike(at=1, stage="reading", interrupt=True, again=at)] for at in range(1, 9)]
 
 
-def copies_go_on() -> Strikes:
-    """The ledger asks nobody who goes on with a run whether it is its own."""
+def any_folder_goes_on() -> Strikes:
+    """The ledger asks no folder how far it has come."""
     reserve = Ledger.reserve
 
-    def lenient(self, dataset, run, *rest, earlier=(), **more):
-        known = self.runs.get(run)
-        earlier = earlier if known is None else [*earlier, known.token]
-        return reserve(self, dataset, run, *rest, earlier=earlier, **more)
+    def lenient(self, dataset, run, *rest, posted=(), drawn=False, **more):
+        head = Progress(self.path, run).head
+        return reserve(self, dataset, run, *rest, posted=[head] if head else [], **more)
 
     Ledger.reserve = lenient
-    return [[Strike(at=1, stage="rounds"), Strike(at=9, stage="rounds")]]
+    return [[Strike(at=14, stage="rounds"), Strike(at=40, stage="rounds")]]
+
+
+def notes_after_the_line_is_public() -> Strikes:
+    tell, write = boardfile.BoardFile._tell, strike._Raw.write
+    due = []
+    boardfile.BoardFile._tell = lambda self, line: due.append((self, line))
+
+    def late(self, data):
+        written = write(self, data)
+        if (
+            due
+            and data.startswith(due[0][1].encode())
+            and self.fileno() == due[0][0]._file.fileno()
+        ):
+            tell(*due.pop())
+        return written
+
+    strike._Raw.write = late
+    return [[Strike(at=at, stage="rounds")] for at in range(4, 10)]
 
 
 CONTROLS: dict[Callable[[], Strikes], str] = {
-    no_journal: "noise was drawn twice",
-    journal_not_synced: "noise was drawn twice|cannot go on",
-    resume_posts_what_is_not_synced: "noise was drawn twice|cannot go on",
+    no_journal: "noise was drawn twice|cannot go on",
+    journal_not_synced: "noise was drawn twice|cannot go on|still counts",
+    resume_posts_what_is_not_synced: "noise was drawn twice|cannot go on|still counts",
     reserves_after_the_rounds: "its run is in state ''",
     resume_does_not_reserve: "its run is in state ''",
     reserves_again_under_another_name: "left nothing to go on from",
     knows_no_limit: "is over its",
-    cancels_what_has_begun: "its run is in state 'RC'",
+    cancels_what_has_begun: "its run is in state 'RBC'|as RBC",
     run_file_in_pieces: "a torn run file",
     private_files_for_all: "may be read by others",
     gives_everything_to_everybody: "is exceeded",
@@ -213,9 +253,43 @@ CONTROLS: dict[Callable[[], Strikes], str] = {
     leaves_half_written_files: "files too many",
     takes_a_header_without_its_end: "torn|refused without a reason",
     forgets_what_it_reserved: "left nothing to go on from",
-    copies_go_on: "noise was drawn twice, for a copy|a copy of an earlier state",
+    any_folder_goes_on: "noise was drawn twice, for a copy|a copy of an earlier state",
+    notes_after_the_line_is_public: "is behind run|noise was drawn twice",
 }
 """The broken variants, and what the soak says of them."""
+
+
+def no_lock() -> None:
+    progress.take_lock = lambda handle: None
+
+
+def refunds_what_has_begun() -> None:
+    """A run that has begun looks as if it had not, to whoever has posted nothing."""
+    reserve, cancel = Ledger.reserve, State._apply
+
+    def lenient(self, dataset, run, *rest, posted=(), **more):
+        if posted or run not in self.runs:
+            return reserve(self, dataset, run, *rest, posted=posted, **more)
+        return self.balance(dataset)
+
+    def refunding(self, kind, dataset, data):
+        if kind == "cancel":
+            self.runs[data["run"]].begun = False
+        cancel(self, kind, dataset, data)
+
+    Ledger.reserve, State._apply = lenient, refunding
+
+
+def trusts_the_folder() -> None:
+    any_folder_goes_on()
+
+
+ATTACKED: dict[Callable[[], None], str] = {
+    no_lock: "a copy of a run that is at work went on",
+    refunds_what_has_begun: "it was refused too late|changed the ledger",
+    trusts_the_folder: "a folder from a backup went on|refused too late",
+}
+"""Broken variants that the attacks with backups must see, and what is said of them."""
 
 
 def tried(place: Path, strikes: Strikes, copies: bool) -> tuple[int, str]:
@@ -236,7 +310,7 @@ def tried(place: Path, strikes: Strikes, copies: bool) -> tuple[int, str]:
 
 def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
     """What is wrong with a broken variant, and with the honest one at the same strikes."""
-    copies = broken is copies_go_on
+    copies = broken is any_folder_goes_on
 
     def with_it() -> tuple[int, str]:
         return tried(place / "broken", broken(), copies)
@@ -249,15 +323,31 @@ def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
     return {"broken": wrong, "honest": soak.in_fork(without_it)[1]}
 
 
+def attacked(place: Path, broken: Callable[[], None]) -> dict[str, str]:
+    """What is wrong with a broken variant when folders are put back; the sample has the other."""
+
+    def with_it() -> str:
+        broken()
+        try:
+            backups.attack(place, 1)
+        except (proof.Wrong, AssertionError) as wrong:  # the latter of a process within one
+            return str(wrong)
+        return ""
+
+    return {"broken": soak.in_fork(with_it), "honest": ""}
+
+
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="jdpack-soak-"))
     kills, every, seed = map(int, sys.argv[1:])
     soak.HANDS = 2
     counts = soak.soak(folder / "sample", kills, every, seed)
     jobs = [functools.partial(control, folder / b.__name__, b) for b in CONTROLS]
+    jobs += [functools.partial(attacked, folder / b.__name__, b) for b in ATTACKED]
     found = [f for i in range(0, len(jobs), 3) for f in soak.together(jobs[i : i + 3])]
     controls = {
-        b.__name__: {"says": CONTROLS[b], **f} for b, f in zip(CONTROLS, found, strict=True)
+        b.__name__: {"says": says, **f}
+        for (b, says), f in zip((CONTROLS | ATTACKED).items(), found, strict=True)
     }
     shutil.rmtree(folder)
     sys.stdout.write(json.dumps({"sample": soak.plain(counts), "controls": controls}))

@@ -357,6 +357,19 @@ def test_a_line_that_the_ledger_knows_and_nobody_saw_is_posted_as_drawn(place, m
         assert board.read_bytes().splitlines(keepends=True)[2] == drawn
 
 
+def test_a_copy_that_lacks_nothing_but_the_last_line_is_completed(place):
+    """The last line is in its journal, and the ledger knows it as the end of the run."""
+    run(place)
+    out = place / "out"
+    board, journal = out / "public" / "billboard.jsonl", out / "private" / "journal.jsonl"
+    whole = board.read_bytes()
+    *lines, last = whole.splitlines(keepends=True)
+    assert journal.read_bytes() == last
+    board.write_bytes(b"".join(lines))
+    assert resume(out).balance.runs == 1
+    assert board.read_bytes() == whole
+
+
 def test_a_reservation_is_not_given_back_to_a_copy_from_before_the_first_line(place):
     """The copy has posted nothing, and its records cannot be read; the run has posted."""
     out = begun(place, 0)

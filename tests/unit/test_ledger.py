@@ -480,18 +480,19 @@ def test_a_run_whose_progress_is_lost_is_refused_until_it_pays_again(ledger, lin
         assert "--reserve-again" in error.value.hint
         with pytest.raises(LedgerError, match="has begun"):
             ledger.cancel("a")
-    file.write_bytes(b"x" * 65)
+    file.write_bytes(b"x" * 130)
     with pytest.raises(LedgerError, match="it is damaged"):
         ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:lines], again=True)
     file.unlink()
     assert ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:lines], again=True).runs == 2
 
 
-def test_a_hash_that_was_cut_short_is_of_a_line_that_nobody_saw(ledger):
+@pytest.mark.parametrize("tail", [b"2" * 40, b"2" * 64, bytes(65), b"2" * 9 + bytes(56)])
+def test_a_hash_that_was_cut_short_is_of_a_line_that_nobody_saw(ledger, tail):
     posting(ledger, 2)
     (file,) = ledger.path.parent.glob("*.heads")
     with file.open("ab") as torn:
-        torn.write(b"2" * 40)
+        torn.write(tail)
     ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2])
     ledger.post("a", LINES[1], LINES[3])
     assert head_of(ledger) == LINES[3] and file.stat().st_size == 3 * 65

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from jdpack import OutputError
+from jdpack import OutputError, wholefile
 from jdpack.runfile import locked
 
 

@@ -35,6 +35,9 @@ def test_kills_do_no_harm(found):
     assert interrupts["solve"] >= 4 and counts["how, by Ctrl-C, twice"] >= 2
     swept = {key for key in counts if key.startswith("every, ")}
     assert len(swept) == 9 and counts["how, with the power cut"] >= 5
+    attacks = {key: count for key, count in counts.items() if key.startswith("backups put back")}
+    assert len(attacks) == 4 and min(attacks.values()) >= 12, attacks
+    assert counts["folders from a backup, refused"] >= 10
     assert counts["runs finished"] >= 20 and counts["ledger entries checked"] >= 200
 
 
@@ -44,7 +47,8 @@ BROKEN = [
     *("knows_no_limit", "cancels_what_has_begun", "run_file_in_pieces", "private_files_for_all"),
     *("gives_everything_to_everybody", "allocation_of_another_billboard"),
     *("leaves_half_written_files", "takes_a_header_without_its_end"),
-    *("forgets_what_it_reserved", "copies_go_on"),
+    *("forgets_what_it_reserved", "any_folder_goes_on", "notes_after_the_line_is_public"),
+    *("no_lock", "refunds_what_has_begun", "trusts_the_folder"),
 ]
 
 

@@ -193,15 +193,17 @@ class Ledger:
             head: the hash of the line.
         """
         progress = self._progress(run)
-        if not before:
+        last = progress.head
+        if last is None or not before:
             with transaction(self.path, write=True) as db:
                 state = read(db)
                 known = state.run(run)
-                if not known.begun:
+                if (known.state, known.billboard) == ("finished", head):
+                    return  # whoever posted it was killed before it was posted whole
+                if not before and not known.begun:
                     insert(db, state, "begin", known.dataset, {"run": run})
                     progress.note(head, first=True)  # before the entry is committed
                     return
-        last = progress.head
         if last not in (before, head):
             raise _stale(run)
         if last != head:

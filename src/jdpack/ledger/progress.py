@@ -35,32 +35,44 @@ class Progress:
         """The last hash; None if there is none."""
         try:
             with self._open(os.O_RDONLY) as handle:
-                whole = os.fstat(handle).st_size // _SIZE
-                last = os.pread(handle, _SIZE, (whole - 1) * _SIZE) if whole else None
+                end = self._sound(handle)
+                return os.pread(handle, _SIZE - 1, end - _SIZE).decode() if end else None
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unusable(error) from None
-        if last is not None and re.fullmatch(rb"[0-9a-f]{64}\n", last) is None:
-            raise self._unusable(OSError(errno.EIO, "it is damaged"))
-        return None if last is None else last[:-1].decode()
 
     def note(self, head: str, first: bool = False) -> None:
-        """Add a hash, or make it the first; it is on disk when this returns.
-
-        A hash that was cut short is written over: its line was never public.
-        """
+        """Add a hash, or make it the first; it is on disk when this returns."""
         try:
             with self._open(os.O_RDWR | os.O_CREAT) as handle:
-                end = 0 if first else os.fstat(handle).st_size // _SIZE * _SIZE
+                end = 0 if first else self._sound(handle)
+                if os.fstat(handle).st_size > end:
+                    os.ftruncate(handle, end)
+                    os.fsync(handle)
                 if os.pwrite(handle, f"{head}\n".encode(), end) < _SIZE:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.ftruncate(handle, end + _SIZE)
                 os.fsync(handle)
             if first:
                 sync_folder(self.path.parent)
         except OSError as error:
             raise self._unusable(error) from None
+
+    @staticmethod
+    def _sound(handle: int) -> int:
+        """Where the last whole hash ends.
+
+        A power cut may damage the hash that was being written, whose line is not public, and none
+        before it.
+        """
+        size = os.fstat(handle).st_size
+        for whole in (size // _SIZE, (size - 1) // _SIZE):
+            if whole <= 0:
+                return 0
+            last = os.pread(handle, _SIZE, (whole - 1) * _SIZE)
+            if re.fullmatch(rb"[0-9a-f]{64}\n", last) is not None:
+                return whole * _SIZE
+        raise OSError(errno.EIO, "it is damaged")
 
     def remove(self) -> None:
         """Take the file away: the run is over, or never began."""
