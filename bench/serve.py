@@ -11,6 +11,13 @@ stopped, and for a server that is made to cost much, which has to show.
 
 Run, server and readers share the cores. The readers would be elsewhere, so what they take is
 counted by itself; it slows the run as well.
+
+The machine must have nothing else to do. The whole takes about twelve minutes; the run that keeps
+all cores busy and the server that costs much alone take five, with fewer pairs:
+
+    python bench/serve.py --case 0 2 --window 15 --pairs 10 -o /tmp/short
+
+Where other work disturbs the machine, the server's CPU time per load is still worth something.
 """
 
 from __future__ import annotations
@@ -59,12 +66,11 @@ jdpack.solve(
 """
 
 DEAR = """
-import os
-from jdpack import cli
+from jdpack import cli, serve
 from jdpack.serve import app, site
 app.PAUSE = site.PAUSE = 0.02
 site._SHARE = 0
-os.nice = lambda by: None
+serve.step_back = lambda: None
 cli.main()
 """
 """A server that makes the page as often as it can, at the priority of the run."""
@@ -206,9 +212,9 @@ class Measured:
         """One phase."""
         self.signal(signal.SIGCONT if on else signal.SIGSTOP)
         time.sleep(AWAKE * seconds)
-        begin, before = time.monotonic(), self._cpu()
+        begin, before = time.monotonic(), self.cpu()
         time.sleep((1 - AWAKE) * seconds)
-        end, after = time.monotonic(), self._cpu()
+        end, after = time.monotonic(), self.cpu()
         ticks = np.fromfile(self._ticks)
         ticks = ticks[(ticks >= begin) & (ticks <= end)]
         if len(ticks) < 3:
@@ -220,7 +226,7 @@ class Measured:
     def rounds(self) -> int:
         return self._ticks.stat().st_size // 8
 
-    def _cpu(self) -> list[float]:
+    def cpu(self) -> list[float]:
         """The CPU seconds of run, server and readers so far."""
         return [_cpu(process.pid) for process in (self.run, self.server, self.readers)]
 
@@ -252,9 +258,10 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     with measured(case, args.readers) as running:
         while not running.seen()["loads"]:
             time.sleep(0.1)
-        begin = time.monotonic()
+        running.seen()
+        begin, before = time.monotonic(), running.cpu()[1]
         time.sleep(args.window)
-        window = running.seen()
+        window, cpu = running.seen(), running.cpu()[1] - before
         took = time.monotonic() - begin
         phases = [running.phase(on, args.phase) for on in order(args.pairs, random.Random(1))]
         running.signal(signal.SIGCONT)
@@ -273,6 +280,7 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
             **window,
             "seconds": took,
             "loads_per_second": window["loads"] / took,
+            "cpu_ms_per_load": 1e3 * cpu / window["loads"],
             "wait_ms": {q: float(np.percentile(waits, q)) for q in (50, 99, 100)},
         },
         "errors_later": later["errors"],
@@ -288,8 +296,8 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     lines = [
         "| run | a round | loads in the window | errors | wait, median / 99% / longest "
         "| a round with readers, of one without | two without "
-        "| cores: run alone / run / server / readers |",
-        "|---|---|---|---|---|---|---|---|",
+        "| the server's CPU per load | cores: run alone / run / server / readers |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
         window, cores = one["window"], one["cores"]
@@ -300,6 +308,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
             f"| {window['loads']:,} in {window['seconds']:.0f} s "
             f"| {len(window['errors']) + len(one['errors_later'])} | {waits} "
             f"| {Ratio(**one['ratio'])} | {Ratio(**one['ratio_idle'])} "
+            f"| {window['cpu_ms_per_load']:.2f} ms "
             f"| {' / '.join(f'{cores[name]:.2f}' for name in names)} |"
         )
     return "\n".join(lines)
@@ -313,12 +322,12 @@ def main() -> None:
     parser.add_argument("--phase", type=float, default=5.0, help="seconds of a phase")
     parser.add_argument("--pairs", type=int, default=20, help="of a phase with and one without")
     parser.add_argument("--agents", type=int, help="of all runs, in place of their own")
-    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="only this one")
+    parser.add_argument("--case", type=int, nargs="+", choices=range(len(CASES)), help="only these")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     plots.check()
     found = []
-    for case in CASES if args.case is None else [CASES[args.case]]:
+    for case in [CASES[i] for i in args.case or range(len(CASES))]:
         print(f"{case.name} ...", flush=True)
         found.append(measure(replace(case, agents=args.agents or case.agents), args))
     picture = plots.bars(

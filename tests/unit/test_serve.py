@@ -65,25 +65,30 @@ def make_folder(out: Path) -> None:
 
 MOST = 160
 
-IMPATIENT = f"""
+IMPATIENT = """
+import functools
 from jdpack import cli, serve
-from jdpack.serve import app, site
+from jdpack.serve import app, connections, site
 app.PAUSE = site.PAUSE = 0.05
 site._QUIET, site._SHARE = 0.15, 0
-app._RETRY, serve._CONNECTIONS = 150, {MOST}
+app._RETRY = 150
+serve.serve = functools.partial(serve.serve, limits=connections.Limits({limits}))
+{more}
 cli.main()
 """
-"""The command, which looks at its folder more often, so that a test need not wait, and lets fewer
-in, so that a test can be more."""
+"""The command, which looks at its folder more often, so that a test need not wait, and has limits
+that a test can reach."""
 
 
 class Running:
     """A server in a process of its own, and the folder that it shows."""
 
-    def __init__(self, out: Path, port: int = 0) -> None:
+    def __init__(
+        self, out: Path, port: int = 0, limits: str = f"connections={MOST}", more: str = ""
+    ) -> None:
         self.out, self.billboard = out, out / "public" / "billboard.jsonl"
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-c", IMPATIENT, "serve", str(out), "--port", str(port)]
+        pipe, code = subprocess.PIPE, IMPATIENT.format(limits=limits, more=more)
+        command = [sys.executable, "-c", code, "serve", str(out), "--port", str(port)]
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
@@ -228,9 +233,11 @@ def test_every_answer_has_the_headers(server):
 
 
 def test_it_can_only_be_read(server):
-    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "get"]:
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"]:
         status, headers, _ = server.get("/", method=method)
         assert status == 405 and headers["allow"] == "GET, HEAD", method
+    for method in ["get", "NOTHING"]:  # no methods at all
+        assert server.get("/", method=method)[0] == 400
 
 
 TARGETS = [
@@ -642,9 +649,8 @@ def test_nobody_waits_long_for_a_view(tmp_path, monkeypatch):
     assert took < 0.7 and not any(first) and later
 
 
-def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
+def test_more_feeds_than_there_may_be(tmp_path):
     make_folder(tmp_path / "out")
-    monkeypatch.setattr(app_module, "FEEDS", 0)
     sent = []
 
     async def answer():
@@ -652,7 +658,7 @@ def test_more_feeds_than_there_may_be(tmp_path, monkeypatch):
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "raw_path": b"/live", "headers": []}
-        await app_module.App(Site(Folder(tmp_path / "out")))(scope, send, send)
+        await app_module.App(Site(Folder(tmp_path / "out")), feeds=0)(scope, send, send)
 
     in_a_thread(answer)
     assert sent[0]["status"] == 503 and b"load the page again" in sent[1]["body"]
@@ -686,19 +692,6 @@ def test_slow_readers_hold_up_nobody(server):
             assert piece
             found += piece
         assert found.partition(b"\r\n\r\n")[2] == text.encode()
-
-
-def test_more_connections_than_there_may_be(server):
-    server.show(text_of(FINISHED))
-    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    with contextlib.ExitStack() as opened:
-        links = [opened.enter_context(server.link()) for _ in range(MOST - 20)]
-        server.until(lambda: server.get()[0] == 200)  # once those of other tests are gone
-        links += [opened.enter_context(server.link()) for _ in range(20)]
-        links[-1].sendall(request)
-        assert links[-1].recv(100).startswith(b"HTTP/1.1 503 ")
-    server.until(lambda: server.get()[0] == 200)
-    assert serve._CONNECTIONS == 2000 > app_module.FEEDS
 
 
 @pytest.fixture
@@ -864,7 +857,7 @@ def served(monkeypatch):
         ready()
 
     monkeypatch.setattr("jdpack.serve.serve", serve)
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr("jdpack.serve.step_back", lambda: None)
     return calls
 
 
@@ -897,7 +890,7 @@ def test_without_the_library_it_says_so(monkeypatch, capsys):
 
 
 def test_folders_without_a_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr("jdpack.serve.step_back", lambda: None)
     make_folder(tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "public")
     (tmp_path / "file").write_text("")

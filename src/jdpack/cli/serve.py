@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +17,7 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
 ) -> None:
     """Show a run's public page to readers, live while it goes on. Ctrl-C ends it."""
-    from jdpack.serve import bound, is_loopback, serve
+    from jdpack.serve import bound, is_loopback, serve, step_back
 
     with bound(host, port) as listener:
         if not is_loopback(listener):
@@ -28,8 +26,7 @@ def serve_command(
                 "nothing is encrypted, and nobody is asked who they are",
                 file=sys.stderr,
             )
-        with contextlib.suppress(OSError):
-            os.nice(10)  # of a core that a run wants, a tenth at most
+        step_back()
         name, taken = listener.getsockname()[:2]
         address = f"http://[{name}]:{taken}/" if ":" in name else f"http://{name}:{taken}/"
         serve(output, listener, ready=lambda: print(address, flush=True))

@@ -11,6 +11,7 @@ from typing import Any
 from jdpack.serve.site import PAUSE, Body, Site
 
 Message = MutableMapping[str, Any]
+Headers = dict[bytes, bytes]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -22,13 +23,13 @@ _RETRY = 2000  # milliseconds after which a reader who lost the feed comes back
 _PIECE = 2**18  # bytes sent at once
 
 _ALWAYS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
 _GZIP = re.compile(rb"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
 
@@ -36,8 +37,8 @@ _GZIP = re.compile(rb"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
 class App:
     """The answers to all requests (ASGI)."""
 
-    def __init__(self, site: Site) -> None:
-        self._site, self._feeds = site, 0
+    def __init__(self, site: Site, feeds: int = FEEDS) -> None:
+        self._site, self._most, self._feeds = site, feeds, 0
         self.ends: Callable[[], bool] = lambda: False
         """Whether the server is about to end."""
 
@@ -50,42 +51,40 @@ class App:
             await _answer(send, method, 404, Body.of(b"There is nothing here.\n"))
         elif method not in ("GET", "HEAD"):
             said = Body.of(b"This can only be read.\n")
-            await _answer(send, method, 405, said, {"Allow": "GET, HEAD"})
+            await _answer(send, method, 405, said, {b"allow": b"GET, HEAD"})
         elif path == b"/live":
             await self._feed(method, receive, send)
         else:
             await self._read(path, method, dict(scope["headers"]), send)
 
-    async def _read(
-        self, path: bytes, method: str, headers: dict[bytes, bytes], send: Send
-    ) -> None:
+    async def _read(self, path: bytes, method: str, headers: Headers, send: Send) -> None:
         """The page or the lines."""
         view = await self._site.view()
         if not view.found:
-            await _answer(send, method, 503, view.page, {"Retry-After": "5"})
+            await _answer(send, method, 503, view.page, {b"retry-after": b"5"})
             return
-        body, more = view.lines, {"Content-Type": "application/x-ndjson"}
+        body, more = view.lines, {b"content-type": b"application/x-ndjson"}
         if path != b"/billboard.jsonl":
-            body, more = view.page, {"Content-Type": "text/html; charset=utf-8"}
-            more["Content-Security-Policy"] = f"{view.policy}; frame-ancestors 'none'"
-            more["Vary"] = "Accept-Encoding"
+            body, more = view.page, {b"content-type": b"text/html; charset=utf-8"}
+            more[b"content-security-policy"] = f"{view.policy}; frame-ancestors 'none'".encode()
+            more[b"vary"] = b"Accept-Encoding"
             if _GZIP.search(headers.get(b"accept-encoding", b"")):
-                body, more["Content-Encoding"] = view.packed, "gzip"
+                body, more[b"content-encoding"] = view.packed, b"gzip"
         known = False
         if view.finished:
-            more |= {"Cache-Control": "no-cache", "ETag": f'"{body.tag}"'}
+            more |= {b"cache-control": b"no-cache", b"etag": f'"{body.tag}"'.encode()}
             known = body.tag.encode() in headers.get(b"if-none-match", b"")
         await _answer(send, method, 304 if known else 200, None if known else body, more)
 
     async def _feed(self, method: str, receive: Receive, send: Send) -> None:
         """Say which view is the newest, whenever there is a new one, until the reader leaves."""
-        kind = {"Content-Type": "text/event-stream"}
+        kind = {b"content-type": b"text/event-stream"}
         if method == "HEAD":
             await _answer(send, method, 200, None, kind)
             return
-        if self._feeds >= FEEDS:
+        if self._feeds >= self._most:
             said = Body.of(b"Too many are listening: load the page again for news.\n")
-            await _answer(send, method, 503, said, {"Retry-After": "60"})
+            await _answer(send, method, 503, said, {b"retry-after": b"60"})
             return
         self._feeds += 1
         try:
@@ -109,7 +108,8 @@ async def _left(receive: Receive, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while (rest := end - time.monotonic()) > 0:
         try:
-            message = await asyncio.wait_for(receive(), rest)
+            async with asyncio.timeout(rest):
+                message = await receive()
         except TimeoutError:
             return False
         if message["type"] == "http.disconnect":
@@ -118,11 +118,11 @@ async def _left(receive: Receive, seconds: float) -> bool:
 
 
 async def _answer(
-    send: Send, method: str, status: int, body: Body | None, more: dict[str, str] | None = None
+    send: Send, method: str, status: int, body: Body | None, more: Headers | None = None
 ) -> None:
-    headers = {"Content-Type": "text/plain; charset=utf-8", **(more or {})}
+    headers = {b"content-type": b"text/plain; charset=utf-8", **(more or {})}
     if body is not None:
-        headers["Content-Length"] = str(len(body.data))
+        headers[b"content-length"] = str(len(body.data)).encode()
     await send(_start(status, headers))
     data = b"" if body is None or method == "HEAD" else body.data
     last = max(0, len(data) - 1) // _PIECE * _PIECE
@@ -131,9 +131,8 @@ async def _answer(
     await send(_piece(data[last:]))
 
 
-def _start(status: int, headers: dict[str, str]) -> Message:
-    whole = {**_ALWAYS, **headers}
-    pairs = [(name.lower().encode(), text.encode()) for name, text in whole.items()]
+def _start(status: int, headers: Headers) -> Message:
+    pairs = list({**_ALWAYS, **headers}.items())
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 

@@ -1,0 +1,180 @@
+"""Public: how long a connection may keep the server waiting, and who leaves when it is full.
+
+A connection waits for its reader in one of three ways: for another request, for the rest of a
+request, or for the reader to take an answer. Each has a limit in seconds; uvicorn keeps the first,
+and the crowd the other two. When there are as many connections as there may be, the one that has
+waited longest makes room for a new one. A feed of news waits for nobody, so it stays open as long
+as its reader takes what is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD = 2**14
+"""The most bytes of a request; whoever sends more is cut off. Nobody needs to send a body."""
+
+_LOTS = 4  # of newly accepted connections that may be open before the first lot is counted
+_SPARE = 64  # file descriptors for everything that is not a connection
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many connections there may be, and the seconds that each of them may take."""
+
+    connections: int = 2000
+    idle: int = 5
+    """Between an answer and the next request on the same connection."""
+    request: float = 10.0
+    """For a whole request, from its first byte; for the first one, from the connection."""
+    stuck: float = 30.0
+    """Without a reader taking any of its answer."""
+
+    at_once: int = 128
+    """The most that are accepted in one go."""
+
+    def within_descriptors(self) -> Limits:
+        """The limits that this process can keep; it first asks for the file descriptors it needs.
+
+        Where the system allows too few, there are fewer connections.
+        """
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _SPARE + self.connections + _LOTS * self.at_once
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return self
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        except (OSError, ValueError):  # some systems allow less than they say
+            allowed = soft
+        if allowed == wanted:
+            return self
+        room = max(2 * _LOTS, allowed - _SPARE)
+        at_once = min(self.at_once, room // (2 * _LOTS))
+        connections = min(self.connections, room - _LOTS * at_once)
+        return replace(self, connections=connections, at_once=at_once)
+
+
+class Crowd:
+    """All connections, and since when those that wait for their reader do so."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: dict[Connection, float] = {}  # when each ends; the longest wait comes first
+
+    def enter(self, connection: Connection, present: int) -> None:
+        """A new connection; `present` counts it."""
+        if present > self._limits.connections:
+            longest = next(iter(self._waiting), connection)
+            self._waiting.pop(longest, None)
+            longest.transport.abort()
+            if longest is connection:
+                return
+        self._waiting[connection] = time.monotonic() + self._limits.request
+
+    def leave(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+
+    def begins(self, connection: Connection) -> None:
+        """The first byte of another request has come."""
+        if connection in self._waiting:
+            self._waiting[connection] = time.monotonic() + self._limits.request
+
+    def asked(self, connection: Connection) -> None:
+        """A request is whole: the reader waits now, and not the server."""
+        self._waiting.pop(connection, None)
+
+    def answered(self, connection: Connection) -> None:
+        """An answer is written, though perhaps not yet taken."""
+        self._waiting.pop(connection, None)  # to the end of the line
+        self.stops(connection)
+
+    def stops(self, connection: Connection) -> None:
+        """The reader does not take what is written."""
+        if connection not in self._waiting:
+            self._waiting[connection] = time.monotonic() + self._limits.stuck
+            connection.left = connection.rest()
+
+    async def sweep(self) -> None:
+        """End the connections whose time is over; an answer that moved gets more time."""
+        now = time.monotonic()
+        for connection in [one for one, end in self._waiting.items() if end <= now]:
+            if 0 < connection.rest() < connection.left:
+                connection.left = connection.rest()
+                self._waiting[connection] = now + self._limits.stuck
+            else:
+                del self._waiting[connection]
+                connection.transport.abort()
+
+
+class Connection(HttpToolsProtocol):
+    """One connection: uvicorn's, with bounds on what is sent, that tells the crowd where it is."""
+
+    def __init__(self, crowd: Crowd, **given: Any) -> None:
+        super().__init__(**given)
+        self._crowd = crowd
+        self._sent = 0  # bytes that came since the last whole head
+        self._silent = False  # whether nothing came since the last answer
+        self.left = 0
+        """How much was still to be sent when somebody looked."""
+
+    def rest(self) -> int:
+        """How many bytes the system has not taken over yet."""
+        return self.transport.get_write_buffer_size()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._crowd.enter(self, len(self.connections))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._silent:
+            self._silent = False
+            self._crowd.begins(self)
+        self._sent += len(data)
+        super().data_received(data)
+        if self._sent > HEAD and not self.transport.is_closing():
+            self.send_400_response("The request is too long.")
+
+    def send_400_response(self, msg: str) -> None:
+        if self._answering():  # what is being sent cannot be taken back
+            self.transport.abort()
+        else:
+            super().send_400_response(msg)
+
+    def on_headers_complete(self) -> None:
+        if self._answering():  # the reader did not wait: one answer is enough
+            self.cycle.keep_alive = False
+            return
+        size = len(self.url) + sum(len(name) + len(text) for name, text in self.headers)
+        if size > HEAD or not self.url.startswith(b"/"):
+            raise ValueError("not a request that is answered")  # uvicorn makes it a 400
+        self._sent = 0
+        self._crowd.asked(self)
+        super().on_headers_complete()
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._silent = True
+        self._crowd.answered(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._crowd.stops(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._answering():
+            self._crowd.asked(self)
