@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from jdpack.accounting import Budget, Filter
+from jdpack.accounting import Budget, Filter, weakness
 from jdpack.allocate import Demand, best_option, check_id, encoded
 from jdpack.batch import Batch, turn
 from jdpack.billboard import ANSWER_MAX, Billboard, Header, Release, Seed, Step
@@ -129,9 +129,9 @@ class LocalRun:
         self._seed = Seed.draw()
         private = budget.epsilon != math.inf
         header = Header(market, self._policy.to_dict(), budget, self._seed.commitment, private)
-        warning = shortfall(market, budget, self._policy)
-        if warning is not None:
-            warnings.warn(warning, stacklevel=2)
+        for warning in (shortfall(market, budget, self._policy), weakness(budget, market.agents)):
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
         self._state = self._policy.start(market, budget)
         self._answers = 0
         self.board = Billboard(header, None if path is None else Path(path))

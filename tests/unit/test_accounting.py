@@ -14,7 +14,8 @@ from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 from opendp.mod import enable_features
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import norm
 
 from jdpack import Budget, BudgetError
 from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of
@@ -53,6 +54,49 @@ def exponential_above(x: float) -> Fraction:
     with localcontext() as context:
         context.prec = 60
         return Fraction(Decimal(x).exp()) * (1 + Fraction(1, 10**50))
+
+
+# --- several agents at once -------------------------------------------------------------------
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of one release with normal noise, of shift / scale mu (Balle & Wang)."""
+
+    def excess(epsilon: float) -> float:
+        least = float(norm.cdf(mu / 2 - epsilon / mu))
+        return least - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu)) - delta
+
+    return float(brentq(excess, 1e-9, 200.0))
+
+
+@pytest.mark.parametrize("agents", [2, 5, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-8), (4.0, 1e-5)])
+def test_the_epsilon_of_a_group_covers_the_worst_release(epsilon, delta, agents):
+    """One release of all rho, whose answer moves by as much as all of them together move it."""
+    budget = Budget.split(epsilon, delta, truncated=False)
+    worst = gaussian_epsilon(agents * math.sqrt(2 * budget.rho), delta)
+    assert worst <= budget.epsilon_of_group(agents) <= 1.12 * worst
+    by_formula = delta_of(agents**2 * budget.rho, budget.epsilon_of_group(agents))
+    assert by_formula == pytest.approx(delta, rel=1e-6)
+
+
+def test_a_group_is_not_protected_at_that_many_times_epsilon():
+    """What the docs once said is false: at the same delta the exact epsilon is larger."""
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    exact = [gaussian_epsilon(g * math.sqrt(2 * budget.rho), 1e-8) for g in (5, 10)]
+    assert [round(e, 2) for e in exact] == [5.22, 11.45]
+
+
+@pytest.mark.parametrize("agents", [1, 2, 7])
+def test_the_delta_of_a_group_is_reached(agents):
+    """By a chain of outcomes in which each change adds delta: no smaller one holds in general."""
+    budget = Budget.split(0.5, 1e-4, truncated=False)
+    worst = 0.0
+    for _ in range(agents):  # P_i(S) = e^epsilon P_(i-1)(S) + delta, from P_0(S) = 0
+        worst = math.exp(0.5) * worst + 1e-4
+    assert budget.delta_of_group(agents) == pytest.approx(worst, rel=1e-9)
+    assert budget.delta_of_group(agents) >= worst * (1 - 1e-15)
+    assert Budget.split(50.0, 1e-8, truncated=False).delta_of_group(1000) == 1.0
 
 
 # --- (epsilon, delta) <-> rho -----------------------------------------------------------------
