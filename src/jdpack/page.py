@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from jdpack import chart, fields
-from jdpack.accounting import EPSILON_MOST, weakness
+from jdpack.accounting import EPSILON_MOST
 from jdpack.billboard import SHARE, Billboard, Release
 from jdpack.charge import totals
 from jdpack.market import Market
@@ -90,7 +90,7 @@ def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     return {
         "e_to_epsilon": math.exp(min(budget.epsilon, 700.0)),
         "adds_up": adds_up,
-        "weak": weakness(budget, agents) is not None,
+        "weak": board.header.weakness is not None,
         "large_epsilon": budget.epsilon > EPSILON_MOST,
         "revealed": budget.delta * agents,
     }

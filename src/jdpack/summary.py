@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jdpack.accounting import weakness
 from jdpack.billboard import SHARE
 from jdpack.ledger.balance import Balance
 from jdpack.market import Market
@@ -39,7 +38,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "ratio_at_least": certificate.ratio_at_least,
         "value_beta": certificate.value_beta,
         "ledger": None if result.balance is None else result.balance.to_dict(),
-        "weakness": _weakness(result),
+        "weakness": header.weakness,
         "warning": None if result.warning is None else str(result.warning),
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
@@ -106,13 +105,6 @@ def as_text(result: Result, output: Path | None = None) -> str:
             f"          {output / 'private' / 'report.html'}",
         ]
     return "\n".join(lines)
-
-
-def _weakness(result: Result) -> str | None:
-    """Why the budget of a private run promises little, if it does."""
-    header = result.billboard.header
-    found = weakness(header.budget, header.market.agents) if header.private else None
-    return None if found is None else found.message
 
 
 def _value(s: dict[str, Any]) -> list[str]:

@@ -75,6 +75,8 @@ def test_a_large_delta_is_no_promise_either(delta):
     assert ("changes this page by much" in html) == (delta < 0.1)
     assert ("Little: this page may tell much" in html) == (delta > 0.1)
     assert ("records on average would keep this promise" in html) == (delta > 0.1)
+    told = report.public_report(Billboard(replace(header, budget=budget, private=True)))
+    assert ("changes this page by much" in told) == (delta < 0.1)
 
 
 def test_neighbours_who_take_part_or_not():
