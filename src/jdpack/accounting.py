@@ -188,7 +188,8 @@ def weakness(budget: Budget, agents: int) -> BudgetWarning | None:
             f"delta {budget.delta:g} is not well below 1 / {agents:,} agents: a run that reveals "
             f"{budget.delta * agents:.2g} records on average would keep this promise"
         )
-        hints.append(f"choose a delta of {REVEALED_MOST / agents:.1g} or less")
+        enough = 10.0 ** math.floor(math.log10(REVEALED_MOST / agents))
+        hints.append(f"choose a delta of {enough:g} or less")
     return BudgetWarning("; ".join(found), "; ".join(hints)) if found else None
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 
 from jdpack import Budget, BudgetError
-from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of
+from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of, weakness
 from jdpack.batch import Batch
 from jdpack.noise import Gaussian
 
@@ -85,6 +86,18 @@ def test_a_group_is_not_protected_at_that_many_times_epsilon():
     budget = Budget.split(1.0, 1e-8, truncated=False)
     exact = [gaussian_epsilon(g * math.sqrt(2 * budget.rho), 1e-8) for g in (5, 10)]
     assert [round(e, 2) for e in exact] == [5.22, 11.45]
+
+
+@given(st.integers(11, 10**12), st.floats(0.01, 50.0), st.floats(1e-12, 0.01))
+def test_who_follows_the_hint_is_not_warned_again(agents, epsilon, delta):
+    found = weakness(Budget(epsilon, delta, 1.0, 0.0, 0.1), agents)
+    assert (found is None) == (epsilon <= 4.0 and delta * agents <= 0.1)
+    if found is not None and "choose a delta of" in found.hint:
+        delta = float(re.search(r"a delta of (\S+) or", found.hint)[1])
+        assert delta <= 0.1 / agents < 10.1 * delta
+    assert (
+        found is None or weakness(Budget(min(epsilon, 1.0), delta, 1.0, 0.0, 0.1), agents) is None
+    )
 
 
 @pytest.mark.parametrize("agents", [1, 2, 7])
