@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from jdpack import chart, fields
-from jdpack.accounting import EPSILON_MOST
+from jdpack.accounting import REVEALED_MOST
 from jdpack.billboard import SHARE, Billboard, Release
 from jdpack.charge import totals
 from jdpack.market import Market
@@ -86,13 +86,13 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
 
 def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     """What the part of a page that says what is promised needs beside the billboard."""
-    budget, agents = board.header.budget, board.header.market.agents
+    budget = board.header.budget
+    revealed = budget.delta * board.header.market.agents
     return {
         "e_to_epsilon": math.exp(min(budget.epsilon, 700.0)),
         "adds_up": adds_up,
         "weak": board.header.weakness is not None,
-        "large_epsilon": budget.epsilon > EPSILON_MOST,
-        "revealed": budget.delta * agents,
+        "revealed": revealed if revealed > REVEALED_MOST else None,
     }
 
 
