@@ -23,11 +23,13 @@ if typing.TYPE_CHECKING:
         AgentsError,
         BillboardError,
         BudgetError,
+        BudgetWarning,
         EngineError,
         JdpackError,
         LedgerError,
         MarketError,
         OutputError,
+        RecordWarning,
         SupplyWarning,
     )
     from jdpack.ledger import Ledger
@@ -54,6 +56,7 @@ __all__ = [
     "BillboardError",
     "Budget",
     "BudgetError",
+    "BudgetWarning",
     "Certificate",
     "Columns",
     "Comparison",
@@ -79,6 +82,7 @@ __all__ = [
     "OutputError",
     "Plan",
     "Ray",
+    "RecordWarning",
     "Reports",
     "Resource",
     "Result",
@@ -102,8 +106,8 @@ _HOMES = {
     "jdpack.compare": "compare",
     "jdpack.comparison": "Comparison",
     "jdpack.engines.choice": "Mapped Memory Ray",
-    "jdpack.errors": "AgentsError BillboardError BudgetError EngineError JdpackError LedgerError "
-    "MarketError OutputError SupplyWarning",
+    "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
+    "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger": "Ledger",
     "jdpack.local": "LocalAgent LocalRun",
     "jdpack.market": "Columns Market Neighbours Resource",

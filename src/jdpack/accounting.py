@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from jdpack.batch import Batch
-from jdpack.errors import BudgetError
+from jdpack.errors import BudgetError, BudgetWarning
 
 _GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, and summed as whole numbers
 
@@ -28,6 +28,16 @@ beta needs a narrower bound. It is flat: from 0.2 to 0.6 it changes by 1%."""
 
 EPSILON_RANGE = 1e-6, 50.0
 """Of budgets that protect somebody."""
+
+EPSILON_MOST = 4.0
+"""Above this epsilon little is hidden: a guess that was 1% likely may become 36% likely."""
+
+DELTA_MOST = 0.01
+"""No run may call itself private with a larger delta."""
+
+REVEALED_MOST = 0.1
+"""delta times the number of agents. A run that publishes each record with probability delta keeps
+an (epsilon, delta) promise, so above this it need not protect everybody."""
 
 TRUNCATION_SHARE = Fraction(1, 4)
 """The share of delta for noise whose support moves with the data (truncated Laplace only)."""
@@ -129,6 +139,58 @@ class Budget:
         rest = whole - Fraction(truncation) - REPAIR_SHARE * whole
         rho = rho_of(epsilon, float(rest) * (1.0 - 1e-12))
         return cls(float(epsilon), float(delta), rho, truncation, beta)
+
+    def epsilon_of_group(self, agents: int) -> float | None:
+        """The epsilon of the billboard for several agents at once, at the same delta.
+
+        None for noise whose support moves with the data: the bound needs zCDP without a delta.
+
+        Formal guarantees. The releases are rho-zCDP for one agent, hence g^2 rho-zCDP for g agents
+        (Bun & Steinke 2016, Proposition 1.9). That is stated at the whole delta, because a repair
+        changes no billboard, only the allocation. `delta_of_group` covers the allocation too.
+        """
+        if self.truncation > 0.0:
+            return None
+        return epsilon_of(math.nextafter(agents**2 * self.rho, math.inf), self.delta)
+
+    def delta_of_group(self, agents: int) -> float:
+        """The delta of the whole promise for g agents at once, at g times epsilon.
+
+        Formal guarantees. Change the g records one after the other. Each change costs a factor
+        e^epsilon and adds delta, so P_0(S) <= e^epsilon P_1(S) + delta <= ... <=
+        e^(g epsilon) P_g(S) + (1 + e^epsilon + ... + e^((g - 1) epsilon)) delta. This holds for
+        any (epsilon, delta) promise: for the repaired allocation, and for any noise.
+        """
+        terms = (math.exp(min(i * self.epsilon, 700.0)) for i in range(agents))
+        return min(1.0, math.fsum(terms) * self.delta * (1.0 + 1e-12))
+
+
+def check_delta(budget: Budget) -> None:
+    """Refuse a delta that is too large for a run that calls itself private."""
+    if budget.epsilon != math.inf and budget.delta > DELTA_MOST:
+        raise BudgetError(
+            f"delta must be at most {DELTA_MOST:g}, not {budget.delta:g}: with that probability "
+            "everything may be revealed",
+            "choose it well below 1 / number of agents, such as 1e-8",
+        )
+
+
+def weakness(budget: Budget, agents: int) -> BudgetWarning | None:
+    """The warning that a budget promises little, if that is so; a function of public numbers."""
+    found, hints = [], []
+    if budget.epsilon == math.inf:
+        return None
+    if budget.epsilon > EPSILON_MOST:
+        found.append(f"epsilon {budget.epsilon:g} is above {EPSILON_MOST:g}, so little is hidden")
+        hints.append("an epsilon of 1 is a common choice")
+    if budget.delta * agents > REVEALED_MOST:
+        found.append(
+            f"delta {budget.delta:g} is not well below 1 / {agents:,} agents: a run that reveals "
+            f"{budget.delta * agents:.2g} records on average would keep this promise"
+        )
+        enough = 10.0 ** math.floor(math.log10(REVEALED_MOST / agents))
+        hints.append(f"choose a delta of {enough:g} or less")
+    return BudgetWarning("; ".join(found), "; ".join(hints)) if found else None
 
 
 @dataclass(frozen=True)

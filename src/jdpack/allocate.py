@@ -6,15 +6,18 @@ The curator's bulk allocation is this same function for every agent (`best_respo
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jdpack.batch import turn
 from jdpack.billboard import SHARE, Billboard
 from jdpack.coins import COIN_BITS, coin
-from jdpack.errors import AgentsError, BillboardError
+from jdpack.errors import AgentsError, BillboardError, RecordWarning, fit
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market
 
 ID_BYTES_MAX = 4096
@@ -56,8 +59,18 @@ def allocate(
         value: the value of the agent's option, or one each if it has several.
         demand: an amount for each resource, or {resource name: amount}; one each if several.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
+
+    A record outside the market's bounds is refused. Where agents add the noise themselves it took
+    nothing (`jdpack.local`), and gets nothing: an Outcome without options, and a RecordWarning.
     """
-    settled = settle(board, encoded(board.header.market, value, demand), agent)
+    market, problem = board.header.market, None
+    if board.header.local:
+        options, problem = own_options(market, value, demand)
+    else:
+        options = encoded(market, value, demand)
+    if problem is not None:
+        tell_owner(problem, stacklevel=3)
+    settled = settle(board, options, agent)
     return Outcome(
         tuple(g / SHARE for g in settled.given),
         tuple(s / SHARE for s in settled.scaled),
@@ -217,6 +230,31 @@ def encoded(
         )
         for worth, amounts in stated(market, value, demand)
     ]
+
+
+def own_options(market: Market, value: Any, demand: Any) -> tuple[list[Coded], str | None]:
+    """The options of an agent who adds the noise itself, and what is wrong with its record.
+
+    A record that cannot be encoded has no options, so it takes nothing and gets nothing. Nothing
+    is raised, whatever the record: an agent that stopped here would be silent, and would show the
+    curator that its record is outside the bounds.
+    """
+    try:
+        return encoded(market, value, demand), None
+    except Exception as error:  # also what `float` or `len` of somebody's own types raises
+        return [], fit(error.message if isinstance(error, AgentsError) else repr(error))
+
+
+def tell_owner(problem: str, *, stacklevel: int) -> None:
+    """Warn the owner of a record that takes nothing. Never raises, even if warnings are errors."""
+    with contextlib.suppress(RecordWarning):
+        warnings.warn(
+            RecordWarning(
+                f"this record takes nothing and gets nothing: {problem}",
+                "only you are told; others see an answer like any other",
+            ),
+            stacklevel=stacklevel,
+        )
 
 
 def stated(

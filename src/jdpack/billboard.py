@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 from jdpack import boardfile
 from jdpack import noise as noises
-from jdpack.accounting import Budget
+from jdpack.accounting import Budget, weakness
 from jdpack.batch import BATCHES_MAX, Batch
 from jdpack.boardfile import BoardFile, Note
 from jdpack.chain import hash_of, open_line, seal
@@ -97,6 +97,12 @@ class Header:
         """What every reader shows of a billboard that is not private."""
         noise = "without noise" if self.budget.epsilon == math.inf else "with seeded noise"
         return f"this run was made {noise}, for comparison; it protects nobody"
+
+    @property
+    def weakness(self) -> str | None:
+        """What every reader shows of a private billboard whose budget promises little."""
+        found = weakness(self.budget, self.market.agents) if self.private else None
+        return None if found is None else found.message
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,8 @@ class _Encoder:
             row = int(edges[many[0] + 1]) - 1
             raise AgentsError(
                 f"agent {ids[row].as_py()!r} has more than {self.market.options} options",
-                "raise [agents] options, or drop some of its rows",
+                "hand in no more options than that; [agents] options is public, so set it by the "
+                "rules of your market and never by this table",
             )
         self.agents += len(heads)
         self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
@@ -396,7 +397,8 @@ class _Encoder:
                 row + at,
                 f"{self._who(row + at, batch)} demands {touched[at]} resources, and the bundle "
                 f"size is {self.market.bundle_size}",
-                "raise [agents] bundle_size, at the price of more noise",
+                "hand in smaller options; [agents] bundle_size is public, so set it by the rules "
+                "of your market and never by this table",
             )
 
     def _judge(
@@ -408,7 +410,10 @@ class _Encoder:
         kind = _kind.py_func(number, cap)  # type: ignore[no-untyped-call]
         if kind == _BEYOND:
             problem = f"is above the public bound {cap:g}"
-            hint = "raise the bound in the market, or choose to clamp"
+            hint = (
+                "clamp (--clamp, or clamp=True) brings it back to the bound; the bound is public, "
+                "so set it by the rules of your market and never by this table"
+            )
         else:
             problem = {
                 _NOT_A_NUMBER: "is not a number",

@@ -9,7 +9,10 @@
     ├── EngineError      the machines that hold the records failed
     └── OutputError      the results cannot be written where asked
 
-    SupplyWarning        a warning: the supply is too small for the privacy budget
+    JdpackWarning        a warning
+    ├── SupplyWarning    the supply is too small for the privacy budget
+    ├── BudgetWarning    the privacy budget promises little
+    └── RecordWarning    an agent's own record is outside the public bounds, and takes nothing
 
 Each carries one sentence with the offending value and, where we can say what to do about it,
 a hint in the user's own terms. Raising one never leaves anything half written, and a refusal of
@@ -75,11 +78,11 @@ def fit(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-class SupplyWarning(UserWarning):
-    """The supply is too small for the privacy budget. `jdpack.plan` shows what would help.
+class JdpackWarning(UserWarning):
+    """Base of all warnings that jdpack gives.
 
     Args:
-        message: one sentence on how much there is, and how much would be needed.
+        message: one sentence on what is wrong, with the value in it.
         hint: what would help.
     """
 
@@ -87,3 +90,18 @@ class SupplyWarning(UserWarning):
         super().__init__(f"{message}\nhint: {hint}")
         self.message = message
         self.hint = hint
+
+
+class SupplyWarning(JdpackWarning):
+    """The supply is too small for the privacy budget. `jdpack.plan` shows what would help."""
+
+
+class BudgetWarning(JdpackWarning):
+    """The privacy budget promises little: its epsilon is large, or its delta is."""
+
+
+class RecordWarning(JdpackWarning):
+    """An agent's own record is outside the public bounds. It is answered as one that takes nothing.
+
+    The text may quote the record: it is for its owner only.
+    """

@@ -132,7 +132,10 @@ def _odds(load: float, q: float, tail: float) -> float:
 
 
 def floor(market: Market, budget: Budget) -> float:
-    """M = z Delta / sqrt(2 rho): the margin of one release of demand with the whole budget."""
+    """M = z Delta / sqrt(2 rho): the margin of one Gaussian release of demand, whole budget.
+
+    A yardstick for our runs, and no lower bound: noise with a bounded support can need less.
+    """
     z = math.sqrt(2.0 * math.log(len(market.resources) / budget.beta))
     sensitivity = math.sqrt(sum(d * d for d in market.shifts("demand"))) / market.supply_code
     return z * sensitivity / math.sqrt(2.0 * budget.rho)

@@ -96,7 +96,8 @@ def refuse_repeated(id: int | str, several: bool) -> None:
         f"id {id!r} stands for more than one agent",
         "keep the rows of one agent together"
         if several
-        else "ids must be unique; if an agent has several options, raise [agents] options",
+        else "ids must be unique; if agents may have several options by the rules of your market, "
+        "say so in [agents] options",
     )
 
 

@@ -12,6 +12,12 @@ of the answer is bounded for any two records (replace-one; a header of add-remov
 refused). So the answer is rho-zCDP and (epsilon, delta)-locally DP; and since all else is computed
 from answers, the billboard and what the others get are so too.
 
+Whether an agent answers must not depend on its record either: the curator writes the header, and
+with it the bounds, and sees who is silent. So no record is refused. One that is outside the
+bounds, or that is no record at all, takes nothing (`jdpack.allocate.own_options`), answers with
+the same noise as any other, and gets nothing; only its owner is told. What is refused, and when,
+follows from the header, the step and the agent's id, all of which the curator knows.
+
 What is given is what each agent's own function of the billboard says (`jdpack.allocate`). Nothing
 is certified about value, and loads are bounded by the noisy sums alone: the noise of all agents,
 sqrt(n) times that of one, must fit into the supply.
@@ -26,8 +32,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from jdpack.accounting import Budget, Filter
-from jdpack.allocate import Demand, best_option, check_id, encoded
+from jdpack.accounting import Budget, Filter, check_delta, weakness
+from jdpack.allocate import Demand, best_option, check_id, own_options, tell_owner
 from jdpack.batch import Batch, turn
 from jdpack.billboard import ANSWER_MAX, Billboard, Header, Release, Seed, Step
 from jdpack.certificate import certify
@@ -35,7 +41,7 @@ from jdpack.coins import coin
 from jdpack.engines import Engine
 from jdpack.errors import AgentsError, MarketError
 from jdpack.headroom import shortfall
-from jdpack.market import Market, Neighbours
+from jdpack.market import PRICE_CODE_MAX, Market, Neighbours
 from jdpack.plan import prepare
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.release import SystemRandomness, release
@@ -47,7 +53,8 @@ class LocalAgent:
     Args:
         header: the billboard's, which fixes the market, the budget and the order of the agents.
             Its epsilon and delta are what this agent agrees to; its rho is not believed.
-        value, demand, agent: as for `jdpack.allocate`.
+        value, demand, agent: as for `jdpack.allocate`. A record outside the market's bounds takes
+            nothing; `problem` and a RecordWarning tell its owner.
     """
 
     def __init__(
@@ -64,10 +71,23 @@ class LocalAgent:
                 "noise for neighbours add-remove does not hide which record an agent has",
                 "an agent who adds the noise itself needs neighbours = 'replace-one'",
             )
-        self._options = encoded(header.market, value, demand)
+        budget = _promised(header.budget.epsilon, header.budget.delta)
+        check_delta(budget)
+        weak = weakness(budget, header.market.agents)
+        if weak is not None:
+            warnings.warn(weak, stacklevel=2)
         self._board = Billboard(header)  # the header, for the door; nothing is posted on it
-        self._filter = Filter(_promised(header.budget.epsilon, header.budget.delta))
+        self._filter = Filter(budget)
         self._place = coin(header.order, agent)
+        # The record comes last, and can no longer stop anything.
+        self._options, self._problem = own_options(header.market, value, demand)
+        if self._problem is not None:
+            tell_owner(self._problem, stacklevel=3)
+
+    @property
+    def problem(self) -> str | None:
+        """Why this record takes nothing; None if it is within the bounds. For its owner only."""
+        return self._problem
 
     def turn(self, batches: int) -> int:
         """The round in which this agent is asked, from 0."""
@@ -75,8 +95,14 @@ class LocalAgent:
 
     def answer(self, step: Step) -> tuple[int, ...]:
         """What this agent takes at the posted prices, with its own noise, if its budget allows."""
+        # Before the record is looked at: prices that cannot be multiplied would stop only those
+        # agents that have something to multiply them with.
         if len(step.prices) != len(self._board.header.market.resources):
             raise AgentsError(f"{len(step.prices)} prices are not one for each resource")
+        if not all(type(p) is int and 0 <= p <= PRICE_CODE_MAX for p in step.prices):
+            raise AgentsError(
+                "a price is not a price code", f"a whole number up to {PRICE_CODE_MAX}"
+            )
         if step.batch is None or self.turn(step.batch.count) != step.batch.index:
             raise AgentsError("this round does not ask this agent", "answer in your own turn only")
         engine = cast(Engine, _OneAgent(self._options))
@@ -129,9 +155,9 @@ class LocalRun:
         self._seed = Seed.draw()
         private = budget.epsilon != math.inf
         header = Header(market, self._policy.to_dict(), budget, self._seed.commitment, private)
-        warning = shortfall(market, budget, self._policy)
-        if warning is not None:
-            warnings.warn(warning, stacklevel=2)
+        for warning in (shortfall(market, budget, self._policy), weakness(budget, market.agents)):
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
         self._state = self._policy.start(market, budget)
         self._answers = 0
         self.board = Billboard(header, None if path is None else Path(path))

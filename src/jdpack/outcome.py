@@ -18,12 +18,14 @@ from jdpack.allocate import (
     coin_places,
     encoded,
     given_of,
+    own_options,
     settle,
     shares_of,
     stated,
 )
 from jdpack.billboard import SHARE, Billboard
 from jdpack.coins import COIN_BITS
+from jdpack.errors import AgentsError
 from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market
 
 
@@ -159,7 +161,13 @@ def explain(
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
     """
     market = board.header.market
-    settled = settle(board, encoded(market, value, demand), agent)
+    if board.header.local:
+        options, problem = own_options(market, value, demand)
+        if problem is not None:
+            raise AgentsError(problem, "such a record took nothing, and gets nothing")
+    else:
+        options = encoded(market, value, demand)
+    settled = settle(board, options, agent)
     rounds = list(board.rounds)
     batches = 0 if rounds[0].batch is None else rounds[0].batch.count
     prices = board.final_prices if not batches else None

@@ -21,6 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from jdpack import chart, fields
+from jdpack.accounting import REVEALED_MOST
 from jdpack.billboard import SHARE, Billboard, Release
 from jdpack.charge import totals
 from jdpack.market import Market
@@ -47,9 +48,6 @@ DRAWN = 60
 
 SHOWN = 8
 """The resources whose charts are seen at once; the others are a click away."""
-
-LOOSE = 99.0
-"""From odds of 1 to 99 to even ones: a budget that admits more does not hide much."""
 
 _POINTS = 150  # of a line
 _LINES = 8  # of the table below a chart
@@ -88,8 +86,14 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
 
 def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     """What the part of a page that says what is promised needs beside the billboard."""
-    factor = math.exp(min(board.header.budget.epsilon, 700.0))
-    return {"e_to_epsilon": factor, "adds_up": adds_up, "loose": factor > LOOSE}
+    budget = board.header.budget
+    revealed = budget.delta * board.header.market.agents
+    return {
+        "e_to_epsilon": math.exp(min(budget.epsilon, 700.0)),
+        "adds_up": adds_up,
+        "weak": board.header.weakness is not None,
+        "revealed": revealed if revealed > REVEALED_MOST else None,
+    }
 
 
 def data(board: Billboard) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from jdpack import newfolder, policies
-from jdpack.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget
+from jdpack.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, check_delta, weakness
 from jdpack.billboard import Release
-from jdpack.errors import BudgetError, MarketError, SupplyWarning
+from jdpack.errors import BudgetError, BudgetWarning, MarketError, SupplyWarning
 from jdpack.headroom import (
     MARGIN_MOST,
     Need,
@@ -36,8 +36,8 @@ from jdpack.noise import NoNoise, TruncatedLaplace
 from jdpack.policies import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
-from jdpack.remedies import EPSILON_MOST, Help, remedies
-from jdpack.wording import percent_down
+from jdpack.remedies import Help, remedies
+from jdpack.wording import percent_down, short_up
 
 MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.42, 1.96)}
 """The loss against the optimum in multiples of `Plan.floor`, over the families of
@@ -45,11 +45,14 @@ MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.
 up to 4.) docs/figures.md has the table."""
 
 LEVELS = (0.01, 0.05, 0.1)
-EPSILONS = (0.1, 1.0, EPSILON_MOST)
+EPSILONS = (0.1, 1.0, 10.0)
 """Budgets that a plan is always made for, beside its own, half and double of it."""
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """On all supplies, for which a plan is made too."""
+
+GROUPS = (2, 5, 10)
+"""Numbers of agents for which a plan says what the promise is, if they are taken at once."""
 
 ROWS = 8  # of supplies in the text
 
@@ -92,8 +95,8 @@ class Plan:
     certified: float
     """The part of it that the certificate adds for noise."""
     floor: float
-    """M = z Delta / sqrt(2 rho), z = sqrt(2 ln(m / beta)): the margin of one release of demand with
-    the whole budget, as a share of supply."""
+    """M = z Delta / sqrt(2 rho), z = sqrt(2 ln(m / beta)): the margin of one Gaussian release of
+    demand with the whole budget, as a share of supply. Noise of other kinds can need less."""
     share_at_least: float | None
     """About the least share of the optimum to expect; None if none follows from public numbers."""
     loss_measured: tuple[float, float] | None
@@ -105,6 +108,12 @@ class Plan:
     """Margins at the same delta; None if the policy refuses the budget."""
     by_supply: tuple[tuple[float, float | None], ...]
     """Margins with all supplies multiplied by a factor; None if that is refused."""
+    by_group: tuple[tuple[int, float | None, float], ...]
+    """The promise for several agents at once: their number g, the epsilon of the billboard at the
+    same delta (`Budget.epsilon_of_group`), and the delta of the whole promise at g times epsilon
+    (`Budget.delta_of_group`)."""
+    weakness: BudgetWarning | None
+    """Set if the budget promises little; `solve` gives the same."""
     warning: SupplyWarning | None
     """Set if supply is too small for the budget; `solve` gives the same."""
     helps: tuple[Help, ...]
@@ -154,6 +163,11 @@ class Plan:
             "least_supply": [asdict(least) for least in self.least_supply],
             "by_epsilon": [{"epsilon": e, "margin": x} for e, x in self.by_epsilon],
             "by_supply": [{"factor": f, "margin": x} for f, x in self.by_supply],
+            "by_group": [
+                {"agents": g, "epsilon_at_delta": e, "delta_at_g_epsilon": d}
+                for g, e, d in self.by_group
+            ],
+            "weakness": None if self.weakness is None else str(self.weakness),
             "warning": None if self.warning is None else str(self.warning),
             "helps": [asdict(help) for help in self.helps],
         }
@@ -190,7 +204,6 @@ def plan(
     market, policy, budget = prepare(market, policy, epsilon, delta)
     need = Need.of(market, budget, policy)
     margin, least = need.margin(market.supply_code), floor(market, budget)
-    table = tuple(_by_epsilon(market, budget, policy))
     steered = isinstance(policy, Newton)
     warning = shortfall(market, budget, policy)
     private = budget.epsilon != math.inf
@@ -206,10 +219,12 @@ def plan(
         share_at_least=max(0.0, 1.0 - margin) if steered else None,
         loss_measured=_measured(market, least) if steered and private else None,
         least_supply=tuple(_least_supplies(market, budget, need)) if private else (),
-        by_epsilon=table,
+        by_epsilon=tuple(_by_epsilon(market, budget, policy)),
         by_supply=tuple((x, margin_with(market, budget, policy, x)) for x in FACTORS),
+        by_group=tuple(_by_group(budget)) if private else (),
+        weakness=weakness(budget, market.agents),
         warning=warning,
-        helps=() if warning is None else tuple(remedies(market, budget, policy, table)),
+        helps=() if warning is None else tuple(remedies(market, budget, policy)),
     )
 
 
@@ -232,6 +247,7 @@ def prepare(
             raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
     assert epsilon is not None and delta is not None
     budget = Budget.split(epsilon, delta, truncated=policy.truncated)
+    check_delta(budget)
     check(market, budget, policy)
     return market, policy, budget
 
@@ -270,6 +286,11 @@ def _by_epsilon(
         yield epsilon, margin_at(market, policy, epsilon, budget.delta)
 
 
+def _by_group(budget: Budget) -> Iterator[tuple[int, float | None, float]]:
+    for agents in GROUPS:
+        yield agents, budget.epsilon_of_group(agents), budget.delta_of_group(agents)
+
+
 def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[LeastSupply]:
     present = min(r.supply / r.max_demand for r in market.resources)
     for level in LEVELS:
@@ -304,6 +325,8 @@ def _text(plan: Plan) -> Iterator[str]:
         )
         parts = [f"{part:.2g} for {what}" for what, part in plan.delta_split.items() if part]
         yield f"  delta      {', '.join(parts)}; beta {budget.beta:.2g}"
+        if plan.weakness is not None:
+            yield from _wrapped("warning", plan.weakness.message)
     else:
         yield "  privacy    NONE: epsilon is inf, so there is no noise and nothing is private"
     least, most = plan.round_noise
@@ -330,7 +353,16 @@ def _text(plan: Plan) -> Iterator[str]:
     yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_epsilon])
     yield _row("supply, times the present", [f"{factor:g}" for factor, _ in plan.by_supply])
     yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_supply])
+    if plan.by_group:
+        yield _row("agents at once, g", [f"{g:,}" for g, _, _ in plan.by_group])
+        epsilons = ["-" if e is None else short_up(e) for _, e, _ in plan.by_group]
+        yield _row("  billboard: epsilon, same delta", epsilons)
+        yield _row("  all: delta, at g times epsilon", [short_up(d) for _, _, d in plan.by_group])
     yield from _verdict(plan)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=f"  {label:<11}", subsequent_indent=" " * 13)
 
 
 def _basis(plan: Plan) -> list[str]:
@@ -394,9 +426,7 @@ def _verdict(plan: Plan) -> Iterator[str]:
         else:
             yield "  verdict    supply is large enough for this budget"
         return
-    yield from textwrap.wrap(
-        plan.warning.message, 100, initial_indent="  verdict    ", subsequent_indent=" " * 13
-    )
+    yield from _wrapped("verdict", plan.warning.message)
     for help in plan.helps:
         yield f"    {percent(help.margin):>8}  with {help.text}"
 

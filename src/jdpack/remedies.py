@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jdpack.accounting import Budget
+from jdpack.accounting import EPSILON_MOST, Budget
 from jdpack.headroom import MARGIN_MOST, Need, changed, crowd, margin_at, margin_of, round_up
 from jdpack.market import Market
 from jdpack.policies import Policy
 from jdpack.policies.newton import Newton
-
-EPSILON_MOST = 10.0
-"""The largest epsilon that is advised: beyond, little is protected."""
 
 _HELPS = 0.9  # a change that leaves more than this of the margin is no help
 
@@ -33,16 +30,15 @@ class Help:
     """For people."""
 
 
-def remedies(
-    market: Market,
-    budget: Budget,
-    policy: Policy[Any],
-    table: Sequence[tuple[float, float | None]],
-) -> list[Help]:
-    """What would help; what is enough by itself comes first."""
+def remedies(market: Market, budget: Budget, policy: Policy[Any]) -> list[Help]:
+    """What would help; what is enough by itself comes first.
+
+    A function of public numbers. Nothing here may advise to choose a public number by what the
+    records happen to need: such a number would show them.
+    """
     present = margin_of(market, budget, policy)
     found = [
-        *_more_epsilon(market, budget, policy, table),
+        *_more_epsilon(market, budget, policy),
         *_more_supply(market, budget, policy),
         *_smaller_bundles(market, budget, policy),
         *_coarser(market, budget, policy),
@@ -52,30 +48,22 @@ def remedies(
     return sorted(helps, key=lambda h: h.margin > MARGIN_MOST)  # stable
 
 
-def _more_epsilon(
-    market: Market,
-    budget: Budget,
-    policy: Policy[Any],
-    table: Sequence[tuple[float, float | None]],
-) -> Iterator[Help]:
+def _more_epsilon(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
     """The least epsilon that is enough, else the largest that is advised."""
 
     def margin(epsilon: float) -> float:
         at = margin_at(market, policy, epsilon, budget.delta)
         return math.inf if at is None else at
 
-    low = high = budget.epsilon
-    for high, at in [row for row in table if budget.epsilon < row[0] <= EPSILON_MOST]:
-        if at is not None and at <= MARGIN_MOST:
-            break
-        low = high
+    low, high = budget.epsilon, EPSILON_MOST
+    if high <= low:
+        return
     while high > 1.005 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if margin(middle) <= MARGIN_MOST else (middle, high)
-    if high > budget.epsilon:
-        epsilon = min(round_up(high, 3), EPSILON_MOST)
-        text = f"epsilon {epsilon:g} in place of {budget.epsilon:g}"
-        yield Help("epsilon", epsilon, margin(epsilon), text)
+    epsilon = min(round_up(high, 3), EPSILON_MOST)
+    text = f"epsilon {epsilon:g} in place of {budget.epsilon:g}"
+    yield Help("epsilon", epsilon, margin(epsilon), text)
 
 
 def _more_supply(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
@@ -86,7 +74,7 @@ def _more_supply(market: Market, budget: Budget, policy: Policy[Any]) -> Iterato
     margin = need.margin(market.supply_code * factor)
     plenty = "; nothing is scarce then" if crowd(market) <= factor else ""
     yield Help("supply", factor, margin, f"{factor:,.4g} times the supply{plenty}")
-    text = f"{factor:,.4g} times smaller max_demand, where nobody needs more"
+    text = f"{factor:,.4g} times smaller max_demand, if the rules can allow no more"
     yield Help("max_demand", factor, margin, text)
 
 
@@ -102,7 +90,7 @@ def _smaller_bundles(market: Market, budget: Budget, policy: Policy[Any]) -> Ite
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if margin(middle) <= MARGIN_MOST else (low, middle)
-    text = f"bundle_size {low} in place of {market.bundle_size}, if options touch no more"
+    text = f"bundle_size {low} in place of {market.bundle_size}, if the rules can allow no more"
     yield Help("bundle_size", low, margin(low), text)
 
 

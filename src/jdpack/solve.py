@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from jdpack import policies
 from jdpack.account import Account
-from jdpack.accounting import Budget, Cost
+from jdpack.accounting import Budget, Cost, weakness
 from jdpack.agents import Agents
 from jdpack.billboard import SHARE, Billboard, Certificate, Header, Seed
 from jdpack.boardfile import Note, first_line, lost
@@ -179,8 +179,9 @@ def solve(
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
     (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
     `seed` is given or epsilon is inf (`Budget` has the arithmetic, `release` the argument). Bad
-    input raises, and a supply that is too small for the budget gives a SupplyWarning (`plan`),
-    before anything is spent or written.
+    input raises before anything is spent or written. So do a SupplyWarning where supply is too
+    small for the budget, and a BudgetWarning where the budget promises little, if warnings are
+    errors.
     """
     market_file = os.path.abspath(market) if isinstance(market, str | Path) else None
     market, policy, budget = prepare(market, policy, epsilon, delta)
@@ -193,6 +194,9 @@ def solve(
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
     private = seed is None and budget.epsilon != math.inf
+    weak = weakness(budget, market.agents) if private else None
+    if weak is not None:
+        warnings.warn(weak, stacklevel=2)
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     folder = Output.claim(output) if output is not None else None
     source = Source(market, agents, values, demands, ids, clamp)
@@ -394,7 +398,7 @@ class _Run:
             if self.file.digest is not None and self.file.digest != engine.digest():
                 raise AgentsError(
                     "the records have changed since the run began",
-                    "a run ends with the records it began with; with others, begin another",
+                    "a run ends with the records it began with; another run spends again",
                 )
         except BaseException:
             engine.close()
@@ -492,7 +496,7 @@ def _check_market(path: str | None, market: Market) -> None:
     if Market.from_toml(path) != market:
         raise MarketError(
             f"the market file {path!r} has changed since the run began",
-            "a run ends with the market it began with: put it back; with another, begin another",
+            "a run ends with the market it began with: put it back; another run spends again",
         )
 
 

@@ -38,6 +38,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "ratio_at_least": certificate.ratio_at_least,
         "value_beta": certificate.value_beta,
         "ledger": None if result.balance is None else result.balance.to_dict(),
+        "weakness": header.weakness,
         "warning": None if result.warning is None else str(result.warning),
         "resources": resource_rows(result.billboard),
         "curator": asdict(result.curator),
@@ -59,6 +60,8 @@ def as_text(result: Result, output: Path | None = None) -> str:
             f"  privacy   ({s['epsilon']:g}, {s['delta']:g})-joint differential privacy, "
             f"{s['neighbours']} neighbours"
         )
+        if s["weakness"] is not None:
+            lines.append(f"  warning   {s['weakness']}")
     else:
         lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
     lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")

@@ -45,6 +45,7 @@ class Verdict:
         return {
             "finished": self.finished,
             "private": header.private,
+            "weakness": header.weakness,
             "releases": len(self.board.releases),
             "rounds": sum(1 for _ in self.board.rounds),
             "rho_spent": _finite(float(self.spent.rho)),
@@ -61,6 +62,8 @@ class Verdict:
         header, releases = self.board.header, len(self.board.releases)
         if not header.private:
             yield f"NOT PRIVATE: {header.why_not_private}."
+        if header.weakness is not None:
+            yield f"LITTLE IS PROMISED: {header.weakness}."
         rounds = sum(1 for _ in self.board.rounds)
         yield f"right: the hash chain of {sum(1 for _ in self.board.lines())} lines"
         name = header.policy["name"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,16 +106,31 @@ def test_what_fits_in_codes_fits_in_truth(records, seed):
         market = replace_supply(market)
     rng = np.random.default_rng(seed)
     for j, r in enumerate(market.resources):
-        left, amounts = market.supply_code, Fraction(0)
-        while True:  # fill the supply to the last code that fits
-            amount = min(r.max_demand, market.unit_sizes[j] * float(rng.integers(1, 65536)))
-            code = market.demand_code(j, amount)
-            if code > left:
-                code, amount = left, left * market.unit_sizes[j]
-            left, amounts = left - code, amounts + Fraction(amount)
-            if left == 0:
-                break
-        assert amounts <= Fraction(r.supply)
+        assert filled(market, j, rng, market.demand_code) <= Fraction(r.supply)
+
+
+def test_negative_control_codes_rounded_down_do_not_fit():
+    market = Market(supply=[73.0], max_demand=0.01, max_value=1.0, agents=2)
+    rng = np.random.default_rng(5)
+
+    def down(j: int, amount: float) -> int:
+        return max(1, int(amount / market.unit_sizes[j]))
+
+    assert filled(market, 0, rng, market.demand_code) <= Fraction(73)
+    assert filled(market, 0, rng, down) > Fraction(73)
+
+
+def filled(market: Market, j: int, rng: np.random.Generator, code_of: Any) -> Fraction:
+    """The amounts of random demands that fill a supply to the last code, on and off the grid."""
+    left, amounts, cap = market.supply_code, Fraction(0), market.resources[j].max_demand
+    while left > 0:
+        code = float(rng.integers(1, 65536)) - float(rng.random() < 0.5) * rng.random()
+        amount = min(cap, market.unit_sizes[j] * code)
+        code = code_of(j, amount)
+        if code > left:
+            code, amount = left, left * market.unit_sizes[j]
+        left, amounts = left - code, amounts + Fraction(amount)
+    return amounts
 
 
 def replace_supply(market: Market) -> Market:

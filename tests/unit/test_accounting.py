@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -14,10 +15,11 @@ from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 from opendp.mod import enable_features
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import norm
 
 from jdpack import Budget, BudgetError
-from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of
+from jdpack.accounting import REPAIR_SHARE, Cost, Filter, delta_of, epsilon_of, rho_of, weakness
 from jdpack.batch import Batch
 from jdpack.noise import Gaussian
 
@@ -53,6 +55,61 @@ def exponential_above(x: float) -> Fraction:
     with localcontext() as context:
         context.prec = 60
         return Fraction(Decimal(x).exp()) * (1 + Fraction(1, 10**50))
+
+
+# --- several agents at once -------------------------------------------------------------------
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of one release with normal noise, of shift / scale mu (Balle & Wang)."""
+
+    def excess(epsilon: float) -> float:
+        least = float(norm.cdf(mu / 2 - epsilon / mu))
+        return least - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu)) - delta
+
+    return float(brentq(excess, 1e-9, 200.0))
+
+
+@pytest.mark.parametrize("agents", [2, 5, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-8), (4.0, 1e-5)])
+def test_the_epsilon_of_a_group_covers_the_worst_release(epsilon, delta, agents):
+    """One release of all rho, whose answer moves by as much as all of them together move it."""
+    budget = Budget.split(epsilon, delta, truncated=False)
+    worst = gaussian_epsilon(agents * math.sqrt(2 * budget.rho), delta)
+    assert worst <= budget.epsilon_of_group(agents) <= 1.12 * worst
+    by_formula = delta_of(agents**2 * budget.rho, budget.epsilon_of_group(agents))
+    assert by_formula == pytest.approx(delta, rel=1e-6)
+
+
+def test_a_group_is_not_protected_at_that_many_times_epsilon():
+    """What the docs once said is false: at the same delta the exact epsilon is larger."""
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    exact = [gaussian_epsilon(g * math.sqrt(2 * budget.rho), 1e-8) for g in (5, 10)]
+    assert [round(e, 2) for e in exact] == [5.22, 11.45]
+
+
+@given(st.integers(11, 10**12), st.floats(0.01, 50.0), st.floats(1e-12, 0.01))
+def test_who_follows_the_hint_is_not_warned_again(agents, epsilon, delta):
+    found = weakness(Budget(epsilon, delta, 1.0, 0.0, 0.1), agents)
+    assert (found is None) == (epsilon <= 4.0 and delta * agents <= 0.1)
+    if found is not None and "choose a delta of" in found.hint:
+        delta = float(re.search(r"a delta of (\S+) or", found.hint)[1])
+        assert delta <= 0.1 / agents < 10.1 * delta
+    assert (
+        found is None or weakness(Budget(min(epsilon, 1.0), delta, 1.0, 0.0, 0.1), agents) is None
+    )
+
+
+@pytest.mark.parametrize("agents", [1, 2, 7])
+def test_the_delta_of_a_group_is_reached(agents):
+    """By a chain of outcomes in which each change adds delta: no smaller one holds in general."""
+    budget = Budget.split(0.5, 1e-4, truncated=False)
+    worst = 0.0
+    for _ in range(agents):  # P_i(S) = e^epsilon P_(i-1)(S) + delta, from P_0(S) = 0
+        worst = math.exp(0.5) * worst + 1e-4
+    assert budget.delta_of_group(agents) == pytest.approx(worst, rel=1e-9)
+    assert budget.delta_of_group(agents) >= worst * (1 - 1e-15)
+    assert Budget.split(50.0, 1e-8, truncated=False).delta_of_group(1000) == 1.0
 
 
 # --- (epsilon, delta) <-> rho -----------------------------------------------------------------

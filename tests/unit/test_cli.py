@@ -161,7 +161,7 @@ def test_json_says_what_the_text_says(jdpack, tmp_path):
 
 def test_quiet_is_silent_and_progress_is_not_on_stdout(jdpack, tmp_path):
     market, agents = write_market(tmp_path, divisible=True), write_agents(tmp_path)
-    arguments = ["solve", market, agents, *FAST, "--json"]
+    arguments = ["solve", market, agents, *FAST, "--epsilon", "4", "--json"]
     _, err = jdpack(*arguments, "-o", tmp_path / "quiet", "--quiet")
     assert err == ""
     out, _ = jdpack(*arguments, "-o", tmp_path / "loud")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +20,17 @@ from jdpack import (
     AgentsError,
     Billboard,
     BudgetError,
+    BudgetWarning,
     JdpackError,
     LocalAgent,
     LocalRun,
     Market,
     MarketError,
     OutputError,
+    RecordWarning,
     SupplyWarning,
     allocate,
+    explain,
     plan,
     policies,
     solve,
@@ -40,6 +44,7 @@ from jdpack.policies.mwu_online import MwuOnline
 from jdpack.report import public_page
 
 NEVER = 1e-9
+DRAWS = 2000
 N = 40
 
 
@@ -160,6 +165,7 @@ def test_what_an_agent_refuses_costs_it_nothing(monkeypatch):
         (replace(step, prices=()), ["0 prices"]),
         (replace(step, prices=(1,)), ["1 prices"]),
         (replace(step, prices=(1, 2, 3)), ["3 prices"]),
+        (replace(step, prices=(1, "x")), ["not a price code"]),
     ]
     for asked, says in cases:
         check_error(refused(agent, asked), says)
@@ -197,23 +203,117 @@ def test_what_is_no_id_is_refused(agent):
         an_agent(a_run(), agent=agent)
 
 
+class Odd:
+    """A number of somebody's own, which cannot be read."""
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError
+
+
+OUTSIDE: dict[str, dict[str, Any]] = {
+    "a large bundle": {"demand": [1.0, 1.0]},
+    "many options": {"value": [1.0, 2.0], "demand": [[1.0, 0.0], [0.0, 1.0]]},
+    "no option": {"value": [], "demand": []},
+    "a value without a demand": {"value": [1.0, 2.0], "demand": [[1.0, 0.0]]},
+    "a negative value": {"value": -1.0},
+    "a negative amount": {"demand": [-1.0, 0.0]},
+    "not a number": {"value": math.nan},
+    "an amount that is not a number": {"demand": [math.nan, 0.0]},
+    "an infinite amount": {"demand": [math.inf, 0.0]},
+    "text": {"demand": [1.0, "x"]},
+    "too few amounts": {"demand": [1.0]},
+    "too many amounts": {"demand": [1.0, 0.0, 0.0]},
+    "another market's good": {"demand": {"beds": 1.0}},
+    "no demand": {"demand": None},
+    "no value": {"value": None},
+    "a number beyond doubles": {"value": 10**400},
+    "an amount beyond doubles": {"demand": [10**400, 0]},
+    "an array without a length": {"value": np.array(1.0)},
+    "a number that cannot be read": {"value": Odd()},
+}
+
+
+@pytest.mark.parametrize("record", OUTSIDE.values(), ids=OUTSIDE)
+@pytest.mark.parametrize("filters", ["always", "error", "ignore"])
+def test_no_record_silences_an_agent(record, filters):
+    """The curator writes the bounds and sees who is silent: such a record takes nothing."""
+    run = a_run(a_market(bundle_size=1), epsilon=math.inf)
+    record = {"value": 9.0, "demand": [1.0, 0.0], "agent": 7, **record}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter(filters)
+        agent = LocalAgent(run.board.header, **record)
+        assert agent.turn(4) == an_agent(run, demand=[1.0, 0.0]).turn(4)
+        free = replace(own_step(run, agent), prices=(0, 0))
+        assert agent.answer(free) == (0, 0) != an_agent(run, demand=[1.0, 0.0]).answer(free)
+        for _ in range(4):
+            run.post([])
+        mine = allocate(run.board, **record)
+    assert agent.problem, "its owner is told"
+    assert mine.share == 0.0 and mine.given == ()
+    assert [w.category for w in told] == [RecordWarning] * (2 if filters == "always" else 0)
+    for warning in told:
+        assert agent.problem in str(warning.message) and warning.filename == __file__
+    with pytest.raises(AgentsError) as caught:
+        explain(run.board, **record)
+    assert caught.value.hint == "such a record took nothing, and gets nothing"
+
+
+@pytest.mark.filterwarnings("ignore::jdpack.RecordWarning")
+@pytest.mark.parametrize("record", [OUTSIDE["a large bundle"], OUTSIDE["many options"]])
+def test_a_record_outside_the_bounds_answers_with_the_same_noise(record):
+    """And as often: the curator cannot tell it from one that takes nothing."""
+    run = a_run(a_market(bundle_size=1))
+    answers = []
+    for _ in range(DRAWS):
+        agent = LocalAgent(run.board.header, **{"value": 9.0, "agent": 7, **record})
+        step = replace(own_step(run, agent), prices=(0, 0))
+        answers.append(agent.answer(step))
+        with pytest.raises(BudgetError, match="would exceed the budget"):
+            agent.answer(step)
+    draws, scale = np.array(answers, dtype=np.float64), run.step.noise.scale
+    assert noise_of(draws, (0, 0), scale) > NEVER
+    assert noise_of(draws, (round(0.3 * scale), 0), scale) < NEVER  # a negative control
+    assert noise_of(draws, (0, 0), 1.3 * scale) < NEVER
+
+
+def test_a_record_within_the_bounds_has_no_problem():
+    assert an_agent(a_run()).problem is None
+
+
+@pytest.mark.filterwarnings("ignore::jdpack.RecordWarning")
 @pytest.mark.parametrize(
-    "record", [{"value": -1.0}, {"value": math.nan}, {"demand": [1.0]}, {"demand": [1.0, "x"]}]
+    "prices", [("x", 1), (None, 1), (1.5, 0), (math.nan, 0), (-1, 0), (2**52 + 1, 0), (True, 0)]
 )
-def test_a_record_that_makes_no_sense_is_refused(record):
-    with pytest.raises(AgentsError):
-        an_agent(a_run(), **record)
+def test_prices_that_are_none_are_refused_by_every_agent_alike(prices):
+    """Else those with something to multiply would stop, and the others answer."""
+    run = a_run()
+    spoken = set()
+    for demand in ([0.5, 0.1], [0.0, 0.0], [math.nan, 0.0]):
+        agent = an_agent(run, demand=demand)
+        step = own_step(run, agent)
+        spoken.add(str(refused(agent, replace(step, prices=prices))))
+        agent.answer(step)  # and nothing was spent
+    assert len(spoken) == 1
 
 
 def test_a_record_beyond_the_bounds_moves_an_answer_no_further():
-    """It is clamped before it is taken; a bundle that is too large is refused."""
+    """It is clamped before it is taken."""
     run = a_run(a_market(bundle_size=1), epsilon=math.inf)
     header = run.board.header
     agent = LocalAgent(header, value=1e9, demand=[1e9, 0.0], agent=1)
     step = replace(own_step(run, agent), prices=(0, 0))
     assert agent.answer(step) == (header.market.cap_codes[0], 0)
-    with pytest.raises(AgentsError, match="at most 1 resources"):
-        LocalAgent(header, value=1.0, demand=[1.0, 1.0], agent=1)
+
+
+@pytest.mark.parametrize("delta", [0.011, 0.5])
+def test_an_agent_agrees_to_no_promise_that_is_none(delta):
+    header = a_run().board.header
+    hostile = replace(header, budget=replace(header.budget, delta=delta))
+    with pytest.raises(BudgetError, match="delta must be at most"):
+        LocalAgent(hostile, value=1.0, demand=[1.0, 0.0], agent=1)
+    weak = replace(header, budget=replace(header.budget, epsilon=5.0))
+    with pytest.warns(BudgetWarning, match="little is hidden"):
+        LocalAgent(weak, value=1.0, demand=[1.0, 0.0], agent=1)
 
 
 def test_without_noise_an_agent_takes_its_best_option():
@@ -233,8 +333,6 @@ def test_without_noise_an_agent_takes_its_best_option():
 
 
 # --- the law of an answer ---------------------------------------------------------------------
-
-DRAWS = 2000
 
 
 def noise_of(draws: np.ndarray, exact: tuple[int, ...], scale: float) -> float:

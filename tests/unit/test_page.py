@@ -54,7 +54,7 @@ def test_the_certificate_in_words():
     assert "everybody asked for what was worth its price" in words
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 0.001, 0.7, 1.0, 2.3, 50.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.001, 0.7, 1.0, 2.3, 4.0, 4.1, 50.0])
 def test_the_factor_is_rounded_up(epsilon):
     header = finished_board(a_market(), [], SHARE).header
     budget = Budget.split(epsilon, 1.04e-9, truncated=False)
@@ -62,9 +62,23 @@ def test_the_factor_is_rounded_up(epsilon):
     shown = float(re.search(r"at most ([\d.,e+]+) times as likely", html)[1].replace(",", ""))
     assert math.exp(epsilon) <= shown < 1.01 * math.exp(epsilon)
     assert ", 1.04e-09)-joint" in html, "and delta is not"
-    # A guess of 1% that can become one of 50% is not "by much".
-    assert ("choice changes this page by much" in html) == (epsilon < math.log(99))
-    assert ("Little: this page may tell much" in html) == (epsilon > math.log(99))
+    assert ("choice changes this page by much" in html) == (epsilon <= 4.0)
+    assert ("Little: this page may tell much" in html) == (epsilon > 4.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 20.0])
+@pytest.mark.parametrize("delta", [1e-9, 0.0999, 0.1001, 0.5, 3.0])
+def test_a_large_delta_is_no_promise_either(delta, epsilon):
+    """In multiples of 1 / agents: from a tenth on, the promise need not hold for everybody."""
+    header = finished_board(a_market(), [], SHARE).header
+    budget = Budget.split(epsilon, delta / header.market.agents, truncated=False)
+    html = page.public_page(Billboard(replace(header, budget=budget, private=True)))
+    fine = delta < 0.1 and epsilon < 4.0
+    assert ("changes this page by much" in html) == fine
+    assert ("Little: this page may tell much" in html) == (not fine)
+    assert ("records on average would keep this promise" in html) == (delta > 0.1)
+    told = report.public_report(Billboard(replace(header, budget=budget, private=True)))
+    assert ("changes this page by much" in told) == fine
 
 
 def test_neighbours_who_take_part_or_not():

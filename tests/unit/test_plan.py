@@ -26,6 +26,7 @@ from jdpack import (
     certificate,
     plan,
     solve,
+    summary,
 )
 from jdpack.accounting import Budget, delta_of
 from jdpack.billboard import SHARE, Release
@@ -311,11 +312,97 @@ def test_a_budget_or_supply_beyond_what_there_is_is_not_in_the_tables():
     planned = plan(a_market(times=1.0), epsilon=30.0, delta=DELTA)  # nobody could have all of less
     assert [e for e, _ in planned.by_epsilon] == [0.1, 1.0, 10.0, 15.0, 30.0]
     assert [x is None for _, x in planned.by_supply] == [True, True, False, False, False]
-    assert "epsilon" not in {help.kind for help in planned.helps}  # 10 is the most that is advised
+    assert "epsilon" not in {help.kind for help in planned.helps}  # 4 is the most that is advised
     least = plan(a_market(), epsilon=1e-5, delta=DELTA)  # twice its noise is beyond 64 bits
     assert [x is None for _, x in least.by_epsilon] == [True, False, False, False, False, False]
     with pytest.raises(jdpack.BudgetError, match="64 bits"):
         plan(a_market(), epsilon=5e-6, delta=DELTA)
+
+
+def test_no_epsilon_is_advised_that_would_be_warned_of():
+    for times in (20.0, 60.0, 100.0):
+        planned = plan(a_market(times=times), epsilon=1.0, delta=DELTA)
+        for help in planned.helps:
+            if help.kind == "epsilon":
+                assert 1.0 < help.value <= 4.0
+                again = plan(a_market(times=times), epsilon=help.value, delta=DELTA)
+                assert again.weakness is None and again.margin == help.margin
+    assert "epsilon" in {help.kind for help in planned.helps}
+
+
+# --- what the promise is worth ------------------------------------------------------------
+
+
+def test_a_plan_says_what_the_promise_is_for_several_agents():
+    planned = plan(a_market(), epsilon=1.0, delta=1e-8)
+    assert [g for g, _, _ in planned.by_group] == [2, 5, 10]
+    for g, epsilon, delta in planned.by_group:
+        assert epsilon > g, "g times epsilon at the same delta is not what holds"
+        assert delta > g * 1e-8
+    lines = str(planned).split("\n")
+    cells = {line[:34].strip(): line[34:].split() for line in lines}
+    assert cells["agents at once, g"] == ["2", "5", "10"]
+    page = (Path(__file__).parents[2] / "docs" / "privacy-promise.md").read_text(encoding="utf-8")
+    shown = [cells["billboard: epsilon, same delta"], cells["all: delta, at g times epsilon"]]
+    for g, epsilon, delta in zip((2, 5, 10), *shown, strict=True):
+        assert f"| {g} | {epsilon} | {delta} |" in page
+    truncated = plan(
+        a_market(), epsilon=1.0, delta=1e-8, policy=MwuAdaptive(noise="truncated-laplace")
+    )
+    assert [e for _, e, _ in truncated.by_group] == [None] * 3
+    assert plan(a_market(), epsilon=math.inf, delta=1e-8).by_group == ()
+    data = json.loads(json.dumps(planned.to_dict(), allow_nan=False))
+    assert [row["agents"] for row in data["by_group"]] == [2, 5, 10]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "weak"),
+    [
+        (4.0, 1e-8, False),
+        (4.01, 1e-8, True),
+        (1.0, 1.9e-6, False),  # of 50,000 agents: 0.095 records
+        (1.0, 2.1e-6, True),
+        (1.0, 0.01, True),
+        (math.inf, 0.5, False),  # an experiment, which says so elsewhere
+    ],
+)
+def test_a_budget_that_promises_little_is_warned_of(tmp_path, epsilon, delta, weak):
+    market = a_market()
+    planned = plan(market, epsilon=epsilon, delta=delta)
+    assert (planned.weakness is not None) == weak == (planned.to_dict()["weakness"] is not None)
+    assert ("  warning  " in str(planned)) == weak
+    planned.write(tmp_path / "plan")
+    page = (tmp_path / "plan" / "report.html").read_text(encoding="utf-8")
+    assert (" is above 4, so little is hidden" in page) == (4.0 < epsilon < math.inf)
+    assert ("is not well below 1 / 50,000 agents" in page) == (weak and epsilon == 1.0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        result = solve(
+            market, values=np.ones(50_000), demands=np.ones((50_000, 1)), epsilon=epsilon,
+            delta=delta,
+        )  # fmt: skip
+    given = [str(w.message) for w in found if issubclass(w.category, jdpack.BudgetWarning)]
+    assert given == ([str(planned.weakness)] if weak else [])
+    said = summary.as_dict(result)["weakness"]
+    assert said == (planned.weakness.message if weak else None)
+    assert ("\n  warning  " in summary.as_text(result)) == weak
+
+
+def test_an_experiment_is_not_warned_of_its_budget():
+    _, found = solved(a_market(agents=100), epsilon=20.0)
+    assert not [w for w in found if issubclass(w.category, jdpack.BudgetWarning)]
+
+
+@pytest.mark.parametrize("delta", [0.0101, 0.5, 0.99])
+@pytest.mark.parametrize("begin", [plan, solve, jdpack.LocalRun])
+def test_a_delta_that_promises_nothing_is_refused_before_anything(
+    tmp_path, monkeypatch, begin, delta
+):
+    forbid_drawing(monkeypatch)
+    given = {solve: {"output": tmp_path / "out"}, jdpack.LocalRun: {"path": tmp_path / "b.jsonl"}}
+    with pytest.raises(jdpack.BudgetError, match=f"at most 0.01, not {delta:g}"):
+        begin(a_market(), epsilon=1.0, delta=delta, **given.get(begin, {}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_resources_that_are_alike_have_one_row():

@@ -366,7 +366,7 @@ def test_changed_records_are_refused(place, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pa.table(changed), agents)
     for count in (1, 5, length(run)):
         folder = cut(run, tmp_path / str(count), count)
-        refused(folder, AgentsError, "have changed", "begin another", monkeypatch)
+        refused(folder, AgentsError, "have changed", "another run spends again", monkeypatch)
         resume(folder, place / "agents.parquet")
         assert content(folder) | {"private/run.json": b""} == content(run) | {
             "private/run.json": b""

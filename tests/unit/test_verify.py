@@ -420,5 +420,19 @@ def test_a_seeded_run_is_said_to_protect_nobody(tmp_path):
     assert "without noise" in str(verify(exact.billboard))
 
 
+def test_a_budget_that_promises_little_is_said_to():
+    for epsilon, weak in [(4.0, False), (4.5, True)]:
+        result = solve(
+            market(),
+            values=[1.0] * N,
+            demands=[[1.0, 1.0]] * N,
+            policy=POLICIES[1],
+            epsilon=epsilon,
+        )
+        found = verify(result.billboard)
+        assert str(found).startswith("LITTLE IS PROMISED: epsilon 4.5 is above 4") == weak
+        assert (found.to_dict()["weakness"] is not None) == weak
+
+
 def test_every_policy_is_here():
     assert {p.to_dict()["name"] for p in POLICIES} == set(policies.KINDS)

@@ -33,7 +33,7 @@ from jdpack.accounting import Budget
 from jdpack.audit.people import People
 from jdpack.billboard import Billboard, Step
 from jdpack.engines.choice import Choice
-from jdpack.errors import JdpackError, SupplyWarning
+from jdpack.errors import JdpackError, JdpackWarning
 from jdpack.noise import Noise
 from jdpack.policies import Policy
 
@@ -123,7 +123,7 @@ def _run(
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore", SupplyWarning)
+        warnings.simplefilter("ignore", JdpackWarning)
         if engine == "memory":
             arguments |= tape.people.arrays
         else:

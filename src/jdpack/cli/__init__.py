@@ -17,7 +17,7 @@ import typer
 
 from jdpack import __version__
 from jdpack.cli.progress import CtrlCError
-from jdpack.errors import JdpackError, SupplyWarning
+from jdpack.errors import JdpackError, JdpackWarning
 
 COMMANDS = {
     "solve": "runs",
@@ -84,16 +84,16 @@ def _asked(arguments: list[str]) -> Iterable[str]:
 
 @contextmanager
 def _warnings() -> Iterator[None]:
-    """Shows that supply is too small as one sentence and a hint, on stderr."""
+    """Shows our warnings as one sentence and a hint, on stderr."""
     with warnings.catch_warnings():
         other = warnings.showwarning
 
         def show(message: Warning | str, *where: Any, **more: Any) -> None:
-            if isinstance(message, SupplyWarning):
+            if isinstance(message, JdpackWarning):
                 print(f"warning: {message}", file=sys.stderr)
             else:
                 other(message, *where, **more)
 
-        warnings.simplefilter("always", SupplyWarning)
+        warnings.simplefilter("always", JdpackWarning)
         warnings.showwarning = show
         yield

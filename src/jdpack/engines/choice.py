@@ -166,7 +166,9 @@ def from_dict(data: dict[str, Any]) -> Choice:
         kind = KINDS[data["kind"]]
         return kind(**{f.name: data[f.name] for f in fields(kind)})
     except (KeyError, TypeError):
-        raise EngineError(f"there is no engine {data!r}", "begin another run") from None
+        raise EngineError(
+            f"there is no engine {data!r}", "put back the run's own run.json"
+        ) from None
 
 
 def fits(market: Market) -> bool:

@@ -229,7 +229,8 @@ def check(budget: Budget) -> None:
     parts = (budget.epsilon, budget.delta, budget.rho, budget.beta)
     if math.inf in parts:
         raise BudgetError(
-            "a run without privacy has no place in a ledger", "leave --ledger out, or set --epsilon"
+            "a run without privacy has no place in a ledger",
+            "set --epsilon; without noise, run on records that are not private, with no ledger",
         )
     if not all(0.0 < part < math.inf for part in parts) or not 0.0 <= budget.truncation < 1.0:
         raise BudgetError(f"{budget} is no budget", "make it with Budget.split")
