@@ -1,0 +1,1047 @@
+"""Does `jdpack audit` notice a broken pipeline? Faults are planted one at a time, and counted.
+
+Each fault is a mistake or a shortcut that a good engineer might make, as text edits of the source.
+Each one breaks privacy, the supply guarantee, the certificate or the accounting in some market that
+people have, and leaves ordinary runs working. The faults were written from the pipeline alone, by
+somebody who had not read the audit's checks. Do not tune one to the other: if the source changes,
+move the edit along; if a fault is missed, improve the check for the whole kind.
+
+The script copies `src` to a temporary folder, plants one fault, and runs the default audit there:
+
+* caught: the audit gave the verdict "failed";
+* missed: it gave the verdict "passed";
+* crashed: it gave no verdict. That is not counted as caught.
+
+It also runs the honest pipeline some times, which must pass. `--smoke` runs small seeded markets
+instead of the audit, to show that a fault leaves ordinary runs working.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one file of the package."""
+
+    file: str
+    """Under src/jdpack."""
+    old: str
+    """What it says now, exactly once."""
+    new: str
+    """What it says with the fault."""
+
+    def apply(self, text: str) -> str:
+        """The text of the file with the fault."""
+        count = text.count(self.old)
+        if count != 1:
+            raise ValueError(f"{self.file} has the text to edit {count} times: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with the pipeline."""
+
+    name: str
+    breaks: str
+    """What it breaks, and why."""
+    edits: tuple[Edit, ...]
+    hard: bool = False
+    """Whether its author expected the default audit to miss it."""
+
+
+_DRAW = "    noise = randomness.draw(step.noise, len(exact), len(board.releases))\n"
+_SYSTEM = """\
+                drawn: list[int] = _gaussian(scale)([0] * count)
+                return drawn
+"""
+_ANSWER = "    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))\n"
+
+FAULTS = [
+    # --- the noise ------------------------------------------------------------------------
+    Fault(
+        "granted-noise-halved",
+        "Privacy: the granted release gets half the noise that it is charged for, so it costs "
+        "four times its rho.",
+        (
+            Edit(
+                "release.py",
+                _DRAW,
+                _DRAW
+                + '    if step.query == "granted":  # one number per resource, asked only once\n'
+                + "        noise = [z // 2 for z in noise]\n",
+            ),
+        ),
+    ),
+    Fault(
+        "scale-rounded-down",
+        "Privacy: the sampler rounds scales down to powers of two, to build fewer samplers, so "
+        "a release has as little as half of the noise that it is charged for.",
+        (
+            Edit(
+                "release.py",
+                _SYSTEM,
+                "                near = 2.0 ** _exponent(scale)\n"
+                "                drawn: list[int] = _gaussian(near)([0] * count)\n"
+                "                return drawn\n",
+            ),
+            Edit(
+                "release.py",
+                "@functools.lru_cache(maxsize=64)\ndef _gaussian(",
+                "def _exponent(scale: float) -> int:\n"
+                '    """Of the largest power of two up to the scale: few samplers serve all."""\n'
+                "    return int(np.frexp(scale)[1]) - 1\n\n\n"
+                "@functools.lru_cache(maxsize=64)\ndef _gaussian(",
+            ),
+        ),
+    ),
+    Fault(
+        "noise-from-the-clock",
+        "Privacy: the generator is seeded with the time in seconds and the number of the "
+        "release, so anyone who knows when the run took place can subtract the noise.",
+        (
+            Edit(
+                "release.py",
+                _SYSTEM,
+                "                rng = np.random.default_rng([int(time.time()), index])\n"
+                "                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]"
+                "\n",
+            ),
+            Edit("release.py", "import functools\n", "import functools\nimport time\n"),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "antithetic-noise",
+        "Privacy: the second half of the coordinates gets the noise of the first half with the "
+        "sign turned, so sums of two coordinates are released exactly.",
+        (
+            Edit(
+                "release.py",
+                _SYSTEM,
+                "                half: list[int] = _gaussian(scale)([0] * ((count + 1) // 2))\n"
+                "                return (half + [-z for z in half])[:count]\n",
+            ),
+        ),
+    ),
+    Fault(
+        "symmetric-curvature-noise",
+        "Privacy: entries (j, k) and (k, j) of the curvature share one draw as if the matrix "
+        "were symmetric, but it is not, so their difference is released exactly.",
+        (
+            Edit(
+                "release.py",
+                _DRAW,
+                _DRAW
+                + '    if step.query == "curvature":  # a matrix of second derivatives\n'
+                + "        m = len(step.prices)\n"
+                + "        noise = [noise[min(j, k) * m + max(j, k)] "
+                + "for j in range(m) for k in range(m)]\n",
+            ),
+        ),
+    ),
+    Fault(
+        "outliers-redrawn",
+        "Privacy: noise beyond 4 deviations is drawn again, so its support moves with the data: "
+        "that costs a delta of about 1e-5 for each number, and none of it is counted.",
+        (
+            Edit(
+                "release.py",
+                _SYSTEM,
+                "                drawn: list[int] = _gaussian(scale)([0] * count)\n"
+                "                while max(map(abs, drawn)) > 4.0 * scale:  # wild prices\n"
+                "                    drawn = _gaussian(scale)([0] * count)\n"
+                "                return drawn\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "granted-noise-one-sided",
+        "Privacy: the noise of the granted release is made positive so that a load is never "
+        "understated, so the answer is a certain upper bound on a private number.",
+        (
+            Edit(
+                "release.py",
+                _DRAW,
+                _DRAW
+                + '    if step.query == "granted":  # the certificate must not be too low\n'
+                + "        noise = [abs(z) for z in noise]\n",
+            ),
+        ),
+    ),
+    Fault(
+        "batch-noise-shrunk",
+        "Privacy: the noise of a batch is divided by the root of the number of batches because "
+        "a batch has fewer agents, but one agent moves its batch as far as it moves the whole.",
+        (
+            Edit(
+                "release.py",
+                _DRAW,
+                _DRAW
+                + "    if step.batch is not None:  # noise in proportion to who is asked\n"
+                + "        noise = [round(z / step.batch.count**0.5) for z in noise]\n",
+            ),
+        ),
+    ),
+    # --- answers that are processed with exact numbers ------------------------------------
+    Fault(
+        "zero-stays-zero",
+        "Privacy: a resource that nobody takes is released as an exact 0, so one agent who takes "
+        "it shows.",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                "    answer = (e + z if e else 0 for e, z in zip(exact, noise, strict=True))\n"
+                "    return Release(step, tuple(answer))  # no demand out of nothing\n",
+            ),
+        ),
+    ),
+    Fault(
+        "negative-answers-redrawn",
+        "Privacy: noise is drawn again until no demand is negative, so the odds of an answer "
+        "depend on how far the exact sum is from 0, which nothing pays for.",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                "    draws = len(board.releases)\n"
+                '    while step.query == "demand" and min(map(int.__add__, exact, noise)) < 0:\n'
+                "        draws += 10**6  # a stream of its own, also where noise is seeded\n"
+                "        more = randomness.draw(step.noise, len(exact), draws)\n"
+                "        noise = [z if e + z >= 0 else y "
+                "for e, z, y in zip(exact, noise, more, strict=True)]\n" + _ANSWER,
+            ),
+        ),
+    ),
+    Fault(
+        "answer-capped-at-exact-total",
+        "Privacy: a noisy demand is cut to what all agents would take for free, an exact private "
+        "sum that then appears on the billboard.",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                '    if step.query == "demand" and step.batch is None:\n'
+                "        most = engine.demand((0,) * len(exact))  # nobody can take more\n"
+                "        noise = [min(z, top - e) "
+                "for e, z, top in zip(exact, noise, most, strict=True)]\n" + _ANSWER,
+            ),
+        ),
+    ),
+    Fault(
+        "free-resource-unnoised",
+        "Privacy: a resource with price 0 is taken as not scarce and released without noise, "
+        "which shows its exact demand (in the first round of dual-gd, every resource's).",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                '    if step.query == "demand":\n'
+                "        noise = [z if price else 0 "
+                "for z, price in zip(noise, step.prices, strict=True)]\n" + _ANSWER,
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "steering-noise-smaller-of-two",
+        "Privacy: in rounds that do not count, noise is drawn twice and the smaller draw is kept "
+        "so that prices settle sooner, but only one draw of full scale is charged.",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                '    if step.query == "demand" and not step.weight:  # it only steers\n'
+                "        more = randomness.draw(step.noise, len(exact), "
+                "len(board.releases) + 10**6)\n"
+                "        noise = [min(pair, key=abs) for pair in zip(noise, more, strict=True)]\n"
+                + _ANSWER,
+            ),
+        ),
+    ),
+    # --- sensitivities --------------------------------------------------------------------
+    Fault(
+        "scale-moved-by-smallest-cap",
+        "Privacy: the sensitivity of the scale query is the smallest cap instead of the largest, "
+        "which is too small wherever caps differ (mwu-adaptive).",
+        (
+            Edit(
+                "market.py",
+                "            return (max(self.cap_codes),)\n",
+                "            return (min(self.cap_codes),)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "replaced-agent-moves-one-bundle",
+        "Privacy: under replace-one the demand is taken to move in one bundle of resources "
+        "instead of two, so markets with small bundles get up to 30% too little noise.",
+        (
+            Edit(
+                "market.py",
+                "            touched = self.bundle_size * "
+                "(2 if self.neighbours is Neighbours.REPLACE_ONE else 1)\n",
+                "            touched = self.bundle_size\n",
+            ),
+        ),
+    ),
+    Fault(
+        "curvature-of-options-as-of-one",
+        "Privacy: the curvature's entries are taken to be non-negative with several options "
+        "too, where they have any sign, so the noise is too small by up to a factor of root 2.",
+        (Edit("market.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
+    ),
+    Fault(
+        "luck-of-options-as-of-one",
+        "Privacy: the sharper sensitivity of luck is used with several options and thinning "
+        "too, where its proof does not hold and luck may move by twice as much.",
+        (
+            Edit(
+                "market.py",
+                "        return (bound + 1,) if self.options == 1 and not thinned else "
+                "(2 * bound,)\n",
+                "        return (bound + 1,)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "luck-not-cut",
+        "Privacy: an agent's luck is not cut to the bound that its sensitivity rests on, so an "
+        "agent with several options whose coin falls on the gap that rounding their shares leaves "
+        "moves the sum by a whole value.",
+        (
+            Edit(
+                "best_response.py",
+                "                total += min(max(own, -bound), bound)\n",
+                "                total += own\n",
+            ),
+            Edit(
+                "best_response.py",
+                "    return total + min(max(own, -bound), bound)\n",
+                "    return total + own\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "welfare-moved-by-dearest-cost",
+        "Privacy: the welfare release takes the dearest cost as its sensitivity, as luck does, "
+        "but an agent who values an option far above its cost adds the whole value.",
+        (
+            Edit(
+                "closing.py",
+                '    if query != "luck":\n',
+                '    if query == "welfare" and any(board.rounds):\n'
+                "        return (dearest(board),)\n"
+                '    if query != "luck":\n',
+            ),
+        ),
+    ),
+    Fault(
+        "cost-of-the-largest-move",
+        "Privacy: noise and cost go by the largest move of any coordinate instead of the root of "
+        "the sum of squares, so the noise is too small for every vector.",
+        (
+            Edit(
+                "noise.py",
+                "math.sqrt(sum(d * d for d in shifts) / (2.0",
+                "math.sqrt(max(d * d for d in shifts) / (2.0",
+            ),
+            Edit(
+                "noise.py",
+                "Fraction(sum(d * d for d in shifts)) / (2",
+                "Fraction(max(d * d for d in shifts)) / (2",
+            ),
+        ),
+    ),
+    # --- accounting -----------------------------------------------------------------------
+    Fault(
+        "closing-not-charged",
+        "Accounting: the rounds may spend the whole budget and the closing releases are not "
+        "charged, so a run costs up to 1.64 times its rho.",
+        (
+            Edit(
+                "charge.py",
+                "    filter.charge(step.noise.cost(",
+                "    if not step.prices:  # they come from the closing shares\n"
+                "        return\n"
+                "    filter.charge(step.noise.cost(",
+            ),
+            Edit(
+                "margin.py",
+                "    return budget.rho * (1.0 - math.fsum(closing_shares(market).values()))\n",
+                "    return budget.rho\n",
+            ),
+        ),
+    ),
+    Fault(
+        "truncation-free-of-delta",
+        "Accounting: truncated Laplace noise is charged no delta although its support moves with "
+        "the data, as in the paper's lemma.",
+        (
+            Edit(
+                "noise.py",
+                "        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)\n",
+                "        return Cost(rho=_quadratic(shifts, self.scale))\n",
+            ),
+        ),
+    ),
+    Fault(
+        "repair-without-e-epsilon",
+        "Accounting: beta leaves out the factor 1 + e^epsilon of the repair, so the allocation's "
+        "delta exceeds the promise (ninefold at epsilon 3).",
+        (
+            Edit(
+                "accounting.py",
+                "float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)",
+                "float(REPAIR_SHARE * whole) * (1.0 - 1e-12)",
+            ),
+            Edit(
+                "ledger/balance.py",
+                "    repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)\n",
+                "    repair = budget.beta * (1.0 + 1e-15)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "delta-spent-twice",
+        "Accounting: the share of delta for the repair is not taken off before delta is turned "
+        "into rho, so the whole promise is delta times 1.4.",
+        (
+            Edit(
+                "accounting.py",
+                "        rest = whole - Fraction(truncation) - REPAIR_SHARE * whole\n",
+                "        rest = whole - Fraction(truncation)\n",
+            ),
+            Edit(
+                "ledger/balance.py",
+                "Fraction(budget.truncation) - Fraction(repair)\n",
+                "Fraction(budget.truncation)\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "batches-beside-everybody",
+        "Accounting: releases about a batch and releases about all agents are composed in "
+        "parallel, and mwu-online spends the whole budget on its batches, so a run "
+        "costs an agent 1.64 times its rho.",
+        (
+            Edit(
+                "accounting.py",
+                "        spent, asked = self._of_all.plus(self._most), of_all.plus(most)\n",
+                "        spent = self._of_all.plus(self._most)\n"
+                "        asked = _Grains(max(of_all.rho, most.rho), "
+                "max(of_all.delta, most.delta))\n",
+            ),
+            Edit(
+                "policies/mwu_online.py",
+                "        rho = budget.rho if self.local else margin.rounds_rho(market, budget)\n",
+                "        rho = budget.rho\n",
+            ),
+        ),
+    ),
+    Fault(
+        "refund-on-interrupt",
+        "Accounting: a run that fails after its first rounds gives its reservation back to the "
+        "ledger although those rounds are posted.",
+        (
+            Edit(
+                "solve.py",
+                "                undo.pop_all()\n"
+                "            held.callback(board.close)\n"
+                "            result = self._play(engine, board)\n",
+                "                held.callback(board.close)\n"
+                "                result = self._play(engine, board)\n"
+                "                undo.pop_all()\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "local-agent-forgets",
+        "Local privacy: an agent who adds its own noise starts each answer with a full budget, "
+        "so a curator who asks again and again averages the noise away.",
+        (
+            Edit(
+                "local.py",
+                "        answered = release(step, engine, self._filter, SystemRandomness(), "
+                "self._board, None)\n",
+                "        fresh = Filter(self._filter.budget)\n"
+                "        answered = release(step, engine, fresh, SystemRandomness(), "
+                "self._board, None)\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "resume-draws-again",
+        "Privacy: a resumed run drops a line that was being posted when it was killed and draws "
+        "new noise for it, so whoever read the first line averages two draws paid for once.",
+        (
+            Edit(
+                "boardfile.py",
+                '                missing = written + "\\n"\n',
+                '                missing = ""  # it is not whole: the round is asked again\n',
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "seeded-run-called-private",
+        "Privacy: a run with seeded noise says in its header that it is private, so people trust "
+        "noise that anybody with the seed can subtract.",
+        (
+            Edit(
+                "solve.py",
+                "    private = seed is None and budget.epsilon != math.inf\n",
+                "    private = budget.epsilon != math.inf\n",
+            ),
+            Edit(
+                "runfile.py",
+                "        seeded = self.seed is not None or first.budget.epsilon == math.inf\n",
+                "        seeded = first.budget.epsilon == math.inf\n",
+            ),
+        ),
+    ),
+    # --- coins ----------------------------------------------------------------------------
+    Fault(
+        "coin-seed-from-records",
+        "Privacy: the seed of the coins is a hash of the records so that a run can be repeated, "
+        "and the billboard posts it: anyone can test guesses of the records against it.",
+        (
+            Edit(
+                "solve.py",
+                "    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)\n",
+                "    given = repr(agents).encode() if values is None else "
+                "np.asarray(values).tobytes()\n"
+                "    own = Seed(hashlib.sha256(given).digest()[:16])\n"
+                "    coin_seed = own if seed is None else _seeded_coins(seed)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "commitment-of-four-bytes",
+        "Joint privacy: the header commits to four bytes of the seed only, so a curator who has "
+        "seen the rounds can still choose the coins that it likes.",
+        (
+            Edit(
+                "billboard.py",
+                'hashlib.sha256(b"jdpack seed " + self.seed).hexdigest()',
+                'hashlib.sha256(b"jdpack seed " + self.seed[:4]).hexdigest()',
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "coins-by-rank",
+        "Joint privacy: numbered agents get coins by their rank among those whose share is open, "
+        "so an agent's coin depends on the records of the agents before it.",
+        (
+            Edit(
+                "engines/shard.py",
+                "        some = bulk_coins.coins_of_numbers(key, part.first + which)\n",
+                "        some = bulk_coins.coins_of_numbers(key, part.first + "
+                "np.arange(len(which)))\n",
+            ),
+        ),
+    ),
+    Fault(
+        "coin-of-id-prefix",
+        "Certificate: a coin hashes the first 8 bytes of the id only, so ids with a common "
+        "beginning share one coin, and the bound for thinning by independent coins is false.",
+        (
+            Edit("coins.py", "str(agent).encode())", "str(agent).encode()[:8])"),
+            Edit(
+                "bulk_coins.py",
+                "    length = stop - start\n",
+                "    length = min(stop - start, 8)\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "granted-with-other-coins",
+        "Certificate: the granted release measures what the coins of the public order would "
+        "grant, not what the seed's coins do, so supply breaks and is repaired far too often.",
+        (
+            Edit(
+                "engines/shard.py",
+                "        given = self.give(Final(rounds, seed, (SHARE,) * m))\n",
+                "        order = Seed(rounds.order)  # the seed is not posted yet\n"
+                "        given = self.give(Final(rounds, order, (SHARE,) * m))\n",
+            ),
+        ),
+    ),
+    # --- engines --------------------------------------------------------------------------
+    Fault(
+        "numbers-start-again",
+        "Joint privacy: numbered agents are numbered from 0 again in every piece of a large "
+        "table, so several agents share a coin and none can check what it gets.",
+        (
+            Edit(
+                "encoding.py",
+                "            part.first += row\n        row += tally.rows\n",
+                "            part.first += 0\n        row += tally.rows\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "box-open-below",
+        "Privacy: in large markets screened agents are kept when prices fall below the box, so "
+        "the demand jumps with whether a box was made, which depends on a private count.",
+        (
+            Edit(
+                "screening.py",
+                "np.all((self.low <= prices) & (prices <= self.high))",
+                "np.all(prices <= self.high)",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "sums-in-single-precision",
+        "Privacy: sums over parts are added as 32-bit floats, so in large markets one agent "
+        "moves a rounded sum by more than its sensitivity, and threads change the answer.",
+        (
+            Edit(
+                "engines/shard.py",
+                "self.threads.sum(lambda part: query(part, prices), parts, start=nothing)\n"
+                "        return tuple(answer.ravel().tolist())\n",
+                "self.threads.sum(\n"
+                "            lambda part: query(part, prices).astype(np.float32), parts, "
+                "start=nothing\n"
+                "        )\n"
+                "        return tuple(answer.ravel().astype(np.int64).tolist())\n",
+            ),
+        ),
+    ),
+    Fault(
+        "batches-overlap",
+        "Privacy: a batch also asks the first agent of the next one, so an agent is in two "
+        "batches, and they do not compose in parallel.",
+        (
+            Edit(
+                "engines/batched.py",
+                "        rows = slice(self._first[index], self._first[index + 1])\n"
+                "        demands = ",
+                "        rows = slice(self._first[index], self._first[index + 1] + 1)\n"
+                "        demands = ",
+            ),
+        ),
+    ),
+    Fault(
+        "dense-clamp-dropped",
+        "Privacy: with clamp, dense amounts above the bound keep the code that they had, so one "
+        "agent demands more than the cap that the sensitivity rests on.",
+        (Edit("encoding.py", "    if odd:\n", "    if odd and not clamp:\n"),),
+    ),
+    Fault(
+        "sparse-one-cap-for-all",
+        "Privacy: sparse amounts are held to the largest cap of all resources, so an amount of a "
+        "resource with a smaller cap gets through beyond its sensitivity.",
+        (
+            Edit(
+                "encoding.py",
+                "_admit(amounts[i], caps[resources[i]], clamp)",
+                "_admit(amounts[i], caps.max(), clamp)",
+            ),
+        ),
+    ),
+    Fault(
+        "dense-bundles-unchecked",
+        "Privacy: the bundle size is checked in sparse tables only, so a dense record may touch "
+        "every resource while the noise is for a small bundle.",
+        (
+            Edit(
+                "encoding.py",
+                "        limited = self.market.bundle_size < len(self.market.resources)\n",
+                "        limited = is_sparse(self.market)  # dense rows have room for all\n",
+            ),
+        ),
+    ),
+    Fault(
+        "mapped-ids-unchecked",
+        "Privacy: the mapped engine skips the slow check for repeated ids, so one agent may be "
+        "in the table many times and move every sum as often.",
+        (
+            Edit(
+                "encoding.py",
+                "    if parts[0].ids is not None:\n        check_unique",
+                "    if parts[0].ids is not None and room is None:\n        check_unique",
+            ),
+        ),
+    ),
+    Fault(
+        "store-forgets-the-bounds",
+        "Privacy: kept codes are found again whatever the market's bounds are, so a run with "
+        "tighter caps uses codes beyond them.",
+        (
+            Edit(
+                "engines/mapped.py",
+                '    return json.dumps([data | {"name": ""}, clamp], sort_keys=True)\n',
+                '    return json.dumps([data["agents"], clamp], sort_keys=True)\n',
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "add-remove-without-ids",
+        "Joint privacy: numbered agents are accepted where agents may leave, so when one leaves, "
+        "the coins of all agents after it change.",
+        (
+            Edit(
+                "encoding.py",
+                "Neighbours.ADD_REMOVE and not self.market.divisible:",
+                "Neighbours.ADD_REMOVE and self.market.options > 1:",
+            ),
+        ),
+    ),
+    Fault(
+        "codes-rounded-down",
+        "Supply: demand codes are rounded down, so small amounts count as nothing, are free, and "
+        "exceed the supply in truth while they fit in codes.",
+        (
+            Edit(
+                "market.py",
+                "        return code + 1 if code * size < amount else code\n",
+                "        return code\n",
+            ),
+            Edit(
+                "encoding.py",
+                "np.uint16(np.int32(code + 1.0 if code * size < amount else code))",
+                "np.uint16(np.int32(code))",
+            ),
+        ),
+    ),
+    # --- the certificate and what is given ------------------------------------------------
+    Fault(
+        "no-thinning-if-it-fits",
+        "Privacy: where the exact load of the grants fits, the granted answer is cut so that they "
+        "are not thinned, so answers and factors show whether an exact private load fits.",
+        (
+            Edit(
+                "release.py",
+                _ANSWER,
+                '    if step.query == "granted":  # never thin what is known to fit\n'
+                "        own, budget = engine.market, board.header.budget\n"
+                "        radius = margin.release_radius(step.noise, margin.tail(own, budget))\n"
+                "        most = int(own.supply_code * (1.0 - 1e-9) - radius)\n"
+                "        noise = [\n"
+                "            min(z, most - e) if e <= own.supply_code else z\n"
+                "            for e, z in zip(exact, noise, strict=True)\n"
+                "        ]\n" + _ANSWER,
+            ),
+            Edit(
+                "release.py",
+                "from jdpack import closing\n",
+                "from jdpack import closing, margin\n",
+            ),
+        ),
+    ),
+    Fault(
+        "repair-by-mean-load",
+        "Supply: winners are dropped only if the mean load of the resources exceeds the supply, "
+        "so one resource may be given out beyond its own.",
+        (
+            Edit(
+                "engines/combined.py",
+                "        if max(allocation.loads) <= limit:\n",
+                "        if sum(allocation.loads) <= limit * len(allocation.loads):\n",
+            ),
+        ),
+    ),
+    Fault(
+        "no-union-bound",
+        "Certificate: the tail is not divided among the resources, so bounds fail m times as "
+        "often as beta says, and the repair costs more delta than is set aside.",
+        (
+            Edit(
+                "margin.py",
+                "    return portable.log(len(market.resources) / (share * budget.beta))\n",
+                "    return portable.log(1.0 / (share * budget.beta))\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "averaged-load-without-radius",
+        "Certificate: the bound on the load of divisible goods leaves out the noise of the "
+        "rounds, so it fails often, and agents are dropped far more often than beta.",
+        (
+            Edit(
+                "certificate.py",
+                "[max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]",
+                "[max(0.0, total / (whole * _DOWN)) for total in totals]",
+            ),
+        ),
+    ),
+    Fault(
+        "page-says-winners",
+        "Privacy: the public page carries the exact number of winners for monitoring, a private "
+        "count without noise.",
+        (
+            Edit(
+                "output.py",
+                "            page = report.public_page(result.billboard)\n",
+                "            page = report.public_page(result.billboard)\n"
+                '            note = f"<!-- winners: {result.private.winners} --></body>"\n'
+                '            page = page.replace("</body>", note)\n',
+            ),
+        ),
+        hard=True,
+    ),
+]
+
+
+SMOKE = """
+import numpy as np, pathlib, sys, warnings
+import jdpack
+from jdpack import Mapped, Market, MwuAdaptive, MwuOnline, Newton, resume, solve
+from jdpack.policies import from_dict
+
+warnings.simplefilter("ignore")
+rng, n = np.random.default_rng(1), 400
+values, demands = rng.uniform(0, 9, n), rng.uniform(0, 1, (n, 3)) * [1.0, 2.0, 0.5]
+
+
+def market(**more):
+    given = dict(supply=[90, 160, 70], max_demand=[1, 2, 0.5], max_value=9, agents=n)
+    return Market(**given | dict(epsilon=3.0, delta=1e-6) | more)
+
+
+def check(result):
+    assert result.billboard.finished
+    assert max(result.loads) <= 1.0 and sum(result.allocation) > 0, result.loads
+
+
+for divisible in (False, True):
+    for seed in (1, None):
+        own = market(divisible=divisible)
+        check(solve(own, values=values, demands=demands, seed=seed))
+ids = [f"agent-{i:04d}" for i in range(n)]
+check(solve(market(neighbours="add-remove"), values=values, demands=demands, ids=ids))
+check(solve(market(), values=values, demands=demands, policy=MwuOnline(batch=20), ids=ids))
+roomy = dict(epsilon=20.0, supply=[150, 300, 80])
+adaptive = MwuAdaptive(alpha=0.3, noise="truncated-laplace")
+check(solve(market(divisible=True, **roomy), values=values, demands=demands, policy=adaptive))
+few = from_dict({"name": "dual-gd", "alpha": 0.1, "rounds": 12})
+check(solve(market(), values=values, demands=demands, policy=few, seed=2))
+
+here, m = pathlib.Path(sys.argv[1]), 16
+rows = ["id,value," + ",".join(f"g{j}" for j in range(m))]
+for i in range(n):
+    for _ in range(3):
+        amounts = np.zeros(m)
+        amounts[rng.choice(m, 2, replace=False)] = rng.uniform(0.1, 1.1, 2)
+        rows.append(f"a{i},{rng.uniform(0, 9.5)}," + ",".join(map(str, amounts)))
+(here / "agents.csv").write_text("\\n".join(rows) + "\\n")
+sparse = market(supply=[30] * m, max_demand=1, bundle_size=2, options=3, max_value=9,
+    names=[f"g{j}" for j in range(m)])
+for engine in (None, Mapped(store=str(here / "store"))):
+    name = here / ("out" + str(engine is None))
+    check(solve(sparse, str(here / "agents.csv"), clamp=True, engine=engine, output=name))
+    resume(name)
+    assert jdpack.verify(name / "public" / "billboard.jsonl") is not None
+print("fine")
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one run."""
+
+    name: str
+    verdict: str
+    """caught or missed, of a fault; passed or failed, of the honest pipeline; or crashed."""
+    check: str
+    """The first check that failed, or the last line of what went wrong."""
+    exit: int
+    seconds: float
+    hard: bool = False
+    breaks: str = ""
+
+
+def edited(fault: Fault, source: Path = SOURCE) -> dict[str, str]:
+    """The files that a fault changes, under src/jdpack, with their new text."""
+    texts: dict[str, str] = {}
+    for edit in fault.edits:
+        path = source / "jdpack" / edit.file
+        texts[edit.file] = edit.apply(texts.get(edit.file) or path.read_text())
+    return texts
+
+
+def plant(fault: Fault, source: Path, folder: Path) -> None:
+    """Copy the source to a folder, with the fault.
+
+    Compiled kernels are kept beside the source, and the copy keeps them as long as the fault
+    changes nothing that is compiled. A changed file is compiled again in any case; but kernels also
+    contain functions and constants of other files, about which the compiler does not know.
+    """
+    shutil.copytree(source, folder)
+    alike = True
+    for file, text in edited(fault, source).items():
+        path = folder / "jdpack" / file
+        alike &= _compiled(path.read_text()) == _compiled(text)
+        path.write_text(text)
+    if not alike:
+        for kernel in folder.rglob("*.nb[ic]"):
+            kernel.unlink()
+
+
+def _compiled(text: str) -> list[str]:
+    """What kernels may contain of a file: decorated functions, and constants."""
+    return [
+        ast.dump(node)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        or (isinstance(node, ast.FunctionDef) and node.decorator_list)
+    ]
+
+
+def run(source: Path, arguments: list[str], seconds: float) -> tuple[int, str, str]:
+    """Exit code, output and errors of Python with these arguments, on that copy of the source."""
+    with tempfile.TemporaryDirectory() as here:
+        try:
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                env=os.environ | {"PYTHONPATH": str(source)},
+                cwd=here,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return -1, "", f"no verdict after {seconds:g} seconds"
+    return done.returncode, done.stdout, done.stderr
+
+
+def audit(source: Path, seconds: float) -> tuple[bool | None, str, int]:
+    """Whether the audit passed (None without a verdict), the first check that failed, the exit."""
+    code, out, errors = run(source, ["-m", "jdpack.cli", "audit", "--quiet", "--json"], seconds)
+    try:
+        found = json.loads(out)
+        passed = bool(found["passed"])
+        failed = [f["check"] for f in found["findings"] if not f["passed"]]
+    except (ValueError, KeyError, TypeError):
+        return None, _last_line(errors), code
+    if code != (0 if passed else 1):
+        return None, f"it says passed = {passed}, with exit code {code}", code
+    return passed, failed[0] if failed else "", code
+
+
+def smoke(source: Path, seconds: float) -> tuple[bool | None, str, int]:
+    """As `audit`, for small markets that must simply work: True, or None."""
+    with tempfile.TemporaryDirectory() as here:
+        code, out, errors = run(source, ["-c", SMOKE, here], seconds)
+    return (True if out.endswith("fine\n") else None), _last_line(errors), code
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def tried(fault: Fault | None, source: Path, options: argparse.Namespace) -> Row:
+    """Run the audit on the pipeline with a fault, or on the honest one."""
+    began, judge = time.monotonic(), smoke if options.smoke else audit
+    if fault is None:
+        passed, check, code = judge(source, options.timeout)
+        verdict = {True: "passed", False: "failed", None: "crashed"}[passed]
+        return Row("honest", verdict, check, code, round(time.monotonic() - began, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        plant(fault, source, Path(folder) / "src")
+        passed, check, code = judge(Path(folder) / "src", options.timeout)
+    verdict = {True: "missed", False: "caught", None: "crashed"}[passed]
+    if options.smoke and passed:
+        verdict = "works"
+    seconds = round(time.monotonic() - began, 1)
+    return Row(fault.name, verdict, check, code, seconds, fault.hard, fault.breaks)
+
+
+def table(rows: list[Row]) -> str:
+    """The results as a table in Markdown."""
+    lines = ["| fault | verdict | first check that failed | seconds | breaks |", "|" + "---|" * 5]
+    for r in rows:
+        name = f"{r.name} (hard)" if r.hard else r.name
+        lines.append(f"| {name} | {r.verdict} | {r.check} | {r.seconds:.0f} | {r.breaks} |")
+    return "\n".join(lines)
+
+
+def summary(rows: list[Row]) -> str:
+    """How many faults were caught, and how often the honest pipeline passed."""
+    honest = Counter(r.verdict for r in rows if r.name == "honest")
+    faults = Counter(r.verdict for r in rows if r.name != "honest")
+    said = []
+    if faults["works"]:
+        said.append(f"{faults['works']} of {faults.total()} faults leave small markets working")
+    elif faults:
+        said.append(f"caught {faults['caught']} of {faults.total()} faults")
+    said += [f"{faults[v]} {v}" for v in ("missed", "crashed") if faults[v]]
+    if honest:
+        said.append(f"the honest pipeline passed {honest['passed']} of {honest.total()} times")
+    return "; ".join(said)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Plant all faults; 1 if the honest pipeline failed, or there was no verdict somewhere."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", metavar="NAME", action="append", help="plant this fault only")
+    parser.add_argument("--honest", type=int, default=20, help="runs of the honest pipeline; 20")
+    parser.add_argument("--jobs", type=int, default=1, help="audits at the same time; 1")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one audit")
+    parser.add_argument("--smoke", action="store_true", help="small markets in place of the audit")
+    parser.add_argument("--list", action="store_true", help="list the faults and stop")
+    parser.add_argument("--results", type=Path, default=Path("results/audit_faults"))
+    options = parser.parse_args(arguments)
+    known = {fault.name: fault for fault in FAULTS}
+    unknown = sorted(set(options.only or []) - set(known))
+    if unknown:
+        parser.error(f"there is no fault {unknown[0]!r}; --list shows them all")
+    chosen = [known[name] for name in options.only] if options.only else FAULTS
+    if options.list:
+        print("\n".join(f"{f.name}: {f.breaks}" for f in chosen))
+        return 0
+    options.results.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        honest = Path(folder) / "src"
+        shutil.copytree(SOURCE, honest, ignore=shutil.ignore_patterns("__pycache__"))
+        works, why, _ = smoke(honest, options.timeout)  # compiles the kernels that copies share
+        if not works:
+            print(f"the honest pipeline does not work: {why}", file=sys.stderr)
+            return 1
+        work: list[Fault | None] = [*chosen, *[None] * options.honest]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for row in pool.map(lambda fault: tried(fault, honest, options), work):
+                rows.append(row)
+                print(f"{row.name}: {row.verdict} ({row.seconds:.0f} s) {row.check}", flush=True)
+                text = json.dumps([asdict(r) for r in rows], indent=1)
+                (options.results / "audit_faults.json").write_text(text + "\n")
+    shown = f"{table(rows)}\n\n{summary(rows)}\n"
+    (options.results / "audit_faults.md").write_text(shown)
+    print(f"\n{shown}", end="")
+    return int(any(r.verdict in ("failed", "crashed") for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
