@@ -312,6 +312,6 @@ class Ledger:
 def _stale(run: str) -> LedgerError:
     return LedgerError(
         f"run {run!r} has gone further than this folder, which is an earlier copy of it",
-        "put back its newest state, or begin another run: noise is never drawn again for a line "
-        "that may be public",
+        "put back its newest state; if that is lost, another run spends another budget: noise is "
+        "never drawn again for a line that may be public",
     )
