@@ -46,6 +46,7 @@ docs: $(VENV)/ready
 bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/speed.py --agents 10000000 --repeats 9
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/ledger.py
 	$(BIN)/python bench/optimum.py
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/parquet.py

@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
 
 import common  # noqa: E402
 import families  # noqa: E402
+import ledger  # noqa: E402
 import memory  # noqa: E402
 import optimum  # noqa: E402
 import parquet  # noqa: E402
@@ -192,6 +193,7 @@ def test_without_the_library_plots_are_refused(monkeypatch):
         (speed, ["--agents", "2000", "--repeats", "1"], 4),
         (memory, ["--agents", "2000"], 1),
         (optimum, ["--agents", "500", "--families", "dense,sparse"], 2),
+        (ledger, ["--agents", "500", "--turns", "3"], 1),
     ],
 )
 def test_tables_are_written_with_csv_and_a_plot(
