@@ -1,0 +1,608 @@
+"""Private: every private path of the pipeline, forced to run on small data.
+
+A fault shows only where the code that has it runs. So each path that a run can take, by its size,
+its engine, its market or its luck, is taken here on purpose, and what comes out is held against the
+reference like that of any other run (`checks`): screening, several parts, several shards, code
+stores, threads, clamping, a market that is nearly or exactly full, repair, every policy, folders,
+interruption, a ledger, and agents who add the noise themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+
+from jdpack.audit import answers, charges, replays
+from jdpack.audit.checks import Group
+from jdpack.audit.findings import Finding, fact
+from jdpack.audit.people import People, Record, example, example_sparse, nothing, plain
+from jdpack.audit.reference import reference
+from jdpack.audit.script import BATCHES, GREEDY, HALF, STILL, Script, known
+from jdpack.audit.tape import Setting, StoppedError, Tape, keep, record, replay, swapped, watching
+from jdpack.billboard import SHARE
+from jdpack.encoding import encode
+from jdpack.engines import Engine, shard
+from jdpack.engines.choice import Mapped, Memory, Place, Source, Tell
+from jdpack.engines.combined import Combined
+from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.shard import Shard
+from jdpack.errors import JdpackError
+from jdpack.ledger import Ledger
+from jdpack.local import LocalAgent, LocalRun
+from jdpack.market import Market, Neighbours
+from jdpack.policies import DualGd, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
+from jdpack.solve import resume
+from jdpack.threads import Threads
+
+FULL_SIZE = 2**16 + 2**12
+"""More rows than those from which engines screen."""
+
+POLICIES: tuple[Any, ...] = (
+    MwuAdaptive(alpha=0.5),
+    MwuFixed(rounds=8),
+    MwuOnline(batch=10),
+    DualGd(rounds=12),
+    MirrorDescent(rounds=8),
+)
+"""Every policy but newton, with few rounds."""
+
+FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
+"""Screen also where it saves no time."""
+
+
+def low(at: int, scale: float, honest: list[int]) -> list[int]:
+    """Noise so low that the certificate sees room for everybody."""
+    return [-round(300 * scale)] * len(honest)
+
+
+# --- engines ------------------------------------------------------------------------------
+
+
+class Shards(MemoryEngine):
+    """Agents in several shards, which answer as one."""
+
+    def __init__(self, agents: Any, threads: int | None) -> None:
+        super().__init__(agents, threads)
+        self.shards = [Shard(agents.market, [part], Threads(threads)) for part in agents.parts]
+
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        return [getattr(one, question)(*about) for one in self.shards]
+
+
+@dataclass(frozen=True)
+class Sharded(Memory):
+    """The choice of `Shards`: a shard for each fifth of the agents, or so."""
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        pieces = source.pieces(max(1, source.market.agents // 5))
+        agents = encode(source.market, pieces, clamp=source.clamp, threads=Threads(threads))
+        return Shards(agents, threads)
+
+
+class Workers(Combined):
+    """The workers of the engine for clusters, in this process."""
+
+    def __init__(self, market: Market, workers: Sequence[Any]) -> None:
+        super().__init__(market)
+        self._workers = workers
+        self._all("digest")  # they read their records when they are first asked
+        tallies = [tally for worker in workers for tally in worker.tallies()]
+        self.count = sum(tally.agents for tally in tallies)
+        self.clamped = sum(tally.clamped for tally in tallies)
+        self.numbered = False
+
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        return [worker.answer(question, *about)[2] for worker in self._workers]
+
+    def write(self, board: Any, allocation: Any, folder: Path) -> None:
+        """They leave no files here."""
+
+    def close(self) -> None:
+        """They end with this process."""
+
+
+@dataclass(frozen=True)
+class InProcess(Mapped):
+    """The choice of `Workers`."""
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        from jdpack.engines import ray
+
+        pieces = ray._cut(source.pieces(max(1, source.market.agents // 9)), 4)
+        some = [ray.Worker(source.market, own, source.clamp, 1, self.store) for own in pieces]
+        return Workers(source.market, some)
+
+
+# --- people -------------------------------------------------------------------------------
+
+
+def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
+    """Many agents with bundles of every size, from none to the largest."""
+    market, rng = plain(market), np.random.default_rng([seed, 5])
+    m, agents = len(market.resources), market.agents
+    counts = rng.integers(1, market.options + 1, agents)
+    rows = int(counts.sum())
+    ranks = rng.random((rows, m)).argsort(axis=1)
+    sizes = np.minimum(rng.geometric(0.5, rows) - 1, market.bundle_size)
+    touched = ranks < sizes[:, None]
+    demands = touched * rng.choice([0.1, 0.5, 1.0], (rows, 1)) * rng.random((rows, m))
+    demands *= [r.max_demand for r in market.resources]
+    values = market.max_value * rng.random(rows) ** 2
+    options = list(zip(values.tolist(), map(tuple, demands.tolist()), strict=True))
+    edges = np.cumsum([0, *counts]).tolist()
+    records = tuple(tuple(options[a:b]) for a, b in itertools.pairwise(edges))
+    ids = tuple(f"agent {i:x}" if texts else 7 * i - 9 for i in range(agents))
+    return People(market, ids, records)
+
+
+def dense(agents: int, options: int = 1, **more: Any) -> Market:
+    """Three resources, and options that may touch all of them."""
+    return Market(
+        supply=[0.4 * agents, 0.3 * agents, 0.9 * agents],
+        max_demand=[1.0, 0.8, 2.0],
+        max_value=10.0,
+        agents=agents,
+        options=options,
+        name=f"dense, {options} options",
+        **more,
+    )
+
+
+def sparse(agents: int, options: int = 1, **more: Any) -> Market:
+    """Sixteen resources, and options that touch six at most, and most of them fewer."""
+    return Market(
+        supply=[agents * (0.5 + 0.1 * (j % 4)) for j in range(16)],
+        max_demand=[1.0 + 0.5 * (j % 3) for j in range(16)],
+        max_value=5.0,
+        agents=agents,
+        bundle_size=6,
+        options=options,
+        name=f"sparse, {options} options",
+        **more,
+    )
+
+
+def ample(*, divisible: bool, agents: int = 60) -> Market:
+    """More than most agents want: prices that start high are soon within reach."""
+    return Market(
+        supply=[1.5 * agents, 2.0 * agents],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=agents,
+        divisible=divisible,
+        name="ample",
+    )
+
+
+def roomy(*, divisible: bool) -> Market:
+    """So much that coins, and not the noise, decide who wins."""
+    return Market(
+        supply=[1e6, 2e6],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=80,
+        options=2,
+        divisible=divisible,
+        name="roomy",
+    )
+
+
+def filled(codes: Callable[[int], int], *, divisible: bool) -> People:
+    """Agents who want so many codes of the first resource together, of its supply in codes."""
+    market = plain(
+        Market(
+            supply=[40.0, 90.0],
+            max_demand=1.0,
+            max_value=1.0,
+            agents=200,
+            divisible=divisible,
+            name="full",
+        )
+    )
+    rng, left = np.random.default_rng(11), codes(market.supply_code)
+    (size, other), cap = market.unit_sizes, market.cap_codes[0]
+    records: list[Record] = []
+    while left:
+        code = min(left, int(rng.integers(cap // 3, cap + 1)))
+        left -= code
+        amounts = min(code * size, 1.0), min(int(rng.integers(0, cap // 3)) * other, 1.0)
+        records.append(((float(rng.uniform(0.2, 1.0)), amounts),))
+    records += [nothing(market)] * (market.agents - len(records))
+    return People(market, tuple(range(market.agents)), tuple(records))
+
+
+# --- what is run --------------------------------------------------------------------------
+
+
+class Paths:
+    """All paths; `groups` are the runs that they leave, `found` what is particular to each."""
+
+    def __init__(self, epsilon: float, delta: float, seed: int) -> None:
+        self.epsilon, self.delta, self.seed = epsilon, delta, seed
+        self.groups: list[Group] = []
+        self.found: list[Finding] = []
+
+    def run(self) -> None:
+        with known(Script):
+            self.screening()
+            self.engines()
+            self.clamping()
+            self.full()
+            self.repair()
+            self.folders()
+            self.interruption()
+        self.policies()
+        self.ledger()
+        self.local()
+
+    def setting(self, policy: Any, **more: Any) -> Setting:
+        return Setting(policy, self.epsilon, self.delta, **more)
+
+    def screening(self) -> None:
+        """Agents whose choice is known are skipped; at full size, and forced on small data."""
+        large = crowd(dense(FULL_SIZE), self.seed)
+        tapes = [record(self.setting(replace(STILL, queries=("demand", "gauge"))), large)]
+        where = [("screening, full size", tapes)]
+        with swapped(*FORCED):
+            some = [
+                crowd(dense(3000), self.seed),
+                crowd(dense(2500, 3, divisible=True), self.seed, texts=True),
+                crowd(sparse(3000, neighbours="add-remove"), self.seed),
+                crowd(sparse(2500, 3), self.seed),
+            ]
+            tapes = [record(self.setting(STILL), people, threads=2) for people in some]
+            where.append(("screening, small", tapes))
+        for name, tapes in where:
+            self.groups.append(Group(name, tapes))
+            self.found.append(_ran(f"paths: {name}", [tape.screened for tape in tapes]))
+
+    def engines(self) -> None:
+        """Several parts, shards, workers, stores and threads give what the reference does."""
+        if _has_ray():
+            importlib.import_module("jdpack.engines.ray")  # which draws at random when it is loaded
+        for market in (dense(700, 2), sparse(600, 3, divisible=True)):
+            people = crowd(market, self.seed, texts=True)
+            for policy in (Script(), replace(BATCHES, levels=(0.0, 0.1, 0.2, 0.0, 0.1))):
+                setting, tapes = self.setting(policy), []
+                choices: list[Any] = ["memory", Sharded(), "mapped", Mapped(memory="10MB")]
+                if _has_ray():
+                    choices.append(InProcess())
+                tapes = [record(setting, people, choice, 2) for choice in choices]
+                what = "batches" if policy.batched else "all queries"
+                self.groups.append(Group(f"engines, {market.name}, {what}", tapes))
+        self.found.append(
+            fact(
+                "paths: workers of a cluster",
+                "workers count each agent once",
+                [],
+                "in this process, without Ray itself" if _has_ray() else "Ray is not installed",
+                tested=_has_ray(),
+            )
+        )
+        with tempfile.TemporaryDirectory() as folder:  # codes of other records are not taken
+            kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
+            two = [people, people.replaced(250, nothing(people.market)), people]
+            tapes = [record(self.setting(Script()), one, kept) for one in two]
+        self.groups.append(Group("engines, store", tapes))
+
+    def clamping(self) -> None:
+        """An agent beyond the public bounds counts for no more than the bounds."""
+        relation, found, met = Neighbours.ADD_REMOVE, list[Finding](), list[bool]()
+        for name, market, engine in [
+            ("dense", example(agents=120), "memory"),
+            ("sparse", example_sparse(agents=60, plenty=True), "mapped"),
+            ("divisible", example(agents=60, divisible=True, neighbours=relation), "memory"),
+        ]:
+            setting = self.setting(Script(), clamp=True)
+            group = replays.family(setting, People.invented(market, self.seed), 5, 0, engine)
+            tapes = [tape for _, tape in group.replayed]
+            self.groups += [
+                Group(f"clamping, {name}", [group.recorded]),
+                Group(f"clamping, {name}, neighbours", tapes, replayed=True),
+            ]
+            found += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+            met.append(any(tape.clamped for tape in tapes))
+        self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
+
+    def full(self) -> None:
+        """A market that is nearly full, or full to the last code, needs no repair."""
+        tapes = []
+        for divisible in (False, True):
+            for codes in (
+                lambda s: int(0.955 * s),
+                lambda s: int(0.975 * s),
+                lambda s: int(0.9905 * s),
+                lambda s: int(0.99995 * s),
+                lambda s: s - 1,
+                lambda s: s,
+            ):
+                people = filled(codes, divisible=divisible)
+                tapes.append(record(self.setting(GREEDY), people, draws=low))
+        self.groups.append(Group("full", tapes))
+        self.found.append(
+            replace(answers.of_allocation(tapes, repaired=False), check="paths: full, no repair")
+        )
+
+    def repair(self) -> None:
+        """What does not fit is cut, by the coins and by no more than needed."""
+        tapes = []
+        for divisible in (False, True):
+            for codes in (lambda s: s + 1, lambda s: s + 65535, lambda s: int(1.5 * s)):
+                people = filled(codes, divisible=divisible)
+                tapes.append(record(self.setting(GREEDY), people, draws=low))
+            for market in (
+                dense(300, 3, divisible=divisible),
+                sparse(300, divisible=divisible),
+                example(agents=200, divisible=divisible),
+            ):
+                scarce = _scarce(market)
+                for engine in ("memory", Sharded()):
+                    people = crowd(scarce, self.seed, texts=True)
+                    tapes.append(record(self.setting(HALF), people, engine, draws=low))
+        self.groups.append(Group("repair", tapes))
+        self.found.append(
+            replace(answers.of_allocation(tapes, repaired=True), check="paths: repair")
+        )
+
+    def policies(self) -> None:
+        """Every policy, where its prices come within reach, and neighbours of each."""
+        jobs = [
+            (self.setting(policy), ample(divisible=divisible))
+            for policy in POLICIES
+            for divisible in (False, True)
+        ]
+        jobs += [
+            (self.setting(Newton()), example(agents=150, divisible=divisible, neighbours=relation))
+            for divisible in (False, True)
+            for relation in Neighbours
+        ]
+        laplace = MwuAdaptive(alpha=0.5, noise="truncated-laplace")
+        large = Market(
+            supply=[2000.0] * 2, max_demand=1.0, max_value=1.0, agents=1500, divisible=True
+        )
+        jobs.append((Setting(laplace, 8.0, 1e-4), large))
+        tapes, again = [], []
+        steps: list[Finding] = []
+        for setting, market in jobs:
+            group = replays.family(setting, People.invented(market, self.seed), 3)
+            tapes.append(group.recorded)
+            again += [tape for _, tape in group.replayed]
+            steps += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+        self.groups.append(Group("every policy", tapes))
+        self.groups.append(Group("every policy, neighbours", again, replayed=True))
+        self.found += _merged(steps, "every policy")
+
+    def folders(self) -> None:
+        """The public folder of a run, and of its neighbours; the private one beside it."""
+        setting, wrong, some = self.setting(Script()), list[str](), 0
+        for divisible in (False, True):
+            people = crowd(roomy(divisible=divisible), self.seed, texts=True)
+            with tempfile.TemporaryDirectory() as place:
+                first = record(setting, people, output=Path(place) / "0")
+                wrong += _wrong_folder(Path(place) / "0", first)
+                found: list[tuple[Record | None, Tape]] = []
+                for at, other in enumerate([nothing(people.market), people.agents[0]], start=1):
+                    neighbour = people.replaced(40, other)
+                    tape = replay(first, setting, neighbour, output=Path(place) / str(at))
+                    wrong += _wrong_folder(Path(place) / str(at), tape)
+                    found.append((other, tape))
+            group = replays.Family(40, first, found)
+            what = f"folders, {'' if divisible else 'in'}divisible"
+            some += len(found) + 1
+            self.groups.append(Group(what, [first]))
+            self.groups.append(
+                Group(f"{what}, neighbours", [tape for _, tape in found], replayed=True)
+            )
+            self.found += [
+                replace(one, check=f"{one.check} ({what})") for one in replays.of_steps(group)
+            ]
+        self.found.append(
+            fact(
+                "paths: folders",
+                "what is private is for its owner alone, and the allocation is everybody's own",
+                wrong,
+                f"so it is, of {some} folders",
+            )
+        )
+
+    def interruption(self) -> None:
+        """A run that is stopped and resumed draws for no line twice, and no seed again."""
+        wrong, tapes = list[str](), []
+        for stop in (0, 1, 6, 14, 17):
+            setting = self.setting(Script())
+            people = crowd(roomy(divisible=False), self.seed)
+            with tempfile.TemporaryDirectory() as place:
+                out = Path(place) / "run"
+                wrong += self._interrupted(setting, people, out, stop, tapes)
+        self.groups.append(Group("interruption", tapes))
+        self.found.append(
+            fact(
+                "paths: interruption",
+                "what was posted stays, and a resumed run goes on from there",
+                wrong,
+                f"so it is, of {len(tapes)} runs",
+                tested=bool(tapes),
+            )
+        )
+
+    def _interrupted(
+        self, setting: Setting, people: People, out: Path, stop: int, tapes: list[Tape]
+    ) -> Iterator[str]:
+        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
+            if at == stop:
+                raise StoppedError
+            return honest
+
+        tape = record(setting, people, draws=stopped, output=out)
+        board = out / "public" / "billboard.jsonl"
+        posted = board.read_bytes()
+        data = people.arrays
+        given = {"values": data["values"], "demands": data["demands"], "ids": data["ids"]}
+        if len(tape.calls) != stop or posted.count(b"\n") != stop + 1:
+            yield f"{len(posted.splitlines())} lines stand after {stop} draws"
+        with watching(tape):
+            keep(tape, resume(out, threads=1, **given))
+        tape.error = ""
+        tape.files = {f.name: f.read_bytes() for f in sorted((out / "public").iterdir())}
+        tapes.append(tape)
+        if not board.read_bytes().startswith(posted):
+            yield f"lines that were posted before release {stop} have changed"
+        before = len(tape.calls), len(tape.random_bytes)
+        with watching(tape):
+            resume(out, threads=1, **given)
+        if before != (len(tape.calls), len(tape.random_bytes)):
+            yield "a run that is complete draws again when it is resumed"
+
+    def ledger(self) -> None:
+        """The ledger holds the run's whole budget, and refuses the next one unseen."""
+        wrong, people = list[str](), People.invented(example(agents=40), self.seed)
+        setting = self.setting(DualGd(rounds=4))
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "ledger"
+            Ledger.create(path, "people", epsilon=self.epsilon, delta=self.delta)
+            tape = record(setting, people, ledger=path, dataset="people")
+            entry = Ledger(path).runs.get(tape.board.header.commitment) if tape.board else None
+            if entry is None or entry.budget != setting.budget:
+                wrong.append(f"the ledger has {entry} for a run of {setting.budget}")
+            other = Tape(people, setting)
+            with watching(other):
+                try:
+                    again = record(setting, people, ledger=path, dataset="people")
+                except JdpackError:
+                    again = None
+            if again is not None or "noise" in other.events:
+                wrong.append("a second run is paid from a budget that the first has spent")
+        self.found.append(
+            fact(
+                "paths: ledger",
+                "a ledger is charged with the budget of a run, and refuses what is beyond it",
+                wrong,
+            )
+        )
+
+    def local(self) -> None:
+        """Agents who add the noise themselves let nothing else out."""
+        wrong, asked = list[str](), 0
+        people = People.invented(example(agents=12), self.seed)
+        own, setting = reference(people), self.setting(MwuOnline(batch=4, local=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # so few agents cannot drown their noise
+            run = LocalRun(people.market, epsilon=self.epsilon, delta=self.delta, batch=4)
+        header = run.board.header
+        agents = [
+            LocalAgent(header, value=[v for v, _ in r], demand=[list(a) for _, a in r], agent=id)
+            if people.market.options > 1
+            else LocalAgent(header, value=r[0][0], demand=list(r[0][1]), agent=id)
+            for id, r in zip(people.ids, people.agents, strict=True)
+        ]
+        while (step := run.step) is not None:
+            given = []
+            assert step.batch is not None
+            turns = own.turns(header.order, step.batch.count)
+            for i, agent in enumerate(agents):
+                if turns[i] != step.batch.index:
+                    continue
+                tape = Tape(people, setting)
+                with watching(tape):
+                    answer = agent.answer(step)
+                exact = own.taken(step.prices)[i] * own.demands[i]
+                noise = [a - int(e) for a, e in zip(answer, exact, strict=True)]
+                scale = getattr(step.noise, "scale", 0.0)
+                asked += 1
+                if [call.drawn for call in tape.calls] != [noise]:
+                    wrong.append(f"agent {i} answers something else than its demand plus noise")
+                elif abs(tape.calls[0].scale / scale - 1.0) > 1e-9:
+                    wrong.append(f"agent {i} draws at another scale than was posted")
+                if charges.cost(people.market, step)[0] > charges.Fraction(setting.budget.rho):
+                    wrong.append(f"agent {i} answers beyond its budget")
+                given.append(answer)
+            run.post(given)
+        self.found.append(
+            fact(
+                "paths: local",
+                "an agent's own answer is its demand plus one draw, within its budget",
+                wrong,
+                f"so it is, of {asked} agents",
+                tested=asked == len(agents),
+            )
+        )
+
+
+def markets() -> list[Market]:
+    """Markets of every kind, for formulas."""
+    return [
+        make(50, options, neighbours=relation, divisible=divisible)
+        for make in (dense, sparse)
+        for options in (1, 3)
+        for relation in Neighbours
+        for divisible in (False, True)
+    ]
+
+
+def _scarce(market: Market) -> Market:
+    """The same with a supply of a few caps of each resource."""
+    data = market.to_dict()
+    for resource in data["resource"]:
+        resource["supply"] = 5.3 * resource["max_demand"]
+    return Market.from_dict(data)
+
+
+def _has_ray() -> bool:
+    return importlib.util.find_spec("ray") is not None
+
+
+def _ran(check: str, each: Sequence[bool]) -> Finding:
+    """Whether the path was taken in every run that was meant to take it."""
+    return fact(
+        check,
+        "the path is taken",
+        [],
+        f"in {sum(each)} of {len(each)} runs",
+        tested=all(each),
+    )
+
+
+def _merged(found: Sequence[Finding], where: str) -> list[Finding]:
+    """One finding for all of the same name."""
+    names = dict.fromkeys(one.check for one in found)
+    merged = []
+    for name in names:
+        some = [one for one in found if one.check == name]
+        wrong = [one.seen for one in some if not one.passed]
+        tested = sum(one.tested for one in some)
+        seen = f"it holds in {tested} of {len(some)} settings, where it could fail"
+        if name.startswith("sensitivity") and not tested and not wrong:
+            continue  # queries that nobody moves here are moved elsewhere
+        merged.append(fact(f"{name} ({where})", some[0].claimed, wrong, seen, tested=tested > 0))
+    return merged
+
+
+def _wrong_folder(out: Path, tape: Tape) -> Iterator[str]:
+    """What is wrong with the private side of a run's folder."""
+    private = out / "private"
+    if stat.S_IMODE(private.stat().st_mode) != 0o700:
+        yield "the private folder is open to others"
+    for file in private.iterdir():
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            yield f"{file.name} is open to others"
+    if sorted(path.name for path in out.iterdir()) != ["private", "public"]:
+        yield "the output folder holds more than a public and a private one"
+    table = pyarrow.parquet.read_table(private / "allocation.parquet")
+    rows = answers.given(tape).shares.tolist()
+    if tape.people.market.divisible:
+        right = table["share"].to_pylist() == [share / SHARE for share in rows]
+    else:
+        right = table["granted"].to_pylist() == [share > 0 for share in rows]
+    if not right or table["id"].to_pylist() != tape.people.arrays["ids"]:
+        yield "the allocation's file is not what everybody's own function gives"
