@@ -62,6 +62,10 @@ VARIANTS = [
     broken.seed_from_the_records,
     broken.seed_from_salted_records,
     broken.coin_from_the_value,
+    broken.better_of_two_seeds,
+    broken.stop_when_the_exact_demand_fits,
+    broken.repair_from_97_percent,
+    broken.screening_counts_twice,
 ]
 NAMES = {v.__name__: v for v in VARIANTS}
 

@@ -292,7 +292,7 @@ def stop_when_the_exact_demand_fits() -> Iterator[None]:
 
     def stops(self):
         asked = step(self)
-        if asked is None or asked.weight == 0 or self._board.weight == 0 or self._closing:
+        if asked is None or asked.weight == 0 or not self._board.releases or self._closing:
             return asked
         demand = opened[0].demand(self._board.releases[-1].step.prices)
         if max(demand) > opened[0].market.supply_code:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from jdpack.audit import paths as private_paths
 from jdpack.audit.bound import LowerBound, gaussian_epsilon, lower_bound, scipy
 from jdpack.audit.checks import Group, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
-from jdpack.audit.findings import AGAINST, Audit, Finding, fact, judged
+from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged
 from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.script import BATCHES, GREEDY, HALF, Script, known
@@ -139,22 +140,29 @@ class _Auditor:
             self.tell(0.3 * number / len(engines), f"neighbours ({name})")
             all_engines = engines if number == 0 else ()
             self._replay_policy(name, engine, all_engines)
-            self._replay_queries(name, engine, all_engines)
+            self._guard(
+                f"replay: to its end ({name})", self._replay_queries, name, engine, all_engines
+            )
         with known(Script):
-            greedy = replace(self.setting, policy=GREEDY)
-            self._attack("greedy", greedy, 2 * trials, confidence, 0.3, 0.15)
-        self._attack(policy, self.setting, trials, confidence, 0.45, 0.25)
+            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.3, 0.15
+            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
+        own = self.setting, trials, confidence, 0.45, 0.25
+        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
         self.tell(0.7, "private paths")
         self._force_paths()
         self.tell(0.85, "every run again")
         self.found += of_every_run(self.groups)
         self.tell(0.95, "noise")
-        self.found += draws.of_noise(draws.draws_of(self.runs))
+        self.found += guarded("noise: tested", lambda: draws.of_noise(draws.draws_of(self.runs)))
         self.found += draws.of_source()
         self.tell(1.0, "done")
         budget = self.setting.epsilon, self.setting.delta
         found = judged(self.found)
         return Audit(found, self.bounds, *budget, policy, tuple(names), self.limits)
+
+    def _guard(self, check: str, look: Callable[..., None], *about: Any) -> None:
+        """Look; a pipeline that breaks down meanwhile has failed."""
+        self.found += guarded(check, partial(look, *about))
 
     def _force_paths(self) -> None:
         """Every private path that can run, on data of the audit's own."""

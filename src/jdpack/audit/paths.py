@@ -12,22 +12,33 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
+import math
 import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.parquet
 
 from jdpack.audit import answers, charges, replays
 from jdpack.audit.checks import Group
-from jdpack.audit.findings import Finding, fact
-from jdpack.audit.people import People, Record, example, example_sparse, nothing, plain
-from jdpack.audit.reference import reference
+from jdpack.audit.findings import Finding, fact, guarded
+from jdpack.audit.people import (
+    People,
+    Record,
+    beyond,
+    everything,
+    example,
+    example_sparse,
+    nothing,
+    plain,
+)
+from jdpack.audit.reference import Rounds, demand_codes, reference
 from jdpack.audit.script import BATCHES, GREEDY, HALF, STILL, Script, known
 from jdpack.audit.tape import Setting, StoppedError, Tape, keep, record, replay, swapped, watching
 from jdpack.billboard import SHARE
@@ -40,10 +51,18 @@ from jdpack.engines.shard import Shard
 from jdpack.errors import JdpackError
 from jdpack.ledger import Ledger
 from jdpack.local import LocalAgent, LocalRun
-from jdpack.market import Market, Neighbours
-from jdpack.policies import DualGd, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
+from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.policies.dual_gd import DualGd
+from jdpack.policies.mirror_descent import MirrorDescent
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_fixed import MwuFixed
+from jdpack.policies.mwu_online import MwuOnline
+from jdpack.policies.newton import Newton
 from jdpack.solve import resume
 from jdpack.threads import Threads
+
+EVEN = 1000
+"""At this price, in value codes for a demand code, every seventh row costs what it is worth."""
 
 FULL_SIZE = 2**16 + 2**12
 """More rows than those from which engines screen."""
@@ -84,10 +103,19 @@ class Shards(MemoryEngine):
 class Sharded(Memory):
     """The choice of `Shards`: a shard for each fifth of the agents, or so."""
 
+    kind: ClassVar[type[MemoryEngine]] = Shards
+
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         pieces = source.pieces(max(1, source.market.agents // 5))
         agents = encode(source.market, pieces, clamp=source.clamp, threads=Threads(threads))
-        return Shards(agents, threads)
+        return self.kind(agents, threads)
+
+
+@dataclass(frozen=True)
+class Parted(Sharded):
+    """Several parts in one shard, as many agents have."""
+
+    kind: ClassVar[type[MemoryEngine]] = MemoryEngine
 
 
 class Workers(Combined):
@@ -139,6 +167,9 @@ def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
     demands = touched * rng.choice([0.1, 0.5, 1.0], (rows, 1)) * rng.random((rows, m))
     demands *= [r.max_demand for r in market.resources]
     values = market.max_value * rng.random(rows) ** 2
+    values[::3] = np.round(values[::3] / market.max_value * 4.0) * market.max_value / 4.0  # ties
+    codes = demand_codes(market, demands[::7]).sum(axis=1)
+    values[::7] = np.minimum(EVEN * codes * market.value_step, market.max_value)
     options = list(zip(values.tolist(), map(tuple, demands.tolist()), strict=True))
     edges = np.cumsum([0, *counts]).tolist()
     records = tuple(tuple(options[a:b]) for a, b in itertools.pairwise(edges))
@@ -234,20 +265,114 @@ class Paths:
         self.found: list[Finding] = []
 
     def run(self) -> None:
-        with known(Script):
-            self.screening()
-            self.engines()
-            self.clamping()
-            self.full()
-            self.repair()
-            self.folders()
-            self.interruption()
-        self.policies()
-        self.ledger()
-        self.local()
+        """Take every path; one that breaks down is a failure."""
+        for path in (
+            *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
+            *(self.full, self.repair),
+            *(self.folders, self.interruption, self.policies, self.ledger, self.local),
+        ):
+            with known(Script):
+                self.found += guarded(f"paths: {path.__name__}, to its end", path)
 
     def setting(self, policy: Any, **more: Any) -> Setting:
         return Setting(policy, self.epsilon, self.delta, **more)
+
+    def direct(self) -> None:
+        """Engines asked at prices, factors and bounds that few runs come to."""
+        wrong, asked = list[str](), 0
+        for market in (dense(900), dense(700, 3), sparse(900), sparse(700, 3)):
+            people = crowd(market, self.seed, texts=market.options > 1)
+            own, m = reference(people), len(market.resources)
+            tape = record(self.setting(HALF), people)
+            assert tape.board is not None and tape.board.seed is not None
+            board, seed = tape.board, tape.board.seed
+            rounds = Rounds(tuple(board.rounds), board.header.order)
+            even = EVEN * PRICE_UNITS_PER_VALUE_CODE
+            some = [
+                *[(0,) * m, (PRICE_CODE_MAX,) * m, (even,) * m, (even + 1,) * m, (even - 1,) * m],
+                *[tuple(even // (1 + (i + j) % 4) * (j % 2) for j in range(m)) for i in range(2)],
+                tuple(PRICE_CODE_MAX if j == 1 else even // 3 for j in range(m)),
+            ]
+            factors = tuple(SHARE * (1 + j % 3) // 3 for j in range(m))
+            bounds, queries = (0, 10**3, 10**8, 2**40), ("demand", "value", "gauge", "curvature")
+            ours = [getattr(own, name)(prices) for prices in some for name in queries]
+            ours += [own.luck(rounds, seed.seed, factors, bound) for bound in bounds]
+            ours.append(own.granted(rounds, seed.seed))
+            for choice in (Memory(), Sharded(), Parted()):
+                source = Source(people.market, None, *people.arrays.values(), False)
+                engine = choice.open(source, 2, Place("audit", None), lambda done: None)
+                theirs = [getattr(engine, name)(prices) for prices in some for name in queries]
+                theirs += [engine.luck(board, seed, factors, bound) for bound in bounds]
+                theirs.append(engine.granted(board, seed))
+                asked += len(ours)
+                wrong += [
+                    f"question {at} in {market.name} ({type(choice).__name__.lower()}) is answered "
+                    f"with {one}, and {two} by the reference"
+                    for at, (one, two) in enumerate(zip(theirs, ours, strict=True))
+                    if one != two
+                ]
+        self.found.append(
+            fact(
+                "paths: direct",
+                "engines answer any question as the reference does",
+                wrong,
+                f"{asked} answers",
+            )
+        )
+
+    def refusals(self) -> None:
+        """Records that the public bounds do not allow are refused before anything is drawn."""
+        wrong, some = list[str](), 0
+        for market in (example(agents=30), example_sparse(agents=30, plenty=True)):
+            people = People.invented(market, self.seed)
+            setting = self.setting(Script())
+            caps = tuple(r.max_demand for r in market.resources)
+            value, one = market.max_value, everything(market)[0]
+            bad: list[tuple[str, People]] = [
+                (f"a record beyond the bounds ({at})", people.replaced(7, (option,)))
+                for at, option in enumerate(
+                    [
+                        *beyond(market, 0),
+                        (value * 1.001, one[1]),
+                        (value, tuple(a * 1.001 for a in one[1])),
+                        (-1.0, one[1]),
+                        (math.nan, one[1]),
+                        (math.inf, one[1]),
+                        (value, tuple(-a for a in one[1])),
+                        (value, tuple(a and math.nan for a in one[1])),
+                    ]
+                )
+            ]
+            if market.bundle_size < len(caps):
+                bad.append(("a bundle that is too large", people.replaced(7, ((value, caps),))))
+            many = people.agents[3] * (market.options + 1)
+            bad.append(("too many options", people.replaced(7, many[: market.options + 1])))
+            twice = (*people.ids[:-1], people.ids[0])
+            bad.append(("an agent who is there twice", replace(people, ids=twice)))
+            more = replace(
+                people, ids=(*people.ids, 10**6), agents=(*people.agents, people.agents[0])
+            )
+            bad.append(("more agents than are declared", more))
+            for what, others in bad:
+                for engine in ("memory", "mapped"):
+                    some += 1
+                    if not self._refused(setting, others, engine):
+                        wrong.append(f"{what} is taken, by the engine {engine}")
+        self.found.append(
+            fact(
+                "paths: refusals",
+                "records beyond the public bounds are refused, and nothing is drawn",
+                wrong,
+                f"{some} data sets are refused",
+            )
+        )
+
+    def _refused(self, setting: Setting, people: People, engine: str) -> bool:
+        try:
+            record(setting, people, engine)
+        except JdpackError:
+            return True
+        return False
 
     def screening(self) -> None:
         """Agents whose choice is known are skipped; at full size, and forced on small data."""
@@ -262,6 +387,8 @@ class Paths:
                 crowd(sparse(2500, 3), self.seed),
             ]
             tapes = [record(self.setting(STILL), people, threads=2) for people in some]
+            tapes.append(record(self.setting(STILL), some[2], Mapped(memory="10MB")))
+            tapes.append(record(self.setting(STILL), some[1], Parted(), threads=2))
             where.append(("screening, small", tapes))
         for name, tapes in where:
             self.groups.append(Group(name, tapes))
@@ -271,11 +398,11 @@ class Paths:
         """Several parts, shards, workers, stores and threads give what the reference does."""
         if _has_ray():
             importlib.import_module("jdpack.engines.ray")  # which draws at random when it is loaded
-        for market in (dense(700, 2), sparse(600, 3, divisible=True)):
+        for market in (dense(1600, 2), sparse(1300, 3, divisible=True)):
             people = crowd(market, self.seed, texts=True)
             for policy in (Script(), replace(BATCHES, levels=(0.0, 0.1, 0.2, 0.0, 0.1))):
                 setting, tapes = self.setting(policy), []
-                choices: list[Any] = ["memory", Sharded(), "mapped", Mapped(memory="10MB")]
+                choices: list[Any] = ["memory", Sharded(), Parted(), "mapped"]
                 if _has_ray():
                     choices.append(InProcess())
                 tapes = [record(setting, people, choice, 2) for choice in choices]
@@ -385,14 +512,17 @@ class Paths:
 
     def folders(self) -> None:
         """The public folder of a run, and of its neighbours; the private one beside it."""
-        setting, wrong, some = self.setting(Script()), list[str](), 0
+        wrong, some = list[str](), 0
         for divisible in (False, True):
+            setting = self.setting(Script(), clamp=divisible)
             people = crowd(roomy(divisible=divisible), self.seed, texts=True)
             with tempfile.TemporaryDirectory() as place:
                 first = record(setting, people, output=Path(place) / "0")
                 wrong += _wrong_folder(Path(place) / "0", first)
                 found: list[tuple[Record | None, Tape]] = []
-                for at, other in enumerate([nothing(people.market), people.agents[0]], start=1):
+                others = [nothing(people.market), everything(people.market)]
+                others += [beyond(people.market, 1)] * divisible
+                for at, other in enumerate(others, start=1):
                     neighbour = people.replaced(40, other)
                     tape = replay(first, setting, neighbour, output=Path(place) / str(at))
                     wrong += _wrong_folder(Path(place) / str(at), tape)
@@ -418,7 +548,7 @@ class Paths:
 
     def interruption(self) -> None:
         """A run that is stopped and resumed draws for no line twice, and no seed again."""
-        wrong, tapes = list[str](), []
+        wrong, tapes = list[str](), list[Tape]()
         for stop in (0, 1, 6, 14, 17):
             setting = self.setting(Script())
             people = crowd(roomy(divisible=False), self.seed)
@@ -524,7 +654,7 @@ class Paths:
                     wrong.append(f"agent {i} answers something else than its demand plus noise")
                 elif abs(tape.calls[0].scale / scale - 1.0) > 1e-9:
                     wrong.append(f"agent {i} draws at another scale than was posted")
-                if charges.cost(people.market, step)[0] > charges.Fraction(setting.budget.rho):
+                if charges.cost(people.market, step)[0] > Fraction(setting.budget.rho):
                     wrong.append(f"agent {i} answers beyond its budget")
                 given.append(answer)
             run.post(given)

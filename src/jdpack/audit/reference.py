@@ -213,7 +213,7 @@ class Reference:
     def unrepaired(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Ints:
         """What each row gets by its agent's own function, in units of 1/SHARE."""
         shares, touched = self.shares(rounds), self.demands > 0
-        own = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
+        own: Ints = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
         if self.market.divisible:
             return shares * own // SHARE
         # The options of an agent stand on [0, COINS) one after the other, as wide as their shares.
@@ -222,7 +222,8 @@ class Reference:
         begins -= begins[self.starts][self.owner]
         coins = self.coins(seed).astype(np.int64)[self.owner]
         first, width = begins * GRAIN, shares * own * (GRAIN // SHARE)
-        return np.where((first <= coins) & (coins < first + width), SHARE, 0)
+        given: Ints = np.where((first <= coins) & (coins < first + width), SHARE, 0)
+        return given
 
     def granted(self, rounds: Rounds, seed: bytes) -> tuple[int, ...]:
         rows = self.unrepaired(rounds, seed, (SHARE,) * len(self.market.resources))
@@ -319,8 +320,8 @@ def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
     capped = np.minimum(amounts, [r.max_demand for r in market.resources])
     codes = np.ceil(capped / sizes)
     codes = np.where((codes - 1.0) * sizes >= capped, codes - 1.0, codes)  # products are exact
-    codes = np.where(codes * sizes < capped, codes + 1.0, codes)
-    return np.maximum(codes, 0.0).astype(np.int64)
+    found: Ints = np.where(codes * sizes < capped, codes + 1.0, codes).astype(np.int64)
+    return found
 
 
 def value_codes(market: Market, values: NDArray[np.float64]) -> Ints:

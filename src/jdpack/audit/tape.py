@@ -286,7 +286,7 @@ def _run(
             try:
                 result = pipeline.solve(tape.people.market, progress=progress, **arguments)
             except Exception as error:
-                if not tape.calls and not isinstance(error, StoppedError):
+                if not tape.calls and isinstance(error, JdpackError):
                     raise  # nothing was released: it is the input that is wrong
                 sentence = error.message if isinstance(error, JdpackError) else str(error)
                 tape.error = f"{type(error).__name__}: {sentence}"
@@ -338,7 +338,8 @@ def watching(
     tape: Tape, draws: Chooser | None = None, given: Sequence[bytes] = ()
 ) -> Iterator[None]:
     """Write down what the samplers and the operating system give, or decide it."""
-    invoke, urandom = Measurement.__call__, os.urandom
+    invoke: Any = Measurement.__call__
+    urandom = os.urandom
     stated: dict[int, tuple[Any, str, float]] = {}
 
     def sampled(self: Any, arg: Any) -> Any:
