@@ -20,7 +20,7 @@ import numpy as np
 
 from jdpack import best_response, release
 from jdpack.accounting import Filter
-from jdpack.billboard import Seed
+from jdpack.billboard import SHARE, Seed
 from jdpack.engines import shard
 from jdpack.engines.combined import Combined
 from jdpack.engines.memory import MemoryEngine
@@ -309,13 +309,17 @@ def stop_when_the_exact_demand_fits() -> Iterator[None]:
 
 def repair_from_97_percent() -> AbstractContextManager[Any]:
     """Agents are dropped although everything fits."""
-    allocate = Combined.allocate
 
     def early(self, board):
-        with mock.patch.object(
-            type(self.market), "supply_code", int(0.97 * self.market.supply_code)
-        ):
-            return allocate(self, board)
+        limit, low, high = int(0.97 * self.market.supply_code) * SHARE, 0, shard.NOBODY
+        allocation = self.drop(board, high)
+        if max(allocation.loads) <= limit:
+            return allocation
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = max(self.drop(board, middle).loads) <= limit
+            low, high = (middle, high) if fits else (low, middle)
+        return self.drop(board, low)
 
     return mock.patch.object(Combined, "allocate", early)
 

@@ -23,9 +23,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 
 from jdpack.audit import answers, charges, replays
+from jdpack.audit.bound import scipy
 from jdpack.audit.checks import Group
 from jdpack.audit.findings import Finding, fact, guarded
 from jdpack.audit.people import (
@@ -268,7 +271,7 @@ class Paths:
         """Take every path; one that breaks down is a failure."""
         for path in (
             *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
-            *(self.full, self.repair),
+            *(self.formats, self.full, self.repair),
             *(self.folders, self.interruption, self.policies, self.ledger, self.local),
         ):
             with known(Script):
@@ -422,6 +425,35 @@ class Paths:
             two = [people, people.replaced(250, nothing(people.market)), people]
             tapes = [record(self.setting(Script()), one, kept) for one in two]
         self.groups.append(Group("engines, store", tapes))
+
+    def formats(self) -> None:
+        """Records in every form that `solve` takes, with ids of both kinds and without."""
+        tapes = []
+        for market in (sparse(150, 3), dense(150, divisible=True)):
+            people = crowd(market, self.seed, texts=market.options > 1)
+            long = replace(people, market=_long(people.market))
+            setting, data = self.setting(Script()), people.arrays
+            matrix = scipy("sparse").csr_matrix(data["demands"])
+            ids = {"values": data["values"], "ids": data["ids"]}
+            with tempfile.TemporaryDirectory() as place:
+                files = [Path(place) / name for name in ("wide.csv", "long.csv", "long.parquet")]
+                pyarrow.csv.write_csv(_wide_table(people), files[0])
+                pyarrow.csv.write_csv(_long_table(long), files[1])
+                pyarrow.parquet.write_table(_long_table(long), files[2], row_group_size=64)
+                tapes += [
+                    record(setting, people, demands=matrix, **ids),
+                    record(setting, people, agents=_wide_table(people)),
+                    record(setting, people, agents=files[0]),
+                    record(setting, people, "mapped", agents=[files[0]]),
+                    record(setting, long, agents=_long_table(long)),
+                    record(setting, long, agents=files[1]),
+                    record(setting, long, "mapped", agents=files[2]),
+                ]
+            if market.options == 1:
+                numbered = replace(people, ids=tuple(range(market.agents)))
+                given = {"values": data["values"], "demands": data["demands"]}
+                tapes.append(record(setting, numbered, **given))
+        self.groups.append(Group("formats", tapes))
 
     def clamping(self) -> None:
         """An agent beyond the public bounds counts for no more than the bounds."""
@@ -678,6 +710,36 @@ def markets() -> list[Market]:
         for relation in Neighbours
         for divisible in (False, True)
     ]
+
+
+def _long(market: Market) -> Market:
+    """The same for tables with a row for each amount."""
+    data = market.to_dict()
+    data["agents"]["layout"] = "long"
+    return Market.from_dict(data)
+
+
+def _wide_table(people: People) -> pa.Table:
+    data = people.arrays
+    columns = {"id": data["ids"], "value": data["values"]}
+    for j, resource in enumerate(people.market.resources):
+        columns[resource.column] = data["demands"][:, j]
+    return pa.table(columns)
+
+
+def _long_table(people: People) -> pa.Table:
+    names = [r.column for r in people.market.resources]
+    rows = []
+    for id, record_ in zip(people.ids, people.agents, strict=True):
+        for option, (value, amounts) in enumerate(record_):
+            pairs = [(n, a) for n, a in zip(names, amounts, strict=True) if a]
+            rows += [(id, f"o{option}", value, *pair) for pair in pairs or [(None, None)]]
+    columns = dict(
+        zip(("id", "option", "value", "resource", "amount"), zip(*rows, strict=True), strict=True)
+    )
+    if people.market.options == 1:
+        del columns["option"]
+    return pa.table({name: list(column) for name, column in columns.items()})
 
 
 def _scarce(market: Market) -> Market:

@@ -207,7 +207,10 @@ def record(
     output: Path | None = None,
     **more: Any,
 ) -> Tape:
-    """A real run, watched. Nothing about it is seeded; `draws` replaces its noise, if given."""
+    """A real run, watched. Nothing about it is seeded; `draws` replaces its noise, if given.
+
+    `more` are further arguments of `solve`, such as the people's records in another form.
+    """
     return _run(Tape(people, setting), engine, threads, draws, (), output, more)
 
 
@@ -276,7 +279,9 @@ def _run(
     with contextlib.ExitStack() as stack:
         heard = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
-        if engine == "memory" or isinstance(engine, Memory):
+        if "agents" in more or "values" in more:
+            pass  # they are given in another form
+        elif engine == "memory" or isinstance(engine, Memory):
             arguments |= _noted(tape)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "agents"
