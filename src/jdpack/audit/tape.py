@@ -291,7 +291,8 @@ def _run(
             try:
                 result = pipeline.solve(tape.people.market, progress=progress, **arguments)
             except Exception as error:
-                if not tape.calls and isinstance(error, JdpackError):
+                begun = tape.calls or tape.told
+                if not begun and isinstance(error, JdpackError):
                     raise  # nothing was released: it is the input that is wrong
                 sentence = error.message if isinstance(error, JdpackError) else str(error)
                 tape.error = f"{type(error).__name__}: {sentence}"
