@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
+from jdpack.allocate import allocate
 from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
 from jdpack.audit.tape import SEED_BYTES, Tape
@@ -83,6 +86,8 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
         ]:
             if theirs != ours:
                 wrong.append(f"the curator's {what}: {theirs}, and {ours} by the reference")
+        if own.drop_from == COINS:
+            wrong += _other_outcomes(tape, own)
         if max(sums.loads) > limit:
             wrong.append(f"a supply is exceeded: {max(sums.loads) / limit:.6g} of it is given")
         if repaired is not None and (own.drop_from < COINS) != repaired:
@@ -96,6 +101,24 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
         f"the largest load is {nearest:.4%} of its supply",
         tested=dropped > 0 if repaired else taking > 0,
     )
+
+
+def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
+    """Agents, winners first, whose own function gives something else than the reference."""
+    assert tape.board is not None
+    people, starts = tape.people, tape.people.starts.tolist()
+    winners = np.flatnonzero(np.maximum.reduceat(own.shares, starts)).tolist()
+    for i in [*winners[:sample], *range(len(starts))][:sample]:
+        record = people.agents[i]
+        outcome = allocate(
+            tape.board,
+            value=[value for value, _ in record],
+            demand=[amounts for _, amounts in record],
+            agent=people.ids[i],
+        )
+        rows = own.shares[starts[i] : starts[i] + len(record)]
+        if list(outcome.given) != [int(share) / SHARE for share in rows]:
+            yield f"agent {people.ids[i]!r} computes {outcome.given} for itself"
 
 
 def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:

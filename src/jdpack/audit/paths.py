@@ -9,6 +9,7 @@ interruption, a ledger, and agents who add the noise themselves.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import itertools
@@ -302,7 +303,7 @@ class Paths:
             ours += [own.luck(rounds, seed.seed, factors, bound) for bound in bounds]
             ours.append(own.granted(rounds, seed.seed))
             for choice in (Memory(), Sharded(), Parted()):
-                source = Source(people.market, None, *people.arrays.values(), False)
+                source = Source(people.market, agents=None, clamp=False, **people.arrays)
                 engine = choice.open(source, 2, Place("audit", None), lambda done: None)
                 theirs = [getattr(engine, name)(prices) for prices in some for name in queries]
                 theirs += [engine.luck(board, seed, factors, bound) for bound in bounds]
@@ -581,17 +582,17 @@ class Paths:
     def interruption(self) -> None:
         """A run that is stopped and resumed draws for no line twice, and no seed again."""
         wrong, tapes = list[str](), list[Tape]()
-        for stop in (0, 1, 6, 14, 17):
+        for stop, torn in [(0, False), (1, False), (6, True), (14, False), (17, True)]:
             setting = self.setting(Script())
             people = crowd(roomy(divisible=False), self.seed)
             with tempfile.TemporaryDirectory() as place:
                 out = Path(place) / "run"
-                wrong += self._interrupted(setting, people, out, stop, tapes)
+                wrong += self._interrupted(setting, people, out, stop, torn, tapes)
         self.groups.append(Group("interruption", tapes))
         self.found.append(
             fact(
                 "paths: interruption",
-                "what was posted stays, and a resumed run goes on from there",
+                "what was posted stays, a resumed run continues from there, on the same records",
                 wrong,
                 f"so it is, of {len(tapes)} runs",
                 tested=bool(tapes),
@@ -599,8 +600,10 @@ class Paths:
         )
 
     def _interrupted(
-        self, setting: Setting, people: People, out: Path, stop: int, tapes: list[Tape]
+        self, setting: Setting, people: People, out: Path, stop: int, torn: bool, tapes: list[Tape]
     ) -> Iterator[str]:
+        """Stop a run before a draw, tear off the end of its last line if asked to, and resume."""
+
         def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
             if at == stop:
                 raise StoppedError
@@ -609,12 +612,18 @@ class Paths:
         tape = record(setting, people, draws=stopped, output=out)
         board = out / "public" / "billboard.jsonl"
         posted = board.read_bytes()
-        data = people.arrays
-        given = {"values": data["values"], "demands": data["demands"], "ids": data["ids"]}
         if len(tape.calls) != stop or posted.count(b"\n") != stop + 1:
             yield f"{len(posted.splitlines())} lines stand after {stop} draws"
+        if torn:
+            board.write_bytes(posted[:-20])
+        other = Tape(people, setting)
+        with watching(other), contextlib.suppress(JdpackError):
+            resume(out, threads=1, **people.replaced(3, nothing(people.market)).arrays)
+            yield "a run is resumed on other records"
+        if other.calls:
+            yield "noise is drawn for other records"
         with watching(tape):
-            keep(tape, resume(out, threads=1, **given))
+            keep(tape, resume(out, threads=1, **people.arrays))
         tape.error = ""
         tape.files = {f.name: f.read_bytes() for f in sorted((out / "public").iterdir())}
         tapes.append(tape)
@@ -622,7 +631,7 @@ class Paths:
             yield f"lines that were posted before release {stop} have changed"
         before = len(tape.calls), len(tape.random_bytes)
         with watching(tape):
-            resume(out, threads=1, **given)
+            resume(out, threads=1, **people.arrays)
         if before != (len(tape.calls), len(tape.random_bytes)):
             yield "a run that is complete draws again when it is resumed"
 
@@ -732,7 +741,9 @@ def _long_table(people: People) -> pa.Table:
     rows = []
     for id, record_ in zip(people.ids, people.agents, strict=True):
         for option, (value, amounts) in enumerate(record_):
-            pairs = [(n, a) for n, a in zip(names, amounts, strict=True) if a]
+            pairs: list[tuple[Any, Any]] = [
+                (name, a) for name, a in zip(names, amounts, strict=True) if a
+            ]
             rows += [(id, f"o{option}", value, *pair) for pair in pairs or [(None, None)]]
     columns = dict(
         zip(("id", "option", "value", "resource", "amount"), zip(*rows, strict=True), strict=True)
