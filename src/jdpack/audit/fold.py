@@ -37,8 +37,8 @@ _PATIENCE = 600  # seconds
 def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given: Any) -> Any:
     """A billboard and its page, from what a run is given and from its answers and its seed alone.
 
-    Returns the lines, the page's SHA-256, the rho and delta that were spent, and what the policy
-    still wants to ask when the posted answers end.
+    Returns the lines, the SHA-256 of each page, the rho and delta that were spent, and what the
+    policy still wants to ask when the posted answers end.
     """
     posted = Billboard.from_text(text)
     kind = policies.from_dict(policy)
@@ -64,11 +64,16 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     if step is None:
         board.post(certify(board))
         board.post(seed)
-    page = hashlib.sha256(report.public_page(board).encode()).hexdigest() if board.finished else ""
+    pages = {}
+    if board.finished:
+        pages = {
+            "index.html": report.public_page(board),
+            "report.html": report.public_report(board),
+        }
     spent = filter.spent
     return {
         "lines": list(board.lines()),
-        "page": page,
+        "pages": {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages.items()},
         "spent": [str(spent.rho), str(spent.delta)],
         "wants": None if step is None else step.query,
     }
@@ -143,7 +148,7 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
             sums.append(f"{who} says that it spent rho {float(tape.spent.rho):.9g}")
         if tape.files:
             files += 1
-            pages += _wrong_files(tape, again["page"])
+            pages += _wrong_files(tape, again["pages"])
     found = [
         fact(
             "public: billboard",
@@ -181,14 +186,16 @@ def _difference(posted: list[str], again: list[str], who: str) -> list[str]:
     return []
 
 
-def _wrong_files(tape: Tape, page: str) -> list[str]:
+def _wrong_files(tape: Tape, pages: dict[str, str]) -> list[str]:
     assert tape.board is not None
-    names = sorted(tape.files)
-    if names != ["billboard.jsonl", "index.html"]:
-        return [f"the public folder has {', '.join(names)}"]
+    names = set(tape.files)
+    least = {"billboard.jsonl", "index.html"}
+    if not least <= names <= least | {"report.html"}:
+        return [f"the public folder has {', '.join(sorted(names))}"]
     wrong = []
     if tape.files["billboard.jsonl"].decode() != "".join(f"{li}\n" for li in tape.board.lines()):
         wrong.append("the billboard's file is not the billboard")
-    if hashlib.sha256(tape.files["index.html"]).hexdigest() != page:
-        wrong.append("the public page is not the page of the billboard")
+    for name in sorted(names - {"billboard.jsonl"}):
+        if hashlib.sha256(tape.files[name]).hexdigest() != pages.get(name):
+            wrong.append(f"the public {name} is not that of the billboard")
     return wrong

@@ -300,8 +300,13 @@ def _run(
                 keep(tape, result)
         tape.told += [("warning", type(w.message).__name__, str(w.message)) for w in heard]
         if output is not None:
-            tape.files = {f.name: f.read_bytes() for f in sorted((output / "public").iterdir())}
+            tape.files = public_files(output)
     return tape
+
+
+def public_files(output: Path) -> dict[str, bytes]:
+    """What the public part of an output folder holds, by name."""
+    return {file.name: file.read_bytes() for file in sorted((output / "public").iterdir())}
 
 
 def keep(tape: Tape, result: Any) -> None:
@@ -360,7 +365,7 @@ def watching(
         return returned if isinstance(drawn, list) else returned[0]
 
     def random_bytes(count: int) -> bytes:
-        if _for_a_compiler(sys._getframe(1)):
+        if _not_by_us(sys._getframe(1)):
             return urandom(count)
         at = len(tape.random_bytes)
         fits = at < len(given) and len(given[at]) == count
@@ -376,12 +381,16 @@ def watching(
         yield
 
 
-def _for_a_compiler(frame: FrameType | None) -> bool:
-    """Whether Numba asks, for the name of a file in which it keeps what it compiled."""
+def _not_by_us(frame: FrameType | None) -> bool:
+    """Whether it is not jdpack that asks for random bytes, but what it calls or imports.
+
+    Numba draws names for the files in which it keeps what it compiled, Ray draws names too, and
+    some modules draw while they are imported.
+    """
     while frame is not None:
         module = frame.f_globals.get("__name__", "").partition(".")[0]
-        if module in ("numba", "jdpack"):
-            return bool(module == "numba")
+        if module in ("numba", "ray", "importlib", "jdpack"):
+            return bool(module != "jdpack")
         frame = frame.f_back
     return False
 
