@@ -290,3 +290,12 @@ def test_a_pipeline_that_breaks_down_has_failed():
     tape.board.releases.pop()
     found = {one.check: one.verdict for one in of_every_run([Group("here", [tape])])}
     assert "FAILED" in found.values()
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_honest_runs_are_interrupted_and_repaired_as_they_should(seed):
+    """With seed 4 an agent wants nothing: another who wants nothing makes no other records."""
+    forced = paths.Paths(1.0, 1e-6, seed)
+    forced.interruption()
+    forced.repair()
+    assert {one.verdict for one in forced.found} == {"ok"}
