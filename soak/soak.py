@@ -44,7 +44,7 @@ import pyarrow as pa
 import backups
 import proof
 from hand import Counts, Hand, solving, todo_of
-from jdpack import Ledger, SupplyWarning, encoding, solve
+from jdpack import BudgetWarning, Ledger, SupplyWarning, encoding, solve
 from jdpack.report import curator_page, public_page
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
@@ -120,7 +120,8 @@ def soak(
 ) -> Counts:
     """All kills; raises `proof.Wrong` if anything ever is."""
     folder.mkdir(exist_ok=True)
-    warnings.simplefilter("ignore", SupplyWarning)
+    for kind in (SupplyWarning, BudgetWarning):
+        warnings.simplefilter("ignore", kind)
     warm_up()
     gc.freeze()  # forks need not look at what is here already
     measured = in_fork(functools.partial(typical, folder / "typical"))

@@ -11,6 +11,7 @@ import importlib
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -19,14 +20,17 @@ import numpy as np
 
 from jdpack import best_response, release
 from jdpack.accounting import Filter
-from jdpack.billboard import Seed
+from jdpack.billboard import SHARE, Seed
 from jdpack.engines import shard
+from jdpack.engines.combined import Combined
 from jdpack.engines.memory import MemoryEngine
 from jdpack.errors import BudgetError
 from jdpack.market import Query
 from jdpack.noise import Gaussian
 from jdpack.policies import KINDS
 from jdpack.release import SystemRandomness
+from jdpack.replay import Replay
+from jdpack.screening import Box
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
@@ -221,18 +225,19 @@ def filter_off_by_one() -> AbstractContextManager[Any]:
 # --- coins ----------------------------------------------------------------------------------
 
 
+def _bytes_of(agents: Any, arguments: Any) -> bytes:
+    if agents is not None:
+        return b"".join(file.read_bytes() for file in sorted(agents.iterdir()))
+    return b"".join(np.asarray(arguments[name]).tobytes() for name in ("values", "demands"))
+
+
 def _seeding(seed_of: Callable[[bytes], bytes]) -> AbstractContextManager[Any]:
     """The seed of the coins is a function of the records' hash."""
     pipeline: Any = importlib.import_module("jdpack.solve")
     solve = pipeline.solve
 
     def changed(market, agents=None, **arguments):
-        hashed = hashlib.sha256()
-        if agents is not None:
-            hashed.update(agents.read_bytes())
-        else:
-            hashed.update(arguments["values"].tobytes() + arguments["demands"].tobytes())
-        seed = Seed(seed_of(hashed.digest())[:16])
+        seed = Seed(seed_of(hashlib.sha256(_bytes_of(agents, arguments)).digest())[:16])
         with mock.patch.object(Seed, "draw", classmethod(lambda cls: seed)):
             return solve(market, agents, **arguments)
 
@@ -260,3 +265,71 @@ def coin_from_the_value() -> AbstractContextManager[Any]:
         return found if tossed is None else np.where(tossed, found, np.uint64(0))
 
     return mock.patch.object(shard, "_coins", coins)
+
+
+def better_of_two_seeds() -> AbstractContextManager[Any]:
+    """Two seeds are drawn, and the records decide which one is used."""
+
+    def better(records: bytes) -> bytes:
+        seeds = [secrets.token_bytes(16), secrets.token_bytes(16)]
+        return max(seeds, key=lambda seed: hashlib.sha256(seed + records).digest())
+
+    return _seeding(better)
+
+
+# --- what an audit once missed ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stop_when_the_exact_demand_fits() -> Iterator[None]:
+    """The run ends in the first round that counts in which everybody's true demand fits."""
+    opened: list[MemoryEngine] = []
+    make, step = MemoryEngine.__init__, Replay.step
+
+    def remember(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        opened[:] = [self]
+
+    def stops(self):
+        asked = step(self)
+        if asked is None or asked.weight == 0 or not self._board.releases or self._closing:
+            return asked
+        demand = opened[0].demand(self._board.releases[-1].step.prices)
+        if max(demand) > opened[0].market.supply_code:
+            return asked
+        self._closing = True
+        return step(self)
+
+    with (
+        mock.patch.object(MemoryEngine, "__init__", remember),
+        mock.patch.object(Replay, "step", stops),
+    ):
+        yield
+
+
+def repair_from_97_percent() -> AbstractContextManager[Any]:
+    """Agents are dropped although everything fits."""
+
+    def early(self, board):
+        limit, low, high = int(0.97 * self.market.supply_code) * SHARE, 0, shard.NOBODY
+        allocation = self.drop(board, high)
+        if max(allocation.loads) <= limit:
+            return allocation
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = max(self.drop(board, middle).loads) <= limit
+            low, high = (middle, high) if fits else (low, middle)
+        return self.drop(board, low)
+
+    return mock.patch.object(Combined, "allocate", early)
+
+
+def screening_counts_twice() -> AbstractContextManager[Any]:
+    """Agents whose choice is known are counted, and then asked all the same."""
+    screen = Box.screen.__func__
+
+    def twice(cls, parts, *rest):
+        box = screen(cls, parts, *rest)
+        return None if box is None else replace(box, open=parts)
+
+    return mock.patch.object(Box, "screen", classmethod(twice))

@@ -1,7 +1,8 @@
 """Private: empirical tests of the privacy that is promised. Curator only.
 
-An audit runs the real pipeline many times, attacks it, looks at its noise, and replays it on
-neighbouring data sets. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof: the
+An audit runs the real pipeline many times, attacks it, looks at its noise, replays it on
+neighbouring data sets, forces every private path to run, and computes again all that each run made
+public, answered and gave. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof: the
 proofs are in the docstrings of `Market.shifts`, `noise`, `accounting` and `release`; an audit finds
 where the code does not do what they say, as far as its attacks can see.
 """
@@ -11,13 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jdpack.audit import charges, draws, reference, replays
+from jdpack.audit import charges, draws, replays
+from jdpack.audit import paths as private_paths
 from jdpack.audit.bound import LowerBound, gaussian_epsilon, lower_bound, scipy
+from jdpack.audit.checks import Group, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
-from jdpack.audit.findings import AGAINST, Audit, Finding, judged
+from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged
 from jdpack.audit.game import distinguish
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.script import BATCHES, GREEDY, HALF, Script, known
@@ -61,6 +65,7 @@ def audit(
     engines: Sequence[str | Choice] = ("memory", "mapped"),
     confidence: float = 0.95,
     seed: int | None = None,
+    paths: bool = True,
     progress: Callable[[float, str], None] | None = None,
 ) -> Audit:
     """Test the privacy of the real pipeline.
@@ -76,6 +81,8 @@ def audit(
         confidence: of the lower bounds that are shown. What is flagged does not depend on it: an
             honest pipeline fails with a probability of about 1e-6.
         seed: of the audit's own choices of data; noise and coins are never seeded.
+        paths: whether to force every private path to run too (`jdpack.audit.paths`), which takes
+            some 15 seconds.
         progress: called with the share that is done, and what is being done.
     """
     scipy("stats")
@@ -100,7 +107,8 @@ def audit(
     setting = Setting(policy, budget.epsilon, budget.delta)
     people = _people(market, agents, values, demands, ids, seed)
 
-    return _Auditor(setting, people, neighbours, seed or 0, tell).audit(engines, trials, confidence)
+    auditor = _Auditor(setting, people, neighbours, seed or 0, tell, paths)
+    return auditor.audit(engines, trials, confidence)
 
 
 @dataclass
@@ -112,35 +120,59 @@ class _Auditor:
     neighbours: int
     seed: int
     tell: Callable[[float, str], None]
+    paths: bool
     found: list[Finding] = field(default_factory=list)
     bounds: dict[str, LowerBound] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     runs: list[Tape] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
 
     def audit(self, engines: Sequence[str | Choice], trials: int, confidence: float) -> Audit:
         names = [e if isinstance(e, str) else type(e).__name__.lower() for e in engines]
         policy = label_of(self.setting.policy)
         self.tell(0.0, "budget")
-        self.found.append(charges.of_filter(self.people, self.setting.epsilon, self.setting.delta))
+        self.found += [
+            charges.of_filter(self.people, self.setting.epsilon, self.setting.delta),
+            charges.of_batch_filter(self.setting),
+            charges.of_formulas([self.people.market, *private_paths.markets()]),
+        ]
         for number, (name, engine) in enumerate(zip(names, engines, strict=True)):
-            self.tell(0.4 * number / len(engines), f"neighbours ({name})")
+            self.tell(0.3 * number / len(engines), f"neighbours ({name})")
             all_engines = engines if number == 0 else ()
             self._replay_policy(name, engine, all_engines)
-            self._replay_queries(name, engine, all_engines)
+            self._guard(
+                f"replay: to its end ({name})", self._replay_queries, name, engine, all_engines
+            )
         with known(Script):
-            greedy = replace(self.setting, policy=GREEDY)
-            self._attack("greedy", greedy, 2 * trials, confidence, 0.4, 0.2)
-        self._attack(policy, self.setting, trials, confidence, 0.6, 0.3)
-        self.tell(0.9, "noise")
-        self.found.append(replace(replays.of_runs(self.runs), check="runs: finished (recorded)"))
-        self.found += draws.of_vetted_source(self.runs)
-        self.found += draws.of_seeds(self.runs)
-        self.found += draws.of_noise(draws.draws_of(self.runs))
+            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.3, 0.15
+            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
+        own = self.setting, trials, confidence, 0.45, 0.25
+        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
+        self.tell(0.7, "private paths")
+        self._force_paths()
+        self.tell(0.85, "every run again")
+        self.found += of_every_run(self.groups)
+        self.tell(0.95, "noise")
+        self.found += guarded("noise: tested", lambda: draws.of_noise(draws.draws_of(self.runs)))
         self.found += draws.of_source()
         self.tell(1.0, "done")
         budget = self.setting.epsilon, self.setting.delta
         found = judged(self.found)
         return Audit(found, self.bounds, *budget, policy, tuple(names), self.limits)
+
+    def _guard(self, check: str, look: Callable[..., None], *about: Any) -> None:
+        """Look; a pipeline that breaks down meanwhile has failed."""
+        self.found += guarded(check, partial(look, *about))
+
+    def _force_paths(self) -> None:
+        """Every private path that can run, on data of the audit's own."""
+        if not self.paths:
+            self.found.append(fact("paths: all", "each is taken", [], "left out", tested=False))
+            return
+        forced = private_paths.Paths(self.setting.epsilon, self.setting.delta, self.seed)
+        forced.run()
+        self.found += forced.found
+        self.groups += forced.groups
 
     def _replay_policy(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
@@ -148,15 +180,9 @@ class _Auditor:
         """Neighbours of the people given, under the policy given."""
         setting, people = self.setting, self.people
         group = replays.family(setting, people, self.neighbours, self.seed, engine)
-        self.runs.append(group.recorded)
-        self.found += _replayed(group, name)
-        if all_engines:
-            self.found += charges.of_charges(group.recorded, setting)
-            self.found += [
-                reference.of_answers([group.recorded]),
-                reference.of_allocation(group.recorded),
-                replays.of_same_people(setting, people, all_engines, group.recorded),
-            ]
+        self._keep(group, name)
+        if all_engines and group.recorded.board is not None:
+            self.found.append(replays.of_same_people(setting, people, all_engines, group.recorded))
 
     def _replay_queries(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
@@ -173,14 +199,21 @@ class _Auditor:
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
-                self.runs.append(group.recorded)
-                found = [reference.of_answers([group.recorded])]
-                if what == "all queries" and all_engines:
-                    found.append(replays.of_same_people(own, people, all_engines, group.recorded))
-                if what == "plenty":
-                    found.append(reference.of_allocation(group.recorded))
-                self.found += _replayed(group, where, winners=what != "sparse")
-                self.found += [replace(one, check=f"{one.check} ({where})") for one in found]
+                self._keep(group, where, winners=what != "sparse")
+                if what == "all queries" and all_engines and group.recorded.board is not None:
+                    same = replays.of_same_people(own, people, all_engines, group.recorded)
+                    self.found.append(replace(same, check=f"{same.check} ({where})"))
+
+    def _keep(self, group: replays.Family, where: str, *, winners: bool = True) -> None:
+        """Note a family of runs, and what is found by comparing them."""
+        self.runs.append(group.recorded)
+        again = [tape for _, tape in group.replayed]
+        self.groups.append(Group(where, [group.recorded]))
+        self.groups.append(Group(f"{where}, neighbours", again, replayed=True))
+        found = [*replays.of_steps(group), *replays.of_sensitivity(group)]
+        if winners:  # a market without any has nothing to compare
+            found.append(replays.of_others(group))
+        self.found += [replace(one, check=f"{one.check} ({where})") for one in found]
 
     def _attack(
         self,
@@ -199,20 +232,11 @@ class _Auditor:
             lambda done: self.tell(start + share * done, f"coalition ({name})"),
         )
         self.runs += tapes
-        exact = reference.of_answers(tapes)
-        self.found.append(replace(exact, check=f"{exact.check} (coalition, {name})"))
+        self.groups.append(Group(f"coalition, {name}", tapes))
         self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
         if bound is not None:
             self.bounds[AGAINST + name] = bound
             self.limits[AGAINST + name] = right_at_most(setting)
-
-
-def _replayed(group: replays.Family, where: str, *, winners: bool = True) -> list[Finding]:
-    tapes = [group.recorded, *(tape for _, tape in group.replayed)]
-    found = [*replays.of_steps(group), replays.of_runs(tapes), *replays.of_sensitivity(group)]
-    if winners:  # a market without any has nothing to compare
-        found.append(replays.of_others(group))
-    return [replace(one, check=f"{one.check} ({where})") for one in found]
 
 
 def _people(

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jdpack import release
 from jdpack.audit.bound import (
     LowerBound,
     lower_bound,
@@ -26,13 +25,10 @@ from jdpack.audit.bound import (
 )
 from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
-from jdpack.audit.tape import Setting, Tape, record
+from jdpack.audit.tape import Setting, Tape, record, true_answers
 from jdpack.billboard import Billboard
-from jdpack.encoding import encode
-from jdpack.engines.memory import MemoryEngine
 from jdpack.market import Neighbours
 from jdpack.noise import Gaussian, Noise, TruncatedLaplace
-from jdpack.tables import array_pieces
 
 LITTLE = 0.05
 """Two worlds that use less of the budget than this can hardly be told apart by anyone."""
@@ -55,7 +51,6 @@ class Coalition:
 
     def __init__(self, first: People, second: People) -> None:
         self.worlds = first, second
-        self._engines = [_engine(people) for people in self.worlds]
 
     @classmethod
     def against(cls, people: People, setting: Setting, place: int | None = None) -> Coalition:
@@ -81,19 +76,13 @@ class Coalition:
     def evidence(self, board: Billboard) -> Evidence:
         """How much a billboard speaks for the second world."""
         total, rho = 0.0, 0.0
-        for line in board.releases:
-            one, two = (
-                release.statistic(line.step, engine, board, board.seed) for engine in self._engines
-            )
+        worlds = (true_answers(people, board) for people in self.worlds)
+        for line, one, two in zip(board.releases, *worlds, strict=True):
             for answer, a, b in zip(line.answer, one, two, strict=True):
                 if a != b:
                     total += _log(line.step.noise, answer - b) - _log(line.step.noise, answer - a)
                     rho += 0.5 * ((a - b) / getattr(line.step.noise, "scale", math.nan)) ** 2
         return Evidence(total, rho)
-
-
-def _engine(people: People) -> MemoryEngine:
-    return MemoryEngine(encode(people.market, array_pieces(people.market, **people.arrays)), 1)
 
 
 def _log(noise: Noise, z: float) -> float:

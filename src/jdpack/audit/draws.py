@@ -12,7 +12,6 @@ noise in single precision), and the shape of the source at scales so small that 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -23,8 +22,8 @@ from numpy.typing import NDArray
 
 from jdpack import release
 from jdpack.audit.bound import scipy
-from jdpack.audit.findings import Finding, fact, odds
-from jdpack.audit.tape import Line, Tape
+from jdpack.audit.findings import Finding, differ, fact, odds
+from jdpack.audit.tape import Tape
 from jdpack.noise import Gaussian, Noise, TruncatedLaplace
 
 Floats = NDArray[np.float64]
@@ -52,61 +51,63 @@ class Draw:
 
 
 def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
-    """Every answer is the exact one plus what the vetted sampler gave for the posted noise."""
-    types, sums, sources = [], [], []
+    """Every answer is the exact one plus one draw of the vetted sampler at the posted scale.
+
+    The exact answer is the reference's, the scale the sampler's own: nothing here rests on what the
+    pipeline says of itself. Draws and lines are matched in order, so each draw is used once.
+    """
+    types, sums, sources, lines = [], [], [], 0
     for tape in tapes:
         for at, line in enumerate(tape.lines):
-            if not _complete(line):
-                sources.append(f"release {at} ({line.step.query}) drew no noise")
-                continue
-            draw = line.draw or []
-            numbers = [*line.exact, *draw, *(tape.answers[at] if at < len(tape.answers) else ())]
+            lines, query = lines + 1, line.step.query
+            numbers = [*line.answer, *(line.draw or [])]
             if not all(type(number) is int for number in numbers):
                 kinds = sorted({type(number).__name__ for number in numbers})
-                types.append(f"release {at} ({line.step.query}) has numbers of type {kinds}")
-            if at < len(tape.answers):
-                added = [e + z for e, z in zip(line.exact, draw, strict=True)]
-                if list(tape.answers[at]) != added:
-                    sums.append(f"answer {at} ({line.step.query}) is not the exact one plus noise")
-            if not _vetted(line):
+                types.append(f"release {at} ({query}) has numbers of type {kinds}")
+            if line.draw is None:
                 sources.append(
-                    f"the noise of release {at} ({line.step.query}) is not what the vetted sampler "
-                    f"gave at scale {getattr(line.step.noise, 'scale', 0.0):.6g}"
+                    f"the noise of release {at} ({query}) is not one draw of the vetted sampler "
+                    f"at scale {getattr(line.step.noise, 'scale', 0.0):.6g}"
                 )
+            elif line.exact != line.true:
+                sums.append(
+                    f"answer {at} ({query}) minus its noise {differ(line.exact, line.true)}"
+                )
+        if tape.unused:
+            sources.append(f"{tape.unused} draws of the sampler are in no answer")
+    seen = f"{lines} releases"
     return [
-        fact("noise: whole numbers", "answers, sums and noise are integers", types),
-        fact("noise: added once", "a posted answer is the exact one plus its draw", sums),
-        fact("noise: source", "noise comes from the vetted sampler at the posted scale", sources),
+        fact(
+            "noise: whole numbers", "answers and noise are integers", types, seen, tested=lines > 0
+        ),
+        fact(
+            "noise: added once",
+            "a posted answer is the exact one plus its own draw",
+            sums,
+            seen,
+            tested=lines > 0,
+        ),
+        fact(
+            "noise: source",
+            "each release has one draw of its own, from the vetted sampler at the posted scale",
+            sources,
+            seen,
+            tested=lines > 0,
+        ),
     ]
-
-
-def _complete(line: Line) -> bool:
-    return line.draw is not None and len(line.draw) == len(line.exact)
-
-
-def _vetted(line: Line) -> bool:
-    noise, draw = line.step.noise, line.draw
-    if isinstance(noise, Gaussian):
-        return line.vetted == [("gaussian", noise.scale, draw)]
-    if isinstance(noise, TruncatedLaplace):
-        whole = [z for _, _, some in line.vetted for z in some if abs(z) <= noise.bound]
-        alike = all(name == "laplace" and s == noise.scale for name, s, _ in line.vetted)
-        return alike and whole[: len(line.exact)] == draw
-    return False
 
 
 # --- scores -------------------------------------------------------------------------------
 
 
 def draws_of(tapes: Iterable[Tape], seed: int | None = None) -> list[Draw]:
-    """The noise of real runs: posted answers minus exact ones."""
+    """The noise of real runs: posted answers minus the reference's exact ones."""
     rng, found = np.random.default_rng(seed), []
     for run, tape in enumerate(tapes):
-        for index, (line, answer) in enumerate(zip(tape.lines, tape.answers, strict=False)):
-            if len(answer) == len(line.exact):
-                values = tuple(a - e for a, e in zip(answer, line.exact, strict=True))
-                scores = normal_scores(line.step.noise, values, rng)
-                found.append(Draw(run, index, line.step.query, line.step.noise, values, scores))
+        for index, line in enumerate(tape.lines):
+            values = tuple(a - e for a, e in zip(line.answer, line.true, strict=True))
+            scores = normal_scores(line.step.noise, values, rng)
+            found.append(Draw(run, index, line.step.query, line.step.noise, values, scores))
     return found
 
 
@@ -359,34 +360,3 @@ def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> tu
         return 1.0, 1
     result = scipy("stats").chisquare(seen, expected, sum_check=False)
     return float(result.pvalue), len(seen)
-
-
-def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
-    """Coins: a fresh seed in each run, from the operating system and from nothing else."""
-    seeds = [(tape.board.seed.seed, tape) for tape in tapes if tape.board and tape.board.seed]
-    again = [
-        f"two runs have the seed {one.hex()}"
-        for (one, _), (two, _) in itertools.pairwise(sorted(seeds, key=lambda pair: pair[0]))
-        if one == two
-    ]
-    own = [
-        f"the seed {seed.hex()} was not drawn from the system's randomness"
-        for seed, tape in seeds
-        if seed not in tape.random_bytes
-    ]
-    return [
-        fact(
-            "coins: fresh",
-            "every run has a seed of its own",
-            again,
-            f"{len(seeds)} seeds",
-            tested=len(seeds) > 1,
-        ),
-        fact(
-            "coins: source",
-            "the seed is the system's randomness",
-            own,
-            f"{len(seeds)} seeds",
-            tested=len(seeds) > 0,
-        ),
-    ]

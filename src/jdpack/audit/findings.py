@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -74,6 +74,15 @@ def fact(
     wrong = list(wrong)
     told = f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen
     return Finding(check, claimed, told, not wrong, tested=tested)
+
+
+def guarded(check: str, look: Callable[[], Iterable[Finding] | None]) -> list[Finding]:
+    """What is found; or one failure, if the pipeline breaks down where it should not."""
+    try:
+        return list(look() or ())
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        return [Finding(check, "it comes to its end", told, passed=False)]
 
 
 def differ(one: Sequence[int], two: Sequence[int]) -> str:

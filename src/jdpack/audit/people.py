@@ -7,6 +7,7 @@ were posted, where agents change their minds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,13 +118,17 @@ class People:
             ],
         }
 
-    def write(self, path: Path) -> None:
-        """A Parquet file, for engines that read files."""
-        data = self.arrays
-        columns = {"id": data["ids"], "value": data["values"]}
-        for j, resource in enumerate(self.market.resources):
-            columns[resource.column] = data["demands"][:, j]
-        pyarrow.parquet.write_table(pa.table(columns), path)
+    def write(self, folder: Path, files: int = 3) -> None:
+        """A folder of Parquet files, for engines that read files; no agent is in two of them."""
+        folder.mkdir()
+        data, edges = self.arrays, [*self.starts.tolist(), len(self.arrays["ids"])]
+        cuts = [edges[len(self.ids) * at // files] for at in range(files + 1)]
+        for at, (first, end) in enumerate(itertools.pairwise(cuts)):
+            columns = {"id": data["ids"][first:end], "value": data["values"][first:end]}
+            for j, resource in enumerate(self.market.resources):
+                columns[resource.column] = data["demands"][first:end, j]
+            if end > first:
+                pyarrow.parquet.write_table(pa.table(columns), folder / f"{at}.parquet")
 
     def replaced(self, place: int, record: Record | None) -> People:
         """The neighbour in which one agent has another record, or is not there."""
@@ -149,17 +154,6 @@ class People:
     def starts(self) -> NDArray[np.int64]:
         """The number of each agent's first row."""
         return np.cumsum([0, *(len(record) for record in self.agents)])[:-1]
-
-    @cached_property
-    def codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Value codes and demand codes of all rows, by the market's own scalar functions."""
-        data, market = self.arrays, self.market
-        values = [market.value_code(v) for v in data["values"].tolist()]
-        demands = [
-            [market.demand_code(j, a) for j, a in enumerate(row)]
-            for row in data["demands"].tolist()
-        ]
-        return np.array(values, np.int64), np.array(demands, np.int64)
 
 
 # --- neighbours ---------------------------------------------------------------------------
@@ -200,6 +194,16 @@ def candidates(
         only = int(rng.integers(len(market.resources))) if turn % 2 else None
         found.append(_close(market, prices, rng, only))
     return found[:count]
+
+
+def beyond(market: Market, turn: int) -> Record:
+    """An agent who claims more than the public bounds allow: it counts for no more than they do."""
+    value, amounts = everything(market, turn)[0]
+    more = 10.0 ** (1 + turn)
+    options = [(value * more, tuple(a * more for a in amounts))]
+    if market.options > 1:
+        options.append((value / 2, tuple(a * more for a in reversed(amounts))))
+    return tuple(options)
 
 
 def _close(

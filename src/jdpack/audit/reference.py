@@ -1,157 +1,397 @@
-"""Private: exact answers and allocations once more, from records and billboard alone.
+"""Private: every exact answer and every allocation once more, from the definitions.
 
-Each agent's choice by the agent's own rule, summed in plain integers, with nothing of the engines:
-what the curator's queries should have said, and what every agent should have got.
+This is the audit's own arithmetic. It shares no code with the engines, the kernels, the encoder,
+the bulk coins or the agent's function: records are turned into codes again, every agent chooses
+again, and sums are plain integers. What it takes from the rest of jdpack are the market's public
+numbers (the grid, the caps) and what stands on the billboard.
+
+`Market.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
+repair, `jdpack.coins` the coins (SipHash-2-4) and `jdpack.batch` the turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack.allocate import allocate
-from jdpack.audit.findings import Finding, differ, fact
-from jdpack.audit.people import VALUE_UNITS, People
-from jdpack.audit.tape import Tape
-from jdpack.batch import turn
-from jdpack.billboard import SHARE, Billboard, Step
-from jdpack.coins import COIN_BITS, coin
+from jdpack.audit.people import People
+from jdpack.batch import Batch
+from jdpack.billboard import SHARE, Step
+from jdpack.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, Market
 
-Rows = NDArray[np.int64]
-_NOBODY = 2**COIN_BITS
+Ints = NDArray[Any]
+"""Whole numbers: 64 bits where they fit, else Python's own."""
 
-
-def of_answers(tapes: Iterable[Tape]) -> Finding:
-    """All answers about demand, value and grants are what the agents' own rule says."""
-    wrong: list[str] = []
-    checked = some = 0
-    for tape in tapes:
-        if tape.board is None:
-            continue
-        averaged = None
-        for at, (line, release) in enumerate(zip(tape.lines, tape.board.releases, strict=False)):
-            query = line.step.query
-            if query in ("welfare", "granted") and averaged is None:
-                averaged = shares(tape.people, tape.board)
-            own = _answer(tape.people, tape.board, release.step, averaged)
-            if own is not None:
-                checked += 1
-                some += query != "scale" and any(own)
-                if own != line.exact:
-                    wrong.append(f"release {at} ({query}) {differ(line.exact, own)} by the agents")
-    return fact(
-        "queries: exact",
-        "exact answers are sums of what agents choose",
-        wrong,
-        f"{checked} answers are, {some} of them about agents who take something",
-        tested=some > 0,
-    )
+COINS = 2**53
+"""A coin is a whole number below this."""
+GRAIN = COINS // SHARE
+_REMEMBERED = 2**21  # choices
 
 
-def of_allocation(tape: Tape, sample: int = 40) -> Finding:
-    """What the curator gives is each agent's own function of its record and the billboard."""
-    wrong, given = [], 0
-    people, board = tape.people, tape.board
-    if board is not None and tape.shares is not None:
-        for i in _sample(tape, sample):
-            record = people.agents[i]
-            # Tables leave an agent with a single option a number; `allocate` takes both.
-            outcome = allocate(
-                board,
-                value=[value for value, _ in record],
-                demand=[amounts for _, amounts in record],
-                agent=people.ids[i],
+@dataclass(frozen=True)
+class Rounds:
+    """What the averaged allocation depends on: the rounds that count, and the public order."""
+
+    steps: tuple[Step, ...]
+    order: bytes
+
+    @property
+    def weight(self) -> int:
+        """The weight of all rounds that ask one agent: all of them, or one of the batches."""
+        if self.steps and self.steps[0].batch is not None:
+            return self.steps[0].weight
+        return sum(step.weight for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What everybody gets, and what the repair did."""
+
+    shares: Ints
+    """Of each row, in units of 1/SHARE."""
+    loads: tuple[int, ...]
+    """On each resource, in units of code / SHARE."""
+    value: int
+    """In value codes, rounded down for every row."""
+    winners: int
+    taking: int
+    """How many agents take something in some round that counts."""
+    before: int
+    """How many agents would have got something without a repair."""
+    drop_from: int
+    """Agents with this coin or a larger one are dropped; COINS if nobody is."""
+
+
+class Reference:
+    """The agents of a data set, each by its own rule."""
+
+    def __init__(self, people: People) -> None:
+        self.market, self.ids = people.market, people.ids
+        options = [option for record in people.agents for option in record]
+        counts = [len(record) for record in people.agents]
+        self.starts = np.cumsum([0, *counts])[:-1]
+        self.owner = np.repeat(np.arange(len(counts)), counts)
+        self.single = all(count == 1 for count in counts)
+        self.values = value_codes(self.market, np.array([value for value, _ in options]))
+        self.demands = demand_codes(self.market, np.array([amounts for _, amounts in options]))
+        self._taken: dict[tuple[int, ...], Ints] = {}
+        self._coins: dict[bytes, Ints] = {}
+        self._shares: dict[Rounds, Ints] = {}
+
+    # --- one round ------------------------------------------------------------------------
+
+    def costs(self, prices: Sequence[int]) -> Ints:
+        """What each row costs, exactly."""
+        most = int(self.demands.max(initial=0)) * sum(prices)
+        kind: Any = np.int64 if most < 2**62 else object
+        cost: Ints = self.demands.astype(kind) @ np.array(prices, dtype=kind)
+        return cost
+
+    def surpluses(self, prices: Sequence[int]) -> tuple[Ints, Ints]:
+        """The cost and the surplus of each row."""
+        cost = self.costs(prices)
+        return cost, self.values.astype(cost.dtype) * PRICE_UNITS_PER_VALUE_CODE - cost
+
+    def taken(self, prices: tuple[int, ...]) -> Ints:
+        """1 for each row that its agent takes: the first of the largest surplus from 0 on."""
+        if prices not in self._taken:
+            surplus = self.surpluses(prices)[1]
+            worth = surplus >= 0
+            if not self.single:
+                best = np.maximum.reduceat(surplus, self.starts)
+                rows = np.flatnonzero(worth & (surplus == best[self.owner]))
+                _, first = np.unique(self.owner[rows], return_index=True)
+                worth = np.zeros(len(surplus), bool)
+                worth[rows[first]] = True
+            if len(self._taken) * len(surplus) > _REMEMBERED:
+                self._taken.clear()
+            self._taken[prices] = worth.astype(np.int64)
+        return self._taken[prices]
+
+    def demand(
+        self, prices: tuple[int, ...], batch: Batch | None = None, order: bytes = b""
+    ) -> tuple[int, ...]:
+        rows = self.taken(prices)
+        if batch is not None:
+            rows = rows * (self.turns(order, batch.count) == batch.index)
+        return _whole(rows @ self.demands)
+
+    def scale(self, prices: tuple[int, ...]) -> int:
+        supply = self.market.supply_code
+        return max(supply, *(abs(supply - d) for d in self.demand(prices)))
+
+    def value(self, prices: tuple[int, ...]) -> int:
+        return int(self.taken(prices) @ self.values)
+
+    def close_calls(self, prices: tuple[int, ...]) -> tuple[Ints, NDArray[np.float64]]:
+        """The codes of the best choice minus those of the second, and the sum of their costs.
+
+        Of the agents whose surpluses of the two differ by at most BAND times that sum. To take
+        nothing is a choice too: it costs nothing and has no surplus.
+        """
+        cost, surplus = self.surpluses(prices)
+        if self.single:
+            rough = cost.astype(np.float64)
+            near = (cost > 0) & (np.abs(surplus).astype(np.float64) <= BAND * rough)
+            return self.demands[near], rough[near]
+        differences, sums = [], []
+        nothing = np.zeros(len(prices), np.int64)
+        for first, end in zip(self.starts, [*self.starts[1:], len(cost)], strict=True):
+            # By surplus; on a tie the earlier option. Nothing comes before a second option of no
+            # surplus, and after a first one.
+            rows = sorted(range(first, end), key=lambda row: -surplus[row])
+            choices = [(int(surplus[r]), int(cost[r]), self.demands[r]) for r in rows[:2]]
+            choices.insert(
+                0 if choices[0][0] < 0 else 1 if len(choices) == 1 or choices[1][0] <= 0 else 2,
+                (0, 0, nothing),
             )
-            first = int(people.starts[i])
-            got = (tape.shares[first : first + len(record)] / SHARE).tolist()
-            given += sum(got) > 0.0
-            if got != list(outcome.given):
-                wrong.append(f"agent {people.ids[i]!r} gets {got}, and {outcome.given} by its own")
-    return fact(
-        "allocation: own function",
-        "each agent gets what its own record and the billboard say",
-        wrong,
-        f"so it is, of {given} winners among those asked",
-        tested=given > 0,
-    )
+            (best, dear, one), (next_best, cheap, two) = choices[:2]
+            if dear + cheap > 0 and best - next_best <= BAND * float(dear + cheap):
+                differences.append(one - two)
+                sums.append(float(dear + cheap))
+        return np.array(differences, np.int64).reshape(-1, len(prices)), np.array(sums)
+
+    def parts(
+        self, prices: tuple[int, ...]
+    ) -> tuple[Ints, Ints, NDArray[np.float64], NDArray[np.float64]]:
+        """Of each close call: d, t = trunc(unit d price / costs), sum d price, and costs."""
+        d, costs = self.close_calls(prices)
+        priced = d.astype(np.float64) * np.array(prices, np.float64)
+        t = np.trunc(float(CURVATURE_UNIT) * priced / costs[:, None]).astype(np.int64)
+        return d, t, priced.sum(axis=1), costs
+
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        d, t, _, _ = self.parts(prices)
+        return _whole((d.T @ t).ravel())
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        d, t, net, costs = self.parts(prices)
+        whole = math.fsum(float(p) for p in prices)
+        each = d * t
+        level = np.zeros(len(net), np.int64)
+        if len(net):
+            level = np.trunc(float(CURVATURE_UNIT) * (net / costs) * (net / whole)).astype(np.int64)
+        spread = np.maximum(each.sum(axis=1) - level, 0)
+        return (*_whole(each.sum(axis=0)), int(level.sum()), int(spread.sum()))
+
+    # --- all rounds -----------------------------------------------------------------------
+
+    def turns(self, order: bytes, count: int) -> Ints:
+        """The batch of each row's agent."""
+        places = self.coins(order)
+        return np.array([(p >> 9) * count >> 44 for p in places.tolist()])[self.owner]
+
+    def coins(self, key: bytes) -> Ints:
+        """The coin of each agent, from 0 to COINS - 1."""
+        if key not in self._coins:
+            self._coins = {key: siphash(key, [str(id).encode() for id in self.ids]) >> 11}
+        return self._coins[key]
+
+    def shares(self, rounds: Rounds) -> Ints:
+        """The averaged share of each row, before scaling and coins."""
+        if rounds not in self._shares:
+            won = np.zeros(len(self.values), np.int64)
+            for step in rounds.steps:
+                rows = step.weight * self.taken(step.prices)
+                if step.batch is not None:
+                    rows = rows * (self.turns(rounds.order, step.batch.count) == step.batch.index)
+                won += rows
+            self._shares = {rounds: won * SHARE // rounds.weight}
+        return self._shares[rounds]
+
+    def welfare(self, rounds: Rounds) -> int:
+        return int((self.values * self.shares(rounds) // SHARE).sum())
+
+    def unrepaired(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Ints:
+        """What each row gets by its agent's own function, in units of 1/SHARE."""
+        shares, touched = self.shares(rounds), self.demands > 0
+        own: Ints = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
+        if self.market.divisible:
+            return shares * own // SHARE
+        # The options of an agent stand on [0, COINS) one after the other, as wide as their shares.
+        ends = np.cumsum(shares)
+        begins = ends - shares
+        begins -= begins[self.starts][self.owner]
+        coins = self.coins(seed).astype(np.int64)[self.owner]
+        first, width = begins * GRAIN, shares * own * (GRAIN // SHARE)
+        given: Ints = np.where((first <= coins) & (coins < first + width), SHARE, 0)
+        return given
+
+    def granted(self, rounds: Rounds, seed: bytes) -> tuple[int, ...]:
+        rows = self.unrepaired(rounds, seed, (SHARE,) * len(self.market.resources))
+        return _whole(rows // SHARE @ self.demands)
+
+    def luck(self, rounds: Rounds, seed: bytes, factors: Sequence[int], bound: int) -> int:
+        given, shares = self.unrepaired(rounds, seed, factors), self.shares(rounds)
+        each = self.values * given // SHARE - self.values * shares // SHARE
+        return int(np.clip(np.add.reduceat(each, self.starts), -bound, bound).sum())
+
+    def given(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Given:
+        """What everybody gets: their own function, and a repair if and only if it does not fit.
+
+        The repair drops the agents with the largest coins, as few as possible.
+        """
+        rows, limit = self.unrepaired(rounds, seed, factors), self.market.supply_code * SHARE
+        coins = self.coins(seed).astype(np.int64)
+        winning = np.maximum.reduceat(rows, self.starts) > 0
+        before, drop_from = int(winning.sum()), COINS
+        order = iter(np.argsort(-coins).tolist())
+        loads = self._loads(rows)
+        while max(loads) > limit:
+            agent = next(order)
+            own = slice(self.starts[agent], [*self.starts, len(rows)][agent + 1])
+            loads = tuple(
+                load - int(out)
+                for load, out in zip(loads, rows[own] @ self.demands[own], strict=True)
+            )
+            drop_from = int(coins[agent])
+        dropped = coins[self.owner] >= drop_from
+        rows = np.where(dropped, 0, rows)
+        return Given(
+            shares=rows,
+            loads=self._loads(rows),
+            value=int((self.values * rows // SHARE).sum()),
+            winners=int((np.maximum.reduceat(rows, self.starts) > 0).sum()),
+            taking=int((np.maximum.reduceat(self.shares(rounds), self.starts) > 0).sum()),
+            before=before,
+            drop_from=drop_from,
+        )
+
+    def _loads(self, rows: Ints) -> tuple[int, ...]:
+        high, low = rows >> 12, rows & 0xFFF  # so that 64 bits hold the sums of many rows
+        return tuple(
+            (int(h) << 12) + int(rest)
+            for h, rest in zip(high @ self.demands, low @ self.demands, strict=True)
+        )
+
+    # --- any query ------------------------------------------------------------------------
+
+    def answer(
+        self, step: Step, rounds: Rounds, seed: bytes, luck: tuple[Sequence[int], int] | None
+    ) -> tuple[int, ...]:
+        """The exact answer to a step, given the rounds before it.
+
+        `luck` has the factors and the bound of the luck query, which follow from the billboard.
+        """
+        match step.query:
+            case "demand":
+                return self.demand(step.prices, step.batch, rounds.order)
+            case "scale":
+                return (self.scale(step.prices),)
+            case "value":
+                return (self.value(step.prices),)
+            case "curvature":
+                return self.curvature(step.prices)
+            case "gauge":
+                return self.gauge(step.prices)
+            case "welfare":
+                return (self.welfare(rounds),)
+            case "granted":
+                return self.granted(rounds, seed)
+            case "luck":
+                assert luck is not None, "what luck is cut to follows from the billboard"
+                return (self.luck(rounds, seed, *luck),)
 
 
-def _sample(tape: Tape, count: int) -> list[int]:
-    """Some agents, and as many of those who get something."""
-    assert tape.shares is not None
-    total = np.add.reduceat(tape.shares.astype(np.int64), tape.people.starts)
-    everyone, winners = list(range(len(total))), np.flatnonzero(total).tolist()
-    some = {i for group in (everyone, winners) for i in group[:: max(1, 2 * len(group) // count)]}
-    return sorted(some)
+def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(n) for n in numbers)
 
 
-def taken(people: People, prices: tuple[int, ...]) -> Rows:
-    """1 for each row that its agent takes at these prices."""
-    values, demands = people.codes
-    # Exact below 2^53; beyond, nobody can pay (`jdpack.market`).
-    cost = (demands.astype(np.float64) * np.array(prices, dtype=np.float64)).sum(axis=1)
-    surplus = values.astype(np.float64) * VALUE_UNITS - cost
-    starts = people.starts
-    best = np.maximum.reduceat(surplus, starts)
-    owner = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
-    ties = np.flatnonzero((surplus == best[owner]) & (best[owner] >= 0.0))
-    _, first = np.unique(owner[ties], return_index=True)
-    chosen = np.zeros(len(values), np.int64)
-    chosen[ties[first]] = 1
-    return chosen
+@functools.lru_cache(maxsize=64)
+def reference(people: People) -> Reference:
+    """The reference of a data set, which remembers what it has computed."""
+    return Reference(people)
 
 
-def shares(people: People, board: Billboard) -> Rows:
-    """The averaged share of each row before scaling and coins, in units of 1/SHARE."""
-    won = np.zeros(len(people.codes[0]), np.int64)
-    for step in board.rounds:
-        won += step.weight * _asked(people, board, step) * taken(people, step.prices)
-    return np.array([int(w) * SHARE // board.weight for w in won], np.int64)
+# --- codes --------------------------------------------------------------------------------
 
 
-def _asked(people: People, board: Billboard, step: Step) -> Rows:
-    """1 for each row whose agent is asked in a round."""
-    if step.batch is None:
-        return np.ones(len(people.codes[0]), np.int64)
-    count, index, key = step.batch.count, step.batch.index, board.header.order
-    turns = [turn(coin(key, name), count) == index for name in people.arrays["ids"]]
-    return np.array(turns, np.int64)
-
-
-def _granted(people: People, board: Billboard, averaged: Rows) -> Rows:
-    """1 for each row that coins grant: the options of an agent stand on [0, 1) in turn."""
-    assert board.seed is not None
-    grain, found = _NOBODY // SHARE, np.zeros(len(averaged), np.int64)
-    for name, record, first in zip(people.ids, people.agents, people.starts.tolist(), strict=True):
-        left = coin(board.seed.seed, name)
-        for row in range(first, first + len(record)):
-            width = int(averaged[row]) * grain
-            if left < width:
-                found[row] = 1
-                break
-            left -= width
+def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
+    """The least whole number of units that is no less than an amount, cut to the public cap."""
+    sizes = np.array(market.unit_sizes)
+    capped = np.minimum(amounts, [r.max_demand for r in market.resources])
+    codes = np.ceil(capped / sizes)
+    codes = np.where((codes - 1.0) * sizes >= capped, codes - 1.0, codes)  # products are exact
+    found: Ints = np.where(codes * sizes < capped, codes + 1.0, codes).astype(np.int64)
     return found
 
 
-def _answer(
-    people: People, board: Billboard, step: Step, averaged: Rows | None
-) -> tuple[int, ...] | None:
-    values, demands = people.codes
-    if step.query in ("demand", "scale", "value"):
-        rows = taken(people, step.prices) * _asked(people, board, step)
-        if step.query == "value":
-            return (int((rows * values).sum()),)
-        demand = tuple(int(d) for d in (rows[:, None] * demands).sum(axis=0))
-        if step.query == "demand":
-            return demand
-        supply = people.market.supply_code
-        return (max(supply, *(abs(supply - d) for d in demand)),)
-    if averaged is not None and step.query == "welfare":
-        each = zip(values.tolist(), averaged.tolist(), strict=True)
-        return (sum(value * share // SHARE for value, share in each),)
-    if averaged is not None and step.query == "granted":
-        granted = _granted(people, board, averaged)
-        return tuple(int(d) for d in (granted[:, None] * demands).sum(axis=0))
-    return None
+def value_codes(market: Market, values: NDArray[np.float64]) -> Ints:
+    """The largest whole number of steps that is no more than a value, cut to the public cap."""
+    step, capped = market.value_step, np.minimum(values, market.max_value)
+    codes = np.floor(capped / step)
+    codes = np.where((codes + 1.0) * step <= capped, codes + 1.0, codes)
+    codes = np.where(codes * step > capped, codes - 1.0, codes)
+    return codes.astype(np.int64)
+
+
+def wrong_grid(market: Market) -> list[str]:
+    """What is wrong with a market's grid: codes that fit must stand for amounts that fit."""
+    wrong = []
+    for j, (r, unit) in enumerate(zip(market.resources, market.unit_sizes, strict=True)):
+        cap = math.ceil(Fraction(r.max_demand) / Fraction(unit))
+        if market.cap_codes[j] != cap or cap >= 2**16:
+            wrong.append(f"the cap of {r.name!r} is code {market.cap_codes[j]}, and {cap} by size")
+        if market.supply_code * Fraction(unit) > Fraction(r.supply):
+            wrong.append(f"{market.supply_code} codes are more than the supply of {r.name!r}")
+    top = math.floor(Fraction(market.max_value) / Fraction(market.value_step))
+    if market.value_cap_code != top or top >= 2**32:
+        wrong.append(f"the value cap is code {market.value_cap_code}, and {top} by size")
+    return wrong
+
+
+# --- coins --------------------------------------------------------------------------------
+
+
+def siphash(key: bytes, messages: Sequence[bytes]) -> Ints:
+    """SipHash-2-4 of many messages, in unsigned 64-bit integers."""
+    found = np.zeros(len(messages), np.uint64)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at, message in enumerate(messages):
+        groups[len(message) // 8 + 1].append(at)
+    for words, places in groups.items():
+        padded = b"".join(
+            messages[at].ljust(8 * words - 1, b"\0") + bytes([len(messages[at]) % 256])
+            for at in places
+        )
+        found[places] = _siphash(key, np.frombuffer(padded, "<u8").reshape(len(places), words))
+    return found
+
+
+def _siphash(key: bytes, words: Ints) -> Ints:
+    k0, k1 = (np.uint64(int.from_bytes(key[at : at + 8], "little")) for at in (0, 8))
+    begin = np.frombuffer(b"uespemosmodnarodarenegylsetybdet", "<u8")
+    v = [np.full(len(words), b ^ k) for b, k in zip(begin, (k0, k1, k0, k1), strict=True)]
+
+    def turn(x: Ints, bits: int) -> Ints:
+        return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+    def mix(times: int) -> None:
+        for _ in range(times):
+            v[0] = v[0] + v[1]
+            v[2] = v[2] + v[3]
+            v[1] = turn(v[1], 13) ^ v[0]
+            v[3] = turn(v[3], 16) ^ v[2]
+            v[0] = turn(v[0], 32)
+            v[2] = v[2] + v[1]
+            v[0] = v[0] + v[3]
+            v[1] = turn(v[1], 17) ^ v[2]
+            v[3] = turn(v[3], 21) ^ v[0]
+            v[2] = turn(v[2], 32)
+
+    for word in words.T:
+        v[3] = v[3] ^ word
+        mix(2)
+        v[0] = v[0] ^ word
+    v[2] = v[2] ^ np.uint64(255)
+    mix(4)
+    found: Ints = v[0] ^ v[1] ^ v[2] ^ v[3]
+    return found

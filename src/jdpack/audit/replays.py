@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jdpack import closing
+from jdpack.audit.charges import squared_sensitivity
 from jdpack.audit.findings import Finding, differ, fact
-from jdpack.audit.people import People, Record, candidates, everything
-from jdpack.audit.tape import Line, Setting, Tape, record, replay
+from jdpack.audit.people import People, Record, beyond, candidates, everything
+from jdpack.audit.tape import Line, Setting, Tape, can_replay, record, replay
 from jdpack.engines.choice import Choice
 from jdpack.market import Neighbours, Query
 
@@ -50,10 +51,16 @@ def family(
     base = people.replaced(place, everything(people.market))
     recorded = record(setting, base, engine)
     found: list[tuple[Record | None, Tape]] = []
-    for record_ in candidates(people.market, _prices(recorded), count, seed):
+    if recorded.board is None:  # what is wrong with it, `of_runs` tells
+        return Family(place, recorded, found)
+    records = candidates(people.market, _prices(recorded), count, seed)
+    if setting.clamp:
+        records = [*records, *(beyond(people.market, turn) for turn in range(4))]
+    for at, record_ in enumerate(records):
         neighbour = people.replaced(place, record_)
-        found.append((record_, replay(recorded, setting, neighbour, engine)))
-        tell(len(found) / count)
+        if can_replay(recorded, neighbour):
+            found.append((record_, replay(recorded, setting, neighbour, engine)))
+        tell((at + 1) / len(records))
     return Family(place, recorded, found)
 
 
@@ -75,8 +82,8 @@ def of_runs(tapes: Sequence[Tape]) -> Finding:
 
 
 def of_steps(group: Family) -> list[Finding]:
-    """Steps and lines are functions of the billboard alone."""
-    steps, lines = [], []
+    """Steps, lines and messages are functions of the billboard alone."""
+    steps, lines, told = [], [], []
     first = group.recorded
     posted = list(first.board.lines()) if first.board is not None else []
     for record_, tape in group.replayed:
@@ -86,6 +93,10 @@ def of_steps(group: Family) -> list[Finding]:
             pairs = itertools.zip_longest(posted, tape.board.lines())
             at = next(i for i, (a, b) in enumerate(pairs) if a != b)
             lines.append(f"line {at + 1} of the billboard is another one {who}")
+        if tape.told != first.told:
+            told.append(f"progress or warnings are others {who}")
+        if tape.files != first.files:
+            told.append(f"the public files are others {who}")
     changed = sum(_answered_otherwise(first, tape) for _, tape in group.replayed)
     same = f"are the same in {len(group.replayed)} neighbours, {changed} with other exact answers"
     return [
@@ -101,6 +112,13 @@ def of_steps(group: Family) -> list[Finding]:
             "with the same answers and random bytes, the same billboard",
             lines,
             f"{len(posted)} lines {same}",
+            tested=changed > 0,
+        ),
+        fact(
+            "replay: messages",
+            "progress, warnings and public files follow from the billboard",
+            told,
+            f"{len(first.told)} messages {same}",
             tested=changed > 0,
         ),
     ]
@@ -196,17 +214,26 @@ def of_sensitivity(group: Family) -> list[Finding]:
         return []
     most: dict[Query, float] = {}
     wrong: dict[Query, list[str]] = {}
-    relation = market.neighbours
+    relation, count = market.neighbours, len(group.recorded.lines)
     tapes = [(everything(market), group.recorded), *group.replayed]
-    tapes = [(r, t) for r, t in tapes if len(t.lines) == len(group.recorded.lines)]
+    tapes = [(r, t) for r, t in tapes if len(t.lines) == count]
+    exact = [[line.exact for line in tape.lines] for _, tape in tapes]
     for at, line in enumerate(group.recorded.lines):
         query = line.step.query
         claimed = closing.shifts(board, query)
+        own = squared_sensitivity(market, query, board)
         wrong.setdefault(query, [])
-        for (one, a), (two, b) in itertools.combinations(tapes, 2):
+        pairs = [
+            (record_, answers[at])
+            for (record_, tape), answers in zip(tapes, exact, strict=True)
+            if tape.lines[at].step == line.step  # else `of_steps` tells
+        ]
+        for (one, a), (two, b) in itertools.combinations(pairs, 2):
             if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
                 continue
-            share = moved(query, a.lines[at].exact, b.lines[at].exact, claimed)
+            share = moved(query, a, b, claimed)
+            square = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+            share = max(share, math.sqrt(square / own), math.nextafter(1.0, 2.0) * (square > own))
             most[query] = max(share, most.get(query, 0.0))
             if share > 1.0:
                 wrong[query].append(

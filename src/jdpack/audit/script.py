@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
-from unittest import mock
 
 from jdpack import policies
 from jdpack.accounting import Budget
@@ -22,8 +21,7 @@ from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
 from jdpack.noise import Gaussian, gaussian
 
 LEVELS = (0.0, 0.2, 0.5)
-"""What the largest bundle costs, as a share of the largest value, if all prices are equal. At every
-second level only the first half of the resources cost anything."""
+"""What the largest bundle costs, as a share of the largest value, if all prices are equal."""
 ALL: tuple[Query, ...] = ("demand", "scale", "value", "gauge", "curvature")
 
 
@@ -34,6 +32,8 @@ class Script:
     levels: tuple[float, ...] = LEVELS
     queries: tuple[Query, ...] = ALL
     batched: bool = False
+    uneven: bool = True
+    """Whether half of the resources cost nothing at every second level."""
 
     name: ClassVar[str] = "audit-script"
     truncated: ClassVar[bool] = False
@@ -44,6 +44,7 @@ class Script:
             "levels": list(self.levels),
             "queries": list(self.queries),
             "batched": self.batched,
+            "uneven": self.uneven,
         }
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
@@ -60,7 +61,7 @@ class Script:
     def start(self, market: Market, budget: Budget) -> tuple[Step, ...]:
         found = []
         for at, level in enumerate(self.levels):
-            prices = _prices(market, level, uneven=at % 2 == 1)
+            prices = _prices(market, level, uneven=self.uneven and at % 2 == 1)
             for query in self.queries:
                 step = Step(query, prices, self._noise(query, market, budget))
                 if query == "demand":
@@ -89,6 +90,10 @@ HALF = Script((0.0, 0.5, 1.0), ("demand",))
 BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batched=True)
 
 
+STILL = Script((0.3, 0.3001, 0.3003, 0.6, 0.6005, 0.5999, 0.3, 0.3002, 0.2999), uneven=False)
+"""Prices that hardly move, jump, and come back: where agents are screened, and screened again."""
+
+
 def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
     largest = sum(sorted(market.cap_codes, reverse=True)[: market.bundle_size])
     worth = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE
@@ -99,5 +104,10 @@ def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
 @contextlib.contextmanager
 def known(kind: type[Any]) -> Iterator[None]:
     """For this time, the pipeline takes a policy of an audit."""
-    with mock.patch.dict(policies.KINDS, {kind.name: kind}):
+    before = dict(policies.KINDS)
+    policies.KINDS[kind.name] = kind
+    try:
         yield
+    finally:
+        policies.KINDS.clear()
+        policies.KINDS.update(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,7 +101,7 @@ def audit_command(
     from jdpack.compare import Progress as Stage
     from jdpack.policies.spec import parse
 
-    given = {"trials": trials, "neighbours": neighbours}
+    given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}
     if output is not None:
         newfolder.claim(output)
     try:

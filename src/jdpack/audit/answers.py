@@ -1,0 +1,178 @@
+"""Private: what recorded runs answered, gave and drew, held against the reference.
+
+`reference` has the arithmetic, which is the audit's own. Here every exact answer of a run, what
+every agent got, and where its coins came from are compared with what they should be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from jdpack.allocate import allocate
+from jdpack.audit.findings import Finding, differ, fact
+from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
+from jdpack.audit.tape import SEED_BYTES, Tape
+from jdpack.billboard import SHARE
+
+
+def of_answers(tapes: Iterable[Tape]) -> Finding:
+    """All exact answers are what the agents' own rule says, whatever the query."""
+    wrong: list[str] = []
+    checked = some = 0
+    for tape in tapes:
+        wrong += wrong_grid(tape.people.market)
+        for at, line in enumerate(tape.lines):
+            query = line.step.query
+            checked += 1
+            some += query != "scale" and any(line.true)
+            if line.exact != line.true:
+                differs = differ(line.exact, line.true)
+                wrong.append(f"release {at} ({query}) {differs} by the reference")
+    return fact(
+        "queries: exact",
+        "exact answers are sums of what agents choose",
+        wrong,
+        f"{checked} answers are, {some} of them about agents who take something",
+        tested=some > 0,
+    )
+
+
+def given(tape: Tape) -> Given:
+    """What everybody should have got in a run that ended."""
+    board = tape.board
+    assert board is not None and board.seed is not None and board.certificate is not None
+    rounds = Rounds(tuple(board.rounds), board.header.order)
+    return reference(tape.people).given(rounds, board.seed.seed, board.certificate.factors)
+
+
+def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Finding:
+    """Every agent gets what its own record and the billboard say, unless that does not fit.
+
+    Where it does not fit, and there alone, agents are dropped by their coins, as few as needed.
+
+    Args:
+        tapes: the runs.
+        repaired: whether all of them should need a repair, or none; None if it does not matter.
+    """
+    wrong, winners, dropped, agents, taking, nearest = list[str](), 0, 0, 0, 0, 0.0
+    for tape in tapes:
+        if tape.board is None or tape.shares is None or tape.private is None:
+            continue
+        own, got, sums = given(tape), tape.shares.tolist(), tape.private
+        limit = tape.people.market.supply_code * SHARE
+        agents, winners = agents + len(tape.people.ids), winners + own.winners
+        dropped += own.before - own.winners
+        taking += own.taking
+        nearest = max(nearest, max(own.loads) / limit)
+        wanted = own.shares.tolist()
+        if got != wanted:
+            rows = itertools.zip_longest(got, wanted)
+            row = next(i for i, (a, b) in enumerate(rows) if a != b)
+            ids = tape.people.arrays["ids"]
+            who = repr(ids[row]) if row < len(ids) else "nobody"
+            a, b = (side[row] if row < len(side) else None for side in (got, wanted))
+            wrong.append(f"agent {who} gets {a} of {SHARE}, and {b} by its own")
+        for what, theirs, ours in [
+            ("loads", sums.loads, own.loads),
+            ("winners", sums.winners, own.winners),
+            ("sum of shares", sums.shares, sum(wanted)),
+            ("value", sums.value, own.value),
+            ("dropped", sums.dropped, own.before - own.winners),
+            ("coin to drop from", sums.drop_from, own.drop_from),
+        ]:
+            if theirs != ours:
+                wrong.append(f"the curator's {what}: {theirs}, and {ours} by the reference")
+        if own.drop_from == COINS:
+            wrong += _other_outcomes(tape, own)
+        if max(sums.loads) > limit:
+            wrong.append(f"a supply is exceeded: {max(sums.loads) / limit:.6g} of it is given")
+        if repaired is not None and (own.drop_from < COINS) != repaired:
+            wrong.append("the run was not what the audit meant it to be")
+    return fact(
+        "allocation: own function",
+        "each agent gets what its own record and the billboard say, and what fits is not cut",
+        wrong,
+        f"of {agents} agents {taking} take something in some round, {winners} win and {dropped} "
+        "are dropped; "
+        f"the largest load is {nearest:.4%} of its supply",
+        tested=dropped > 0 if repaired else taking > 0,
+    )
+
+
+def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
+    """Agents, winners first, whose own function gives something else than the reference."""
+    assert tape.board is not None
+    people, starts = tape.people, tape.people.starts.tolist()
+    winners = np.flatnonzero(np.maximum.reduceat(own.shares, starts)).tolist()
+    for i in [*winners[:sample], *range(len(starts))][:sample]:
+        record = people.agents[i]
+        outcome = allocate(
+            tape.board,
+            value=[value for value, _ in record],
+            demand=[amounts for _, amounts in record],
+            agent=people.ids[i],
+        )
+        rows = own.shares[starts[i] : starts[i] + len(record)]
+        if list(outcome.given) != [int(share) / SHARE for share in rows]:
+            yield f"agent {people.ids[i]!r} computes {outcome.given} for itself"
+
+
+def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
+    """Coins: one seed a run, from the operating system, before the first record is touched."""
+    ended = [tape for tape in tapes if tape.board is not None and tape.board.seed is not None]
+    seeds = [tape.board.seed.seed for tape in ended if tape.board and tape.board.seed]
+    again = [
+        f"two runs have the seed {one.hex()}"
+        for one, two in itertools.pairwise(sorted(seeds))
+        if one == two
+    ]
+    own, order, noted = list[str](), list[str](), 0
+    for seed, tape in zip(seeds, ended, strict=True):
+        own += _wrong_seed(seed, tape)
+        if "records" in tape.events:
+            noted += 1
+            first = tape.events.index("records")
+            if "bytes" not in tape.events[:first] or "bytes" in tape.events[first:]:
+                order.append("random bytes were drawn after a record was touched")
+            if "noise" in tape.events[:first]:
+                order.append("noise was drawn before a record was touched")
+    return [
+        fact(
+            "coins: fresh",
+            "every run has a seed of its own",
+            again,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 1,
+        ),
+        fact(
+            "coins: source",
+            "a run draws one seed from the system's randomness, and commits to that one",
+            own,
+            f"{len(seeds)} seeds",
+            tested=len(seeds) > 0,
+        ),
+        fact(
+            "coins: order",
+            "the seed is drawn before the first record is touched, and nothing after it",
+            order,
+            f"so it is, in {noted} runs",
+            tested=noted > 0,
+        ),
+    ]
+
+
+def _wrong_seed(seed: bytes, tape: Tape) -> Sequence[str]:
+    assert tape.board is not None
+    drawn = tape.random_bytes
+    if drawn != [seed]:
+        if seed in drawn:
+            return [f"the run drew {len(drawn)} times from the system's randomness, not once"]
+        return [f"the seed {seed.hex()} was not drawn from the system's randomness"]
+    commitment = hashlib.sha256(b"jdpack seed " + seed).hexdigest()
+    if len(seed) != SEED_BYTES or tape.board.header.commitment != commitment:
+        return ["the header commits to something else than the seed"]
+    return []

@@ -1,0 +1,201 @@
+"""Private: the public side of recorded runs once more, in a process that has no records.
+
+All that a run makes public must follow from the market, the policy, the budget, the seed and the
+answers that came through the door. So a fresh process, which is given these and nothing else, makes
+every billboard again: it asks the policy for each step, takes over the posted answer, closes the
+run, certifies it, and stops where the policy does. The lines must be the same, to the byte; so must
+the public page, and what the filter says was spent. Where a run stopped early or late, moved a
+price, or certified with a number that is not on the billboard, its lines differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from jdpack import closing, policies, report
+from jdpack.accounting import Budget, Filter
+from jdpack.audit.findings import Finding, fact
+from jdpack.audit.script import Script, known
+from jdpack.audit.tape import Tape
+from jdpack.billboard import Billboard, Header, Release, Seed
+from jdpack.certificate import certify
+from jdpack.charge import charge
+from jdpack.errors import JdpackError
+from jdpack.market import Market
+
+_CODE = "from jdpack.audit.fold import main; main()"
+_PATIENCE = 600  # seconds
+
+
+def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given: Any) -> Any:
+    """A billboard and its page, from what a run is given and from its answers and its seed alone.
+
+    Returns the lines, the SHA-256 of each page, the rho and delta that were spent, and what the
+    policy still wants to ask when the posted answers end.
+    """
+    posted = Billboard.from_text(text)
+    kind = policies.from_dict(policy)
+    budget = Budget.split(*given, truncated=kind.truncated)
+    seed = posted.seed or Seed(bytes(16))
+    commitment = hashlib.sha256(b"jdpack seed " + seed.seed).hexdigest()
+    board = Billboard(Header(Market.from_dict(market), kind.to_dict(), budget, commitment))
+    filter, state = Filter(budget), kind.start(board.header.market, budget)
+    answers = iter(posted.releases)
+    closes = False
+    while True:
+        step = None if closes else kind.step(state)
+        closes = step is None
+        step = closing.step(board) if step is None else step
+        answered = None if step is None else next(answers, None)
+        if step is None or answered is None:
+            break
+        charge(step, filter, board)
+        release = Release(step, answered.answer)
+        board.post(release)
+        if not closes:
+            state = kind.observe(state, release)
+    if step is None:
+        board.post(certify(board))
+        board.post(seed)
+    pages = {}
+    if board.finished:
+        pages = {
+            "index.html": report.public_page(board),
+            "report.html": report.public_report(board),
+        }
+    spent = filter.spent
+    return {
+        "lines": list(board.lines()),
+        "pages": {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages.items()},
+        "spent": [str(spent.rho), str(spent.delta)],
+        "wants": None if step is None else step.query,
+    }
+
+
+def main() -> None:
+    """Answer a list of runs on standard input with what they should have made public."""
+    found: list[Any] = []
+    with known(Script):
+        for run in json.load(sys.stdin):
+            try:
+                found.append(made_again(**run))
+            except (JdpackError, ArithmeticError, ValueError, TypeError, AssertionError) as error:
+                found.append({"error": f"{type(error).__name__}: {error}"})
+    json.dump(found, sys.stdout)
+
+
+def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
+    """What another process makes of the public side of some runs."""
+    runs = [
+        {
+            "text": "".join(f"{line}\n" for line in tape.board.lines()),
+            "policy": tape.setting.policy.to_dict(),
+            "market": tape.people.market.to_dict(),
+            "given": [tape.setting.epsilon, tape.setting.delta],
+        }
+        for tape in tapes
+        if tape.board is not None
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE],
+        input=json.dumps(runs),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or ["it ended"])[-1]
+        return [{"error": f"the process that makes it again failed: {told}"}] * len(runs)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[Finding]:
+    """Everything public is a function of the public past.
+
+    `made` is what `made_elsewhere` says of these runs, if it was asked already.
+    """
+    ended = [tape for tape in tapes if tape.board is not None]
+    made = made_elsewhere(ended) if made is None else made
+    lines, pages, sums, steps, files = list[str](), list[str](), list[str](), 0, 0
+    for tape, again in zip(ended, made, strict=True):
+        assert tape.board is not None
+        who = f"a run of {tape.board.header.policy.get('name')}"
+        if "error" in again:
+            lines.append(f"{who} cannot be made again: {again['error']}")
+            continue
+        if again["wants"] is not None:
+            lines.append(
+                f"{who} stops after {len(tape.board.releases)} releases, before its policy does"
+            )
+        else:
+            lines += _difference(list(tape.board.lines()), again["lines"], who)
+        steps += len(tape.board.releases)
+        if tape.spent is not None and list(map(Fraction, again["spent"])) != [
+            tape.spent.rho,
+            tape.spent.delta,
+        ]:
+            sums.append(f"{who} says that it spent rho {float(tape.spent.rho):.9g}")
+        if tape.files:
+            files += 1
+            pages += _wrong_files(tape, again["pages"])
+    found = [
+        fact(
+            "public: billboard",
+            "every line follows from the lines before it, and the run stops where its policy does",
+            lines,
+            f"{len(ended)} runs with {steps} releases are the same in a process without records",
+            tested=bool(ended),
+        ),
+        fact(
+            "public: spent",
+            "what a run says that it spent follows from its billboard",
+            sums,
+            f"so it does, of {len(ended)} runs",
+            tested=bool(ended),
+        ),
+    ]
+    if files:
+        found.append(
+            fact(
+                "public: files",
+                "every byte of the public folder follows from the billboard",
+                pages,
+                f"so it does, of {files} folders",
+            )
+        )
+    return found
+
+
+def _difference(posted: list[str], again: list[str], who: str) -> list[str]:
+    for at, (one, two) in enumerate(zip(posted, again, strict=False), start=1):
+        if one != two:
+            return [f"line {at} of {who} is not what the lines before it give"]
+    if len(posted) != len(again):
+        return [f"{who} has {len(posted)} lines, and {len(again)} by its policy"]
+    return []
+
+
+def _wrong_files(tape: Tape, pages: dict[str, str]) -> list[str]:
+    assert tape.board is not None
+    names = set(tape.files)
+    least = {"billboard.jsonl", "index.html"}
+    if not least <= names <= least | {"report.html"}:
+        return [f"the public folder has {', '.join(sorted(names))}"]
+    wrong = []
+    if tape.files["billboard.jsonl"].decode() != "".join(f"{li}\n" for li in tape.board.lines()):
+        wrong.append("the billboard's file is not the billboard")
+    for name in sorted(names - {"billboard.jsonl"}):
+        if hashlib.sha256(tape.files[name]).hexdigest() != pages.get(name):
+            wrong.append(f"the public {name} is not that of the billboard")
+    return wrong

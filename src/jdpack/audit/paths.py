@@ -1,0 +1,837 @@
+"""Private: every private path of the pipeline, forced to run on small data.
+
+A fault shows only where the code that has it runs. So each path that a run can take, by its size,
+its engine, its market or its luck, is taken here on purpose, and what comes out is held against the
+reference like that of any other run (`checks`): screening, several parts, several shards, code
+stores, threads, clamping, a market that is nearly or exactly full, repair, every policy, folders,
+interruption, a ledger, and agents who add the noise themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import math
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from jdpack.audit import answers, charges, replays
+from jdpack.audit.bound import scipy
+from jdpack.audit.checks import Group
+from jdpack.audit.findings import Finding, fact, guarded
+from jdpack.audit.people import (
+    People,
+    Record,
+    beyond,
+    everything,
+    example,
+    example_sparse,
+    nothing,
+    plain,
+)
+from jdpack.audit.reference import Rounds, demand_codes, reference
+from jdpack.audit.script import BATCHES, GREEDY, HALF, STILL, Script, known
+from jdpack.audit.tape import (
+    Setting,
+    StoppedError,
+    Tape,
+    keep,
+    public_files,
+    record,
+    replay,
+    swapped,
+    watching,
+)
+from jdpack.billboard import SHARE, Step
+from jdpack.encoding import encode
+from jdpack.engines import Engine, shard
+from jdpack.engines.choice import Mapped, Memory, Place, Source, Tell
+from jdpack.engines.combined import Combined
+from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.shard import Shard
+from jdpack.errors import JdpackError
+from jdpack.ledger import Ledger
+from jdpack.local import LocalAgent, LocalRun
+from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.noise import Gaussian
+from jdpack.policies.dual_gd import DualGd
+from jdpack.policies.mirror_descent import MirrorDescent
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_fixed import MwuFixed
+from jdpack.policies.mwu_online import MwuOnline
+from jdpack.policies.newton import Newton
+from jdpack.report_run import report_run
+from jdpack.solve import resume
+from jdpack.threads import Threads
+
+EVEN = 1000
+"""At this price, in value codes for a demand code, every seventh row costs what it is worth."""
+
+FULL_SIZE = 2**16 + 2**12
+"""More rows than those from which engines screen."""
+
+POLICIES: tuple[Any, ...] = (
+    MwuAdaptive(alpha=0.5),
+    MwuFixed(rounds=8),
+    MwuOnline(batch=10),
+    DualGd(rounds=12),
+    MirrorDescent(rounds=8),
+)
+"""Every policy but newton, with few rounds."""
+
+FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
+"""Screen also where it saves no time."""
+
+
+def low(at: int, scale: float, honest: list[int]) -> list[int]:
+    """Noise so low that the certificate sees room for everybody."""
+    return [-round(300 * scale)] * len(honest)
+
+
+# --- engines ------------------------------------------------------------------------------
+
+
+class Shards(MemoryEngine):
+    """Agents in several shards, which answer as one."""
+
+    def __init__(self, agents: Any, threads: int | None) -> None:
+        super().__init__(agents, threads)
+        self.shards = [Shard(agents.market, [part], Threads(threads)) for part in agents.parts]
+
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        return [getattr(one, question)(*about) for one in self.shards]
+
+
+@dataclass(frozen=True)
+class Sharded(Memory):
+    """The choice of `Shards`: a shard for each fifth of the agents, or so."""
+
+    kind: ClassVar[type[MemoryEngine]] = Shards
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        pieces = source.pieces(max(1, source.market.agents // 5))
+        agents = encode(source.market, pieces, clamp=source.clamp, threads=Threads(threads))
+        return self.kind(agents, threads)
+
+
+@dataclass(frozen=True)
+class Parted(Sharded):
+    """Several parts in one shard, as many agents have."""
+
+    kind: ClassVar[type[MemoryEngine]] = MemoryEngine
+
+
+class Workers(Combined):
+    """The workers of the engine for clusters, in this process."""
+
+    def __init__(self, market: Market, workers: Sequence[Any]) -> None:
+        super().__init__(market)
+        self._workers = workers
+        self._all("digest")  # they read their records when they are first asked
+        tallies = [tally for worker in workers for tally in worker.tallies()]
+        self.count = sum(tally.agents for tally in tallies)
+        self.clamped = sum(tally.clamped for tally in tallies)
+        self.numbered = False
+
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        return [worker.answer(question, *about)[2] for worker in self._workers]
+
+    def write(self, board: Any, allocation: Any, folder: Path) -> None:
+        """They leave no files here."""
+
+    def close(self) -> None:
+        """They end with this process."""
+
+
+@dataclass(frozen=True)
+class InProcess(Mapped):
+    """The choice of `Workers`."""
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        from jdpack.engines import ray
+
+        pieces = ray._cut(source.pieces(max(1, source.market.agents // 9)), 4)
+        some = [ray.Worker(source.market, own, source.clamp, 1, self.store) for own in pieces]
+        return Workers(source.market, some)
+
+
+# --- people -------------------------------------------------------------------------------
+
+
+def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
+    """Many agents with bundles of every size, from none to the largest."""
+    market, rng = plain(market), np.random.default_rng([seed, 5])
+    m, agents = len(market.resources), market.agents
+    counts = rng.integers(1, market.options + 1, agents)
+    rows = int(counts.sum())
+    ranks = rng.random((rows, m)).argsort(axis=1)
+    sizes = np.minimum(rng.geometric(0.5, rows) - 1, market.bundle_size)
+    touched = ranks < sizes[:, None]
+    demands = touched * rng.choice([0.1, 0.5, 1.0], (rows, 1)) * rng.random((rows, m))
+    demands *= [r.max_demand for r in market.resources]
+    values = market.max_value * rng.random(rows) ** 2
+    values[::3] = np.round(values[::3] / market.max_value * 4.0) * market.max_value / 4.0  # ties
+    codes = demand_codes(market, demands[::7]).sum(axis=1)
+    values[::7] = np.minimum(EVEN * codes * market.value_step, market.max_value)
+    options = list(zip(values.tolist(), map(tuple, demands.tolist()), strict=True))
+    edges = np.cumsum([0, *counts]).tolist()
+    records = tuple(tuple(options[a:b]) for a, b in itertools.pairwise(edges))
+    ids = tuple(f"agent {i:x}" if texts else 7 * i - 9 for i in range(agents))
+    return People(market, ids, records)
+
+
+def dense(agents: int, options: int = 1, **more: Any) -> Market:
+    """Three resources, and options that may touch all of them."""
+    return Market(
+        supply=[0.4 * agents, 0.3 * agents, 0.9 * agents],
+        max_demand=[1.0, 0.8, 2.0],
+        max_value=10.0,
+        agents=agents,
+        options=options,
+        name=f"dense, {options} options",
+        **more,
+    )
+
+
+def sparse(agents: int, options: int = 1, **more: Any) -> Market:
+    """Sixteen resources, and options that touch six at most, and most of them fewer."""
+    return Market(
+        supply=[agents * (0.5 + 0.1 * (j % 4)) for j in range(16)],
+        max_demand=[1.0 + 0.5 * (j % 3) for j in range(16)],
+        max_value=5.0,
+        agents=agents,
+        bundle_size=6,
+        options=options,
+        name=f"sparse, {options} options",
+        **more,
+    )
+
+
+def ample(*, divisible: bool, agents: int = 60) -> Market:
+    """More than most agents want: prices that start high are soon within reach."""
+    return Market(
+        supply=[1.5 * agents, 2.0 * agents],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=agents,
+        divisible=divisible,
+        name="ample",
+    )
+
+
+def roomy(*, divisible: bool) -> Market:
+    """So much that coins, and not the noise, decide who wins."""
+    return Market(
+        supply=[1e6, 2e6],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=80,
+        options=2,
+        divisible=divisible,
+        name="roomy",
+    )
+
+
+def filled(codes: Callable[[int], int], *, divisible: bool) -> People:
+    """Agents who want so many codes of the first resource together, of its supply in codes."""
+    market = plain(
+        Market(
+            supply=[40.0, 90.0],
+            max_demand=1.0,
+            max_value=1.0,
+            agents=200,
+            divisible=divisible,
+            name="full",
+        )
+    )
+    rng, left = np.random.default_rng(11), codes(market.supply_code)
+    (size, other), cap = market.unit_sizes, market.cap_codes[0]
+    records: list[Record] = []
+    while left:
+        code = min(left, int(rng.integers(cap // 3, cap + 1)))
+        left -= code
+        amounts = min(code * size, 1.0), min(int(rng.integers(0, cap // 3)) * other, 1.0)
+        records.append(((float(rng.uniform(0.2, 1.0)), amounts),))
+    records += [nothing(market)] * (market.agents - len(records))
+    return People(market, tuple(range(market.agents)), tuple(records))
+
+
+# --- what is run --------------------------------------------------------------------------
+
+
+class Paths:
+    """All paths; `groups` are the runs that they leave, `found` what is particular to each."""
+
+    def __init__(self, epsilon: float, delta: float, seed: int) -> None:
+        self.epsilon, self.delta, self.seed = epsilon, delta, seed
+        self.groups: list[Group] = []
+        self.found: list[Finding] = []
+
+    def run(self) -> None:
+        """Take every path; one that breaks down is a failure."""
+        for path in (
+            *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
+            *(self.formats, self.full, self.repair),
+            *(self.folders, self.interruption, self.policies, self.ledger, self.local),
+        ):
+            with known(Script):
+                self.found += guarded(f"paths: {path.__name__}, to its end", path)
+
+    def setting(self, policy: Any, **more: Any) -> Setting:
+        return Setting(policy, self.epsilon, self.delta, **more)
+
+    def direct(self) -> None:
+        """Engines asked at prices, factors and bounds that few runs come to."""
+        wrong, asked = list[str](), 0
+        for market in (dense(900), dense(700, 3), sparse(900), sparse(700, 3)):
+            people = crowd(market, self.seed, texts=market.options > 1)
+            own, m = reference(people), len(market.resources)
+            tape = record(self.setting(HALF), people)
+            assert tape.board is not None and tape.board.seed is not None
+            board, seed = tape.board, tape.board.seed
+            rounds = Rounds(tuple(board.rounds), board.header.order)
+            even = EVEN * PRICE_UNITS_PER_VALUE_CODE
+            some = [
+                *[(0,) * m, (PRICE_CODE_MAX,) * m, (even,) * m, (even + 1,) * m, (even - 1,) * m],
+                *[tuple(even // (1 + (i + j) % 4) * (j % 2) for j in range(m)) for i in range(2)],
+                tuple(PRICE_CODE_MAX if j == 1 else even // 3 for j in range(m)),
+            ]
+            factors = tuple(SHARE * (1 + j % 3) // 3 for j in range(m))
+            bounds, queries = (0, 10**3, 10**8, 2**40), ("demand", "value", "gauge", "curvature")
+            ours = [getattr(own, name)(prices) for prices in some for name in queries]
+            ours += [own.luck(rounds, seed.seed, factors, bound) for bound in bounds]
+            ours.append(own.granted(rounds, seed.seed))
+            for choice in (Memory(), Sharded(), Parted()):
+                source = Source(people.market, agents=None, clamp=False, **people.arrays)
+                engine = choice.open(source, 2, Place("audit", None), lambda done: None)
+                theirs = [getattr(engine, name)(prices) for prices in some for name in queries]
+                theirs += [engine.luck(board, seed, factors, bound) for bound in bounds]
+                theirs.append(engine.granted(board, seed))
+                asked += len(ours)
+                wrong += [
+                    f"question {at} in {market.name} ({type(choice).__name__.lower()}) is answered "
+                    f"with {one}, and {two} by the reference"
+                    for at, (one, two) in enumerate(zip(theirs, ours, strict=True))
+                    if one != two
+                ]
+        self.found.append(
+            fact(
+                "paths: direct",
+                "engines answer any question as the reference does",
+                wrong,
+                f"{asked} answers",
+            )
+        )
+
+    def refusals(self) -> None:
+        """Records that the public bounds do not allow are refused before anything is drawn."""
+        wrong, some = list[str](), 0
+        for market in (example(agents=30), example_sparse(agents=30, plenty=True)):
+            people = People.invented(market, self.seed)
+            setting = self.setting(Script())
+            caps = tuple(r.max_demand for r in market.resources)
+            value, one = market.max_value, everything(market)[0]
+            bad: list[tuple[str, People]] = [
+                (f"a record beyond the bounds ({at})", people.replaced(7, (option,)))
+                for at, option in enumerate(
+                    [
+                        *beyond(market, 0),
+                        (value * 1.001, one[1]),
+                        (value, tuple(a * 1.001 for a in one[1])),
+                        (-1.0, one[1]),
+                        (math.nan, one[1]),
+                        (math.inf, one[1]),
+                        (value, tuple(-a for a in one[1])),
+                        (value, tuple(a and math.nan for a in one[1])),
+                    ]
+                )
+            ]
+            if market.bundle_size < len(caps):
+                bad.append(("a bundle that is too large", people.replaced(7, ((value, caps),))))
+            many = people.agents[3] * (market.options + 1)
+            bad.append(("too many options", people.replaced(7, many[: market.options + 1])))
+            twice = (*people.ids[:-1], people.ids[0])
+            bad.append(("an agent who is there twice", replace(people, ids=twice)))
+            more = replace(
+                people, ids=(*people.ids, 10**6), agents=(*people.agents, people.agents[0])
+            )
+            bad.append(("more agents than are declared", more))
+            for what, others in bad:
+                for engine in ("memory", "mapped"):
+                    some += 1
+                    if not self._refused(setting, others, engine):
+                        wrong.append(f"{what} is taken, by the engine {engine}")
+        self.found.append(
+            fact(
+                "paths: refusals",
+                "records beyond the public bounds are refused, and nothing is drawn",
+                wrong,
+                f"{some} data sets are refused",
+            )
+        )
+
+    def _refused(self, setting: Setting, people: People, engine: str) -> bool:
+        try:
+            record(setting, people, engine)
+        except JdpackError:
+            return True
+        return False
+
+    def screening(self) -> None:
+        """Agents whose choice is known are skipped; at full size, and forced on small data."""
+        large = crowd(dense(FULL_SIZE), self.seed)
+        tapes = [record(self.setting(replace(STILL, queries=("demand", "gauge"))), large)]
+        where = [("screening, full size", tapes)]
+        with swapped(*FORCED):
+            some = [
+                crowd(dense(3000), self.seed),
+                crowd(dense(2500, 3, divisible=True), self.seed, texts=True),
+                crowd(sparse(3000, neighbours="add-remove"), self.seed),
+                crowd(sparse(2500, 3), self.seed),
+            ]
+            tapes = [record(self.setting(STILL), people, threads=2) for people in some]
+            tapes.append(record(self.setting(STILL), some[2], Mapped(memory="10MB")))
+            tapes.append(record(self.setting(STILL), some[1], Parted(), threads=2))
+            where.append(("screening, small", tapes))
+        for name, tapes in where:
+            self.groups.append(Group(name, tapes))
+            self.found.append(_ran(f"paths: {name}", [tape.screened for tape in tapes]))
+
+    def engines(self) -> None:
+        """Several parts, shards, workers, stores and threads give what the reference does."""
+        if _has_ray():
+            importlib.import_module("jdpack.engines.ray")  # which draws at random when it is loaded
+        for market in (dense(1600, 2), sparse(1300, 3, divisible=True)):
+            people = crowd(market, self.seed, texts=True)
+            for policy in (Script(), replace(BATCHES, levels=(0.0, 0.1, 0.2, 0.0, 0.1))):
+                setting, tapes = self.setting(policy), []
+                choices: list[Any] = ["memory", Sharded(), Parted(), "mapped"]
+                if _has_ray():
+                    choices.append(InProcess())
+                tapes = [record(setting, people, choice, 2) for choice in choices]
+                what = "batches" if policy.batched else "all queries"
+                self.groups.append(Group(f"engines, {market.name}, {what}", tapes))
+        self.found.append(
+            fact(
+                "paths: workers of a cluster",
+                "workers count each agent once",
+                [],
+                "in this process, without Ray itself" if _has_ray() else "Ray is not installed",
+                tested=_has_ray(),
+            )
+        )
+        with tempfile.TemporaryDirectory() as folder:  # codes of other records are not taken
+            kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
+            two = [people, people.replaced(250, nothing(people.market)), people]
+            tapes = [record(self.setting(Script()), one, kept) for one in two]
+        self.groups.append(Group("engines, store", tapes))
+
+    def formats(self) -> None:
+        """Records in every form that `solve` takes, with ids of both kinds and without."""
+        tapes = []
+        for market in (sparse(150, 3), dense(150, divisible=True)):
+            people = crowd(market, self.seed, texts=market.options > 1)
+            long = replace(people, market=_long(people.market))
+            setting, data = self.setting(Script()), people.arrays
+            matrix = scipy("sparse").csr_matrix(data["demands"])
+            ids = {"values": data["values"], "ids": data["ids"]}
+            with tempfile.TemporaryDirectory() as place:
+                files = [Path(place) / name for name in ("wide.csv", "long.csv", "long.parquet")]
+                pyarrow.csv.write_csv(_wide_table(people), files[0])
+                pyarrow.csv.write_csv(_long_table(long), files[1])
+                pyarrow.parquet.write_table(_long_table(long), files[2], row_group_size=64)
+                tapes += [
+                    record(setting, people, demands=matrix, **ids),
+                    record(setting, people, agents=_wide_table(people)),
+                    record(setting, people, agents=files[0]),
+                    record(setting, people, "mapped", agents=[files[0]]),
+                    record(setting, long, agents=_long_table(long)),
+                    record(setting, long, agents=files[1]),
+                    record(setting, long, "mapped", agents=files[2]),
+                ]
+            if market.options == 1:
+                numbered = replace(people, ids=tuple(range(market.agents)))
+                given = {"values": data["values"], "demands": data["demands"]}
+                tapes.append(record(setting, numbered, **given))
+        self.groups.append(Group("formats", tapes))
+
+    def clamping(self) -> None:
+        """An agent beyond the public bounds counts for no more than the bounds."""
+        relation, found, met = Neighbours.ADD_REMOVE, list[Finding](), list[bool]()
+        for name, market, engine in [
+            ("dense", example(agents=120), "memory"),
+            ("sparse", example_sparse(agents=60, plenty=True), "mapped"),
+            ("divisible", example(agents=60, divisible=True, neighbours=relation), "memory"),
+        ]:
+            setting = self.setting(Script(), clamp=True)
+            group = replays.family(setting, People.invented(market, self.seed), 5, 0, engine)
+            tapes = [tape for _, tape in group.replayed]
+            self.groups += [
+                Group(f"clamping, {name}", [group.recorded]),
+                Group(f"clamping, {name}, neighbours", tapes, replayed=True),
+            ]
+            found += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+            met.append(any(tape.clamped for tape in tapes))
+        self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
+
+    def full(self) -> None:
+        """A market that is nearly full, or full to the last code, needs no repair."""
+        tapes = []
+        for divisible in (False, True):
+            for codes in (
+                lambda s: int(0.955 * s),
+                lambda s: int(0.975 * s),
+                lambda s: int(0.9905 * s),
+                lambda s: int(0.99995 * s),
+                lambda s: s - 1,
+                lambda s: s,
+            ):
+                people = filled(codes, divisible=divisible)
+                tapes.append(record(self.setting(GREEDY), people, draws=low))
+        self.groups.append(Group("full", tapes))
+        self.found.append(
+            replace(answers.of_allocation(tapes, repaired=False), check="paths: full, no repair")
+        )
+
+    def repair(self) -> None:
+        """What does not fit is cut, by the coins and by no more than needed."""
+        certain, crowds = list[Tape](), list[Tape]()
+        for divisible in (False, True):
+            for codes in (lambda s: s + 1, lambda s: s + 65535, lambda s: int(1.5 * s)):
+                people = filled(codes, divisible=divisible)
+                certain.append(record(self.setting(GREEDY), people, draws=low))
+            for market in (
+                dense(300, 3, divisible=divisible),
+                sparse(300, divisible=divisible),
+                example(agents=200, divisible=divisible),
+            ):
+                people = crowd(_scarce(market), self.seed, texts=True)
+                for engine in ("memory", Sharded()):
+                    crowds.append(record(self.setting(HALF), people, engine, draws=low))
+        self.groups.append(Group("repair", [*certain, *crowds]))
+        # Of the crowds, coins decide who wins, so a repair is all but certain there.
+        cut = [tape.private is not None and tape.private.dropped > 0 for tape in crowds]
+        self.found += [
+            replace(answers.of_allocation(certain, repaired=True), check="paths: repair"),
+            _ran("paths: repair of crowds", cut),
+        ]
+
+    def policies(self) -> None:
+        """Every policy, where its prices come within reach, and neighbours of each."""
+        jobs = [
+            (self.setting(policy), ample(divisible=divisible))
+            for policy in POLICIES
+            for divisible in (False, True)
+        ]
+        jobs += [
+            (self.setting(Newton()), example(agents=150, divisible=divisible, neighbours=relation))
+            for divisible in (False, True)
+            for relation in Neighbours
+        ]
+        laplace = MwuAdaptive(alpha=0.5, noise="truncated-laplace")
+        large = Market(
+            supply=[2000.0] * 2, max_demand=1.0, max_value=1.0, agents=1500, divisible=True
+        )
+        jobs.append((Setting(laplace, 8.0, 1e-4), large))
+        tapes, again = [], []
+        steps: list[Finding] = []
+        for setting, market in jobs:
+            group = replays.family(setting, People.invented(market, self.seed), 3)
+            tapes.append(group.recorded)
+            again += [tape for _, tape in group.replayed]
+            steps += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+        self.groups.append(Group("every policy", tapes))
+        self.groups.append(Group("every policy, neighbours", again, replayed=True))
+        self.found += _merged(steps, "every policy")
+
+    def folders(self) -> None:
+        """The public folder of a run, and of its neighbours; the private one beside it."""
+        wrong, some = list[str](), 0
+        for divisible in (False, True):
+            setting = self.setting(Script(), clamp=divisible)
+            people = crowd(roomy(divisible=divisible), self.seed, texts=True)
+            with tempfile.TemporaryDirectory() as place:
+                first = record(setting, people, output=Path(place) / "0")
+                wrong += _wrong_folder(Path(place) / "0", first)
+                found: list[tuple[Record | None, Tape]] = []
+                others = [nothing(people.market), everything(people.market)]
+                others += [beyond(people.market, 1)] * divisible
+                for at, other in enumerate(others, start=1):
+                    neighbour = people.replaced(40, other)
+                    tape = replay(first, setting, neighbour, output=Path(place) / str(at))
+                    wrong += _wrong_folder(Path(place) / str(at), tape)
+                    found.append((other, tape))
+            group = replays.Family(40, first, found)
+            what = f"folders, {'' if divisible else 'in'}divisible"
+            some += len(found) + 1
+            self.groups.append(Group(what, [first]))
+            self.groups.append(
+                Group(f"{what}, neighbours", [tape for _, tape in found], replayed=True)
+            )
+            self.found += [
+                replace(one, check=f"{one.check} ({what})") for one in replays.of_steps(group)
+            ]
+        self.found.append(
+            fact(
+                "paths: folders",
+                "what is private is for its owner alone, and the allocation is everybody's own",
+                wrong,
+                f"so it is, of {some} folders",
+            )
+        )
+
+    def interruption(self) -> None:
+        """A run that is stopped and resumed draws for no line twice, and no seed again."""
+        wrong, tapes = list[str](), list[Tape]()
+        for stop, torn in [(0, False), (1, False), (6, True), (14, False), (17, True)]:
+            setting = self.setting(Script())
+            people = crowd(roomy(divisible=False), self.seed)
+            with tempfile.TemporaryDirectory() as place:
+                out = Path(place) / "run"
+                wrong += self._interrupted(setting, people, out, stop, torn, tapes)
+        self.groups.append(Group("interruption", tapes))
+        self.found.append(
+            fact(
+                "paths: interruption",
+                "what was posted stays, a resumed run continues from there, on the same records",
+                wrong,
+                f"so it is, of {len(tapes)} runs",
+                tested=bool(tapes),
+            )
+        )
+
+    def _interrupted(
+        self, setting: Setting, people: People, out: Path, stop: int, torn: bool, tapes: list[Tape]
+    ) -> Iterator[str]:
+        """Stop a run before a draw, tear off the end of its last line if asked to, and resume."""
+
+        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
+            if at == stop:
+                raise StoppedError
+            return honest
+
+        tape = record(setting, people, draws=stopped, output=out)
+        board = out / "public" / "billboard.jsonl"
+        posted = board.read_bytes()
+        if len(tape.calls) != stop or posted.count(b"\n") != stop + 1:
+            yield f"{len(posted.splitlines())} lines stand after {stop} draws"
+        if torn:
+            board.write_bytes(posted[:-20])
+        other = Tape(people, setting)
+        with watching(other), contextlib.suppress(JdpackError):
+            resume(out, threads=1, **people.replaced(3, everything(people.market)).arrays)
+            yield "a run is resumed on other records"
+        if other.calls:
+            yield "noise is drawn for other records"
+        with watching(tape):
+            keep(tape, resume(out, threads=1, **people.arrays))
+        tape.error = ""
+        tape.files = public_files(out)
+        tapes.append(tape)
+        if not board.read_bytes().startswith(posted):
+            yield f"lines that were posted before release {stop} have changed"
+        before = len(tape.calls), len(tape.random_bytes)
+        with watching(tape):
+            resume(out, threads=1, **people.arrays)
+        if before != (len(tape.calls), len(tape.random_bytes)):
+            yield "a run that is complete draws again when it is resumed"
+
+    def ledger(self) -> None:
+        """The ledger holds the run's whole budget, and refuses the next one unseen."""
+        wrong, people = list[str](), People.invented(example(agents=40), self.seed)
+        setting = self.setting(DualGd(rounds=4))
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "ledger"
+            Ledger.create(path, "people", epsilon=self.epsilon, delta=self.delta)
+            tape = record(setting, people, ledger=path, dataset="people")
+            entry = Ledger(path).runs.get(tape.board.header.commitment) if tape.board else None
+            if entry is None or entry.budget != setting.budget:
+                wrong.append(f"the ledger has {entry} for a run of {setting.budget}")
+            other = Tape(people, setting)
+            with watching(other):
+                try:
+                    again = record(setting, people, ledger=path, dataset="people")
+                except JdpackError:
+                    again = None
+            if again is not None or "noise" in other.events:
+                wrong.append("a second run is paid from a budget that the first has spent")
+        self.found.append(
+            fact(
+                "paths: ledger",
+                "a ledger is charged with the budget of a run, and refuses what is beyond it",
+                wrong,
+            )
+        )
+
+    def local(self) -> None:
+        """Agents who add the noise themselves let nothing else out."""
+        wrong, asked = list[str](), 0
+        people = People.invented(example(agents=12), self.seed)
+        own, setting = reference(people), self.setting(MwuOnline(batch=4, local=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # so few agents cannot drown their noise
+            run = LocalRun(people.market, epsilon=self.epsilon, delta=self.delta, batch=4)
+        header = run.board.header
+        agents = [
+            LocalAgent(header, value=[v for v, _ in r], demand=[list(a) for _, a in r], agent=id)
+            if people.market.options > 1
+            else LocalAgent(header, value=r[0][0], demand=list(r[0][1]), agent=id)
+            for id, r in zip(people.ids, people.agents, strict=True)
+        ]
+        while (step := run.step) is not None:
+            given = []
+            assert step.batch is not None
+            turns = own.turns(header.order, step.batch.count)
+            for i, agent in enumerate(agents):
+                if turns[i] != step.batch.index:
+                    continue
+                tape = Tape(people, setting)
+                with watching(tape):
+                    answer = agent.answer(step)
+                exact = own.taken(step.prices)[i] * own.demands[i]
+                noise = [a - int(e) for a, e in zip(answer, exact, strict=True)]
+                scale = getattr(step.noise, "scale", 0.0)
+                asked += 1
+                if [call.drawn for call in tape.calls] != [noise]:
+                    wrong.append(f"agent {i} answers something else than its demand plus noise")
+                elif abs(tape.calls[0].scale / scale - 1.0) > 1e-9:
+                    wrong.append(f"agent {i} draws at another scale than was posted")
+                if charges.cost(people.market, step)[0] > Fraction(setting.budget.rho):
+                    wrong.append(f"agent {i} answers beyond its budget")
+                wrong += _answers_more(agent, step, answer, tape, i)
+                given.append(answer)
+            run.post(given)
+        self.found.append(
+            fact(
+                "paths: local",
+                "an agent's own answer is its demand plus one draw, within its budget",
+                wrong,
+                f"so it is, of {asked} agents",
+                tested=asked == len(agents),
+            )
+        )
+
+
+def _answers_more(
+    agent: LocalAgent, step: Step, answer: tuple[int, ...], tape: Tape, number: int
+) -> Iterator[str]:
+    """What an agent lets out when it is asked again, or with less noise than its budget covers."""
+    scale = getattr(step.noise, "scale", 0.0)
+    for asked in (step, replace(step, noise=Gaussian(scale / 10.0))):
+        before = len(tape.calls)
+        with watching(tape), contextlib.suppress(JdpackError):
+            if agent.answer(asked) != answer:
+                yield f"agent {number} answers twice"
+        if len(tape.calls) != before:
+            yield f"agent {number} draws noise for an answer beyond its budget"
+
+
+def markets() -> list[Market]:
+    """Markets of every kind, for formulas."""
+    return [
+        make(50, options, neighbours=relation, divisible=divisible)
+        for make in (dense, sparse)
+        for options in (1, 3)
+        for relation in Neighbours
+        for divisible in (False, True)
+    ]
+
+
+def _long(market: Market) -> Market:
+    """The same for tables with a row for each amount."""
+    data = market.to_dict()
+    data["agents"]["layout"] = "long"
+    return Market.from_dict(data)
+
+
+def _wide_table(people: People) -> pa.Table:
+    data = people.arrays
+    columns = {"id": data["ids"], "value": data["values"]}
+    for j, resource in enumerate(people.market.resources):
+        columns[resource.column] = data["demands"][:, j]
+    return pa.table(columns)
+
+
+def _long_table(people: People) -> pa.Table:
+    names = [r.column for r in people.market.resources]
+    rows = []
+    for id, record_ in zip(people.ids, people.agents, strict=True):
+        for option, (value, amounts) in enumerate(record_):
+            pairs: list[tuple[Any, Any]] = [
+                (name, a) for name, a in zip(names, amounts, strict=True) if a
+            ]
+            rows += [(id, f"o{option}", value, *pair) for pair in pairs or [(None, None)]]
+    columns = dict(
+        zip(("id", "option", "value", "resource", "amount"), zip(*rows, strict=True), strict=True)
+    )
+    if people.market.options == 1:
+        del columns["option"]
+    return pa.table({name: list(column) for name, column in columns.items()})
+
+
+def _scarce(market: Market) -> Market:
+    """The same with a supply of little more than one option may ask for."""
+    data = market.to_dict()
+    for resource in data["resource"]:
+        resource["supply"] = 1.3 * resource["max_demand"]
+    return Market.from_dict(data)
+
+
+def _has_ray() -> bool:
+    return importlib.util.find_spec("ray") is not None
+
+
+def _ran(check: str, each: Sequence[bool]) -> Finding:
+    """Whether the path was taken in the runs that were meant to take it."""
+    seen = f"in {sum(each)} of {len(each)} runs"
+    return fact(check, "the path is taken", [], seen, tested=2 * sum(each) > len(each))
+
+
+def _merged(found: Sequence[Finding], where: str) -> list[Finding]:
+    """One finding for all of the same name."""
+    names = dict.fromkeys(one.check for one in found)
+    merged = []
+    for name in names:
+        some = [one for one in found if one.check == name]
+        wrong = [one.seen for one in some if not one.passed]
+        tested = sum(one.tested for one in some)
+        seen = f"it holds in {tested} of {len(some)} settings, where it could fail"
+        if name.startswith("sensitivity") and not tested and not wrong:
+            continue  # queries that nobody moves here are moved elsewhere
+        merged.append(fact(f"{name} ({where})", some[0].claimed, wrong, seen, tested=tested > 0))
+    return merged
+
+
+def _wrong_folder(out: Path, tape: Tape) -> Iterator[str]:
+    """What is wrong with the private side of a run's folder; the reports are added to it first."""
+    report_run(out, optimum=False, threads=1, **tape.people.arrays)
+    tape.files = public_files(out)
+    private = out / "private"
+    if stat.S_IMODE(private.stat().st_mode) != 0o700:
+        yield "the private folder is open to others"
+    for file in private.iterdir():
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            yield f"{file.name} is open to others"
+    if sorted(path.name for path in out.iterdir()) != ["private", "public"]:
+        yield "the output folder holds more than a public and a private one"
+    table = pyarrow.parquet.read_table(private / "allocation.parquet")
+    rows = answers.given(tape).shares.tolist()
+    if tape.people.market.divisible:
+        right = table["share"].to_pylist() == [share / SHARE for share in rows]
+    else:
+        right = table["granted"].to_pylist() == [share > 0 for share in rows]
+    if not right or table["id"].to_pylist() != tape.people.arrays["ids"]:
+        yield "the allocation's file is not what everybody's own function gives"
