@@ -123,5 +123,5 @@ def test_nobody_else_draws_at_random():
             if names & RANDOM:
                 users.add(name_of(path))
     auditing = {f"audit/{name}.py" for name in ("charges", "draws", "paths", "people", "tape")}
-    drawing = {"accounting.py", "billboard.py", "release.py", "demo.py", "runfile.py"}
+    drawing = {"accounting.py", "billboard.py", "release.py", "demo.py"}
     assert users == drawing | auditing
