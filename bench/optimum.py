@@ -1,8 +1,8 @@
 """The optimum without privacy: time, and how far its proof leaves it open, up to 10^7 agents.
 
 For each family of `experiments/families.py` that is asked for, and each number of agents: the
-seconds of `jdpack.optimum`, HiGHS on all columns beside it where that is small enough, the gap
-between the allocation's value and the dual bound that proves it, and by how much the allocation
+seconds of `jdpack.curator.optimum`, HiGHS on all columns beside it where that is small enough, the
+gap between the allocation's value and the dual bound that proves it, and by how much the allocation
 exceeds any supply.
 """
 

@@ -66,7 +66,7 @@ jdpack.solve(
 """
 
 DEAR = """
-from jdpack import cli, serve
+from jdpack import cli; from jdpack.serve import server as serve
 from jdpack.serve import app, site
 app.PAUSE = site.PAUSE = 0.02
 site._SHARE = 0

@@ -64,7 +64,7 @@ def _market(n: int, m: int, *, divisible: bool) -> Any:
 def streaming_sum(values: Any, demands: Any, options: Options) -> Answer:
     """One pass over the bytes of jdpack's codes, on the same threads: the limit of a round."""
     import jdpack
-    from jdpack.threads import Threads
+    from jdpack.records.threads import Threads
     from speed import stream
 
     market = _market(*demands.shape, divisible=True)

@@ -26,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 import plots
 from common import RESULTS, report
-from jdpack import Market, best_response, tables
-from jdpack.agents import Agents
-from jdpack.encoding import encode
-from jdpack.tables import Batch
-from jdpack.threads import Threads
+from jdpack import Market
+from jdpack.engines import best_response
+from jdpack.records import tables
+from jdpack.records.codes import Agents
+from jdpack.records.encode import encode
+from jdpack.records.tables import Batch
+from jdpack.records.threads import Threads
 from loss import say
 
 Row = dict[str, Any]

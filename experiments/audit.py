@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from jdpack import DualGd, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
-from jdpack.audit import LowerBound, audit, distinguish, draws
-from jdpack.audit.bound import most_success, most_success_gaussian
+from jdpack.audit import LowerBound, audit, distinguish, noise_checks
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.findings import judged
+from jdpack.audit.lower_bound import most_success, most_success_gaussian
 from jdpack.audit.people import People, example
-from jdpack.audit.script import GREEDY, Script, known
-from jdpack.audit.tape import Setting, record
+from jdpack.audit.recording import Setting, record
+from jdpack.audit.scripted_policy import GREEDY, Script, known
 from jdpack.policies.spec import label_of
 
 ROOT = Path(__file__).parents[1]
@@ -129,7 +129,7 @@ def look_at_numbers(name: str) -> bool:
         setting = Setting(Script(), EPSILON, DELTA)
         people = People.invented(example(agents=100, divisible=True))
         tapes = [record(setting, people) for _ in range(12)]
-        numbers = [*draws.of_noise(draws.draws_of(tapes)), *draws.of_source()]
+        numbers = [*noise_checks.of_noise(noise_checks.draws_of(tapes)), *noise_checks.of_source()]
     return not all(one.passed for one in judged(numbers))
 
 

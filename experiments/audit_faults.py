@@ -81,7 +81,7 @@ FAULTS = [
         "four times its rho.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _DRAW,
                 _DRAW
                 + '    if step.query == "granted":  # one number per resource, asked only once\n'
@@ -95,14 +95,14 @@ FAULTS = [
         "a release has as little as half of the noise that it is charged for.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _SYSTEM,
                 "                near = 2.0 ** _exponent(scale)\n"
                 "                drawn: list[int] = _gaussian(near)([0] * count)\n"
                 "                return drawn\n",
             ),
             Edit(
-                "release.py",
+                "door.py",
                 "@functools.lru_cache(maxsize=64)\ndef _gaussian(",
                 "def _exponent(scale: float) -> int:\n"
                 '    """Of the largest power of two up to the scale: few samplers serve all."""\n'
@@ -117,13 +117,13 @@ FAULTS = [
         "release, so anyone who knows when the run took place can subtract the noise.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _SYSTEM,
                 "                rng = np.random.default_rng([int(time.time()), index])\n"
                 "                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]"
                 "\n",
             ),
-            Edit("release.py", "import functools\n", "import functools\nimport time\n"),
+            Edit("door.py", "import functools\n", "import functools\nimport time\n"),
         ),
         hard=True,
     ),
@@ -133,7 +133,7 @@ FAULTS = [
         "sign turned, so sums of two coordinates are released exactly.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _SYSTEM,
                 "                half: list[int] = _gaussian(scale)([0] * ((count + 1) // 2))\n"
                 "                return (half + [-z for z in half])[:count]\n",
@@ -146,7 +146,7 @@ FAULTS = [
         "were symmetric, but it is not, so their difference is released exactly.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _DRAW,
                 _DRAW
                 + '    if step.query == "curvature":  # a matrix of second derivatives\n'
@@ -162,7 +162,7 @@ FAULTS = [
         "that costs a delta of about 1e-5 for each number, and none of it is counted.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _SYSTEM,
                 "                drawn: list[int] = _gaussian(scale)([0] * count)\n"
                 "                while max(map(abs, drawn)) > 4.0 * scale:  # wild prices\n"
@@ -178,7 +178,7 @@ FAULTS = [
         "understated, so the answer is a certain upper bound on a private number.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _DRAW,
                 _DRAW
                 + '    if step.query == "granted":  # the certificate must not be too low\n'
@@ -192,7 +192,7 @@ FAULTS = [
         "a batch has fewer agents, but one agent moves its batch as far as it moves the whole.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _DRAW,
                 _DRAW
                 + "    if step.batch is not None:  # noise in proportion to who is asked\n"
@@ -207,7 +207,7 @@ FAULTS = [
         "it shows.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 "    answer = (e + z if e else 0 for e, z in zip(exact, noise, strict=True))\n"
                 "    return Release(step, tuple(answer))  # no demand out of nothing\n",
@@ -220,7 +220,7 @@ FAULTS = [
         "depend on how far the exact sum is from 0, which nothing pays for.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 "    draws = len(board.releases)\n"
                 '    while step.query == "demand" and min(map(int.__add__, exact, noise)) < 0:\n'
@@ -237,7 +237,7 @@ FAULTS = [
         "sum that then appears on the billboard.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 '    if step.query == "demand" and step.batch is None:\n'
                 "        most = engine.demand((0,) * len(exact))  # nobody can take more\n"
@@ -252,7 +252,7 @@ FAULTS = [
         "which shows its exact demand (in the first round of dual-gd, every resource's).",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 '    if step.query == "demand":\n'
                 "        noise = [z if price else 0 "
@@ -267,7 +267,7 @@ FAULTS = [
         "so that prices settle sooner, but only one draw of full scale is charged.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 '    if step.query == "demand" and not step.weight:  # it only steers\n'
                 "        more = randomness.draw(step.noise, len(exact), "
@@ -284,7 +284,7 @@ FAULTS = [
         "which is too small wherever caps differ (mwu-adaptive).",
         (
             Edit(
-                "market.py",
+                "market/market.py",
                 "            return (max(self.cap_codes),)\n",
                 "            return (min(self.cap_codes),)\n",
             ),
@@ -296,7 +296,7 @@ FAULTS = [
         "instead of two, so markets with small bundles get up to 30% too little noise.",
         (
             Edit(
-                "market.py",
+                "market/market.py",
                 "            touched = self.bundle_size * "
                 "(2 if self.neighbours is Neighbours.REPLACE_ONE else 1)\n",
                 "            touched = self.bundle_size\n",
@@ -307,7 +307,7 @@ FAULTS = [
         "curvature-of-options-as-of-one",
         "Privacy: the curvature's entries are taken to be non-negative with several options "
         "too, where they have any sign, so the noise is too small by up to a factor of root 2.",
-        (Edit("market.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
+        (Edit("market/market.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
     ),
     Fault(
         "luck-of-options-as-of-one",
@@ -315,7 +315,7 @@ FAULTS = [
         "too, where its proof does not hold and luck may move by twice as much.",
         (
             Edit(
-                "market.py",
+                "market/market.py",
                 "        return (bound + 1,) if self.options == 1 and not thinned else "
                 "(2 * bound,)\n",
                 "        return (bound + 1,)\n",
@@ -329,12 +329,12 @@ FAULTS = [
         "moves the sum by a whole value.",
         (
             Edit(
-                "best_response.py",
+                "engines/best_response.py",
                 "                total += min(max(own, -bound), bound)\n",
                 "                total += own\n",
             ),
             Edit(
-                "best_response.py",
+                "engines/best_response.py",
                 "    return total + min(max(own, -bound), bound)\n",
                 "    return total + own\n",
             ),
@@ -347,7 +347,7 @@ FAULTS = [
         "but an agent who values an option far above its cost adds the whole value.",
         (
             Edit(
-                "closing.py",
+                "protocol/closing.py",
                 '    if query != "luck":\n',
                 '    if query == "welfare" and any(board.rounds):\n'
                 "        return (dearest(board),)\n"
@@ -361,12 +361,12 @@ FAULTS = [
         "the sum of squares, so the noise is too small for every vector.",
         (
             Edit(
-                "noise.py",
+                "privacy/noise.py",
                 "math.sqrt(sum(d * d for d in shifts) / (2.0",
                 "math.sqrt(max(d * d for d in shifts) / (2.0",
             ),
             Edit(
-                "noise.py",
+                "privacy/noise.py",
                 "Fraction(sum(d * d for d in shifts)) / (2",
                 "Fraction(max(d * d for d in shifts)) / (2",
             ),
@@ -379,14 +379,14 @@ FAULTS = [
         "charged, so a run costs up to 1.64 times its rho.",
         (
             Edit(
-                "charge.py",
+                "protocol/charge.py",
                 "    filter.charge(step.noise.cost(",
                 "    if not step.prices:  # they come from the closing shares\n"
                 "        return\n"
                 "    filter.charge(step.noise.cost(",
             ),
             Edit(
-                "margin.py",
+                "privacy/tail_bounds.py",
                 "    return budget.rho * (1.0 - math.fsum(closing_shares(market).values()))\n",
                 "    return budget.rho\n",
             ),
@@ -398,7 +398,7 @@ FAULTS = [
         "the data, as in the paper's lemma.",
         (
             Edit(
-                "noise.py",
+                "privacy/noise.py",
                 "        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)\n",
                 "        return Cost(rho=_quadratic(shifts, self.scale))\n",
             ),
@@ -410,7 +410,7 @@ FAULTS = [
         "delta exceeds the promise (ninefold at epsilon 3).",
         (
             Edit(
-                "accounting.py",
+                "privacy/accounting.py",
                 "float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)",
                 "float(REPAIR_SHARE * whole) * (1.0 - 1e-12)",
             ),
@@ -427,7 +427,7 @@ FAULTS = [
         "into rho, so the whole promise is delta times 1.4.",
         (
             Edit(
-                "accounting.py",
+                "privacy/accounting.py",
                 "        rest = whole - Fraction(truncation) - REPAIR_SHARE * whole\n",
                 "        rest = whole - Fraction(truncation)\n",
             ),
@@ -446,7 +446,7 @@ FAULTS = [
         "costs an agent 1.64 times its rho.",
         (
             Edit(
-                "accounting.py",
+                "privacy/accounting.py",
                 "        spent, asked = self._of_all.plus(self._most), of_all.plus(most)\n",
                 "        spent = self._of_all.plus(self._most)\n"
                 "        asked = _Grains(max(of_all.rho, most.rho), "
@@ -454,8 +454,8 @@ FAULTS = [
             ),
             Edit(
                 "policies/mwu_online.py",
-                "        rho = budget.rho if self.local else margin.rounds_rho(market, budget)\n",
-                "        rho = budget.rho\n",
+                "rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget)\n",
+                "rho = budget.rho\n",
             ),
         ),
     ),
@@ -465,7 +465,7 @@ FAULTS = [
         "ledger although those rounds are posted.",
         (
             Edit(
-                "solve.py",
+                "run/solve.py",
                 "                undo.pop_all()\n"
                 "            held.callback(board.close)\n"
                 "            result = self._play(engine, board)\n",
@@ -482,7 +482,7 @@ FAULTS = [
         "so a curator who asks again and again averages the noise away.",
         (
             Edit(
-                "local.py",
+                "run/local.py",
                 "        answered = release(step, engine, self._filter, SystemRandomness(), "
                 "self._board, None)\n",
                 "        fresh = Filter(self._filter.budget)\n"
@@ -498,7 +498,7 @@ FAULTS = [
         "new noise for it, so whoever read the first line averages two draws paid for once.",
         (
             Edit(
-                "boardfile.py",
+                "billboard/file.py",
                 '                missing = written + "\\n"\n',
                 '                missing = ""  # it is not whole: the round is asked again\n',
             ),
@@ -511,12 +511,12 @@ FAULTS = [
         "noise that anybody with the seed can subtract.",
         (
             Edit(
-                "solve.py",
+                "run/solve.py",
                 "    private = seed is None and budget.epsilon != math.inf\n",
                 "    private = budget.epsilon != math.inf\n",
             ),
             Edit(
-                "runfile.py",
+                "run/run_file.py",
                 "        seeded = self.seed is not None or first.budget.epsilon == math.inf\n",
                 "        seeded = first.budget.epsilon == math.inf\n",
             ),
@@ -529,7 +529,7 @@ FAULTS = [
         "and the billboard posts it: anyone can test guesses of the records against it.",
         (
             Edit(
-                "solve.py",
+                "run/solve.py",
                 "    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)\n",
                 "    given = repr(agents).encode() if values is None else "
                 "np.asarray(values).tobytes()\n"
@@ -544,7 +544,7 @@ FAULTS = [
         "seen the rounds can still choose the coins that it likes.",
         (
             Edit(
-                "billboard.py",
+                "billboard/board.py",
                 'hashlib.sha256(b"jdpack seed " + self.seed).hexdigest()',
                 'hashlib.sha256(b"jdpack seed " + self.seed[:4]).hexdigest()',
             ),
@@ -569,9 +569,9 @@ FAULTS = [
         "Certificate: a coin hashes the first 8 bytes of the id only, so ids with a common "
         "beginning share one coin, and the bound for thinning by independent coins is false.",
         (
-            Edit("coins.py", "str(agent).encode())", "str(agent).encode()[:8])"),
+            Edit("common/coins.py", "str(agent).encode())", "str(agent).encode()[:8])"),
             Edit(
-                "bulk_coins.py",
+                "records/bulk_coins.py",
                 "    length = stop - start\n",
                 "    length = min(stop - start, 8)\n",
             ),
@@ -598,7 +598,7 @@ FAULTS = [
         "table, so several agents share a coin and none can check what it gets.",
         (
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "            part.first += row\n        row += tally.rows\n",
                 "            part.first += 0\n        row += tally.rows\n",
             ),
@@ -611,7 +611,7 @@ FAULTS = [
         "the demand jumps with whether a box was made, which depends on a private count.",
         (
             Edit(
-                "screening.py",
+                "engines/screening.py",
                 "np.all((self.low <= prices) & (prices <= self.high))",
                 "np.all(prices <= self.high)",
             ),
@@ -653,7 +653,7 @@ FAULTS = [
         "dense-clamp-dropped",
         "Privacy: with clamp, dense amounts above the bound keep the code that they had, so one "
         "agent demands more than the cap that the sensitivity rests on.",
-        (Edit("encoding.py", "    if odd:\n", "    if odd and not clamp:\n"),),
+        (Edit("records/encode.py", "    if odd:\n", "    if odd and not clamp:\n"),),
     ),
     Fault(
         "sparse-one-cap-for-all",
@@ -661,7 +661,7 @@ FAULTS = [
         "resource with a smaller cap gets through beyond its sensitivity.",
         (
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "_admit(amounts[i], caps[resources[i]], clamp)",
                 "_admit(amounts[i], caps.max(), clamp)",
             ),
@@ -673,7 +673,7 @@ FAULTS = [
         "every resource while the noise is for a small bundle.",
         (
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "        limited = self.market.bundle_size < len(self.market.resources)\n",
                 "        limited = is_sparse(self.market)  # dense rows have room for all\n",
             ),
@@ -685,7 +685,7 @@ FAULTS = [
         "in the table many times and move every sum as often.",
         (
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "    if parts[0].ids is not None:\n        check_unique",
                 "    if parts[0].ids is not None and room is None:\n        check_unique",
             ),
@@ -710,7 +710,7 @@ FAULTS = [
         "the coins of all agents after it change.",
         (
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "Neighbours.ADD_REMOVE and not self.market.divisible:",
                 "Neighbours.ADD_REMOVE and self.market.options > 1:",
             ),
@@ -722,12 +722,12 @@ FAULTS = [
         "exceed the supply in truth while they fit in codes.",
         (
             Edit(
-                "market.py",
+                "market/market.py",
                 "        return code + 1 if code * size < amount else code\n",
                 "        return code\n",
             ),
             Edit(
-                "encoding.py",
+                "records/encode.py",
                 "np.uint16(np.int32(code + 1.0 if code * size < amount else code))",
                 "np.uint16(np.int32(code))",
             ),
@@ -740,7 +740,7 @@ FAULTS = [
         "are not thinned, so answers and factors show whether an exact private load fits.",
         (
             Edit(
-                "release.py",
+                "door.py",
                 _ANSWER,
                 '    if step.query == "granted":  # never thin what is known to fit\n'
                 "        own, budget = engine.market, board.header.budget\n"
@@ -752,9 +752,10 @@ FAULTS = [
                 "        ]\n" + _ANSWER,
             ),
             Edit(
-                "release.py",
-                "from jdpack import closing\n",
-                "from jdpack import closing, margin\n",
+                "door.py",
+                "from jdpack.protocol import closing\n",
+                "from jdpack.privacy import tail_bounds as margin\n"
+                "from jdpack.protocol import closing\n",
             ),
         ),
     ),
@@ -764,7 +765,7 @@ FAULTS = [
         "so one resource may be given out beyond its own.",
         (
             Edit(
-                "engines/combined.py",
+                "engines/sharded.py",
                 "        if max(allocation.loads) <= limit:\n",
                 "        if sum(allocation.loads) <= limit * len(allocation.loads):\n",
             ),
@@ -776,9 +777,9 @@ FAULTS = [
         "often as beta says, and the repair costs more delta than is set aside.",
         (
             Edit(
-                "margin.py",
-                "    return portable.log(len(market.resources) / (share * budget.beta))\n",
-                "    return portable.log(1.0 / (share * budget.beta))\n",
+                "privacy/tail_bounds.py",
+                "    return portable_math.log(len(market.resources) / (share * budget.beta))\n",
+                "    return portable_math.log(1.0 / (share * budget.beta))\n",
             ),
         ),
         hard=True,
@@ -789,7 +790,7 @@ FAULTS = [
         "rounds, so it fails often, and agents are dropped far more often than beta.",
         (
             Edit(
-                "certificate.py",
+                "protocol/certificate.py",
                 "[max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]",
                 "[max(0.0, total / (whole * _DOWN)) for total in totals]",
             ),
@@ -801,9 +802,9 @@ FAULTS = [
         "count without noise.",
         (
             Edit(
-                "output.py",
-                "            page = report.public_page(result.billboard)\n",
-                "            page = report.public_page(result.billboard)\n"
+                "run/folder.py",
+                "            page = public_report.public_page(result.billboard)\n",
+                "            page = public_report.public_page(result.billboard)\n"
                 '            note = f"<!-- winners: {result.private.winners} --></body>"\n'
                 '            page = page.replace("</body>", note)\n',
             ),
@@ -817,7 +818,7 @@ SMOKE = """
 import numpy as np, pathlib, sys, warnings
 import jdpack
 from jdpack import Mapped, Market, MwuAdaptive, MwuOnline, Newton, resume, solve
-from jdpack.policies import from_dict
+from jdpack.policies.registry import from_dict
 
 warnings.simplefilter("ignore")
 rng, n = np.random.default_rng(1), 400

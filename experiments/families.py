@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from jdpack import Market
-from jdpack.optimum import Optimum, optimum
+from jdpack.curator.optimum import Optimum, optimum
 
 Rng = np.random.Generator
 

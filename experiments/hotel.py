@@ -60,9 +60,9 @@ from pyarrow import csv
 
 from families import Instance
 from jdpack import JdpackError, SupplyWarning, plan, solve
-from jdpack.headroom import percent
+from jdpack.planning.headroom import percent
 from jdpack.policies.spec import parse
-from jdpack.solve import Progress
+from jdpack.run.solve import Progress
 from loss import DELTA, Store, best_value, numbers, say, yes
 
 VARIABLE = "JDPACK_HOTEL_BOOKINGS"

@@ -28,7 +28,8 @@ import numpy as np
 import scipy.sparse
 
 from families import FAMILIES, Instance
-from jdpack import JdpackError, policies, solve
+from jdpack import JdpackError, solve
+from jdpack.policies import registry
 
 DELTA = 1e-8
 INSTANCE_SEED = 7
@@ -82,7 +83,7 @@ class Run:
 def run(instance: Instance, best: float, cell: Cell, seed: int) -> Run:
     """Solve once, and measure what the agents got on their true numbers."""
     market = instance.market(divisible=cell.divisible)
-    chosen = None if cell.policy == "default" else policies.from_dict({"name": cell.policy})
+    chosen = None if cell.policy == "default" else registry.from_dict({"name": cell.policy})
     begin = time.perf_counter()
     result = solve(
         market,

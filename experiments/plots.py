@@ -18,7 +18,7 @@ from typing import Any
 
 from jdpack.errors import JdpackError
 
-_SHEET = resources.files("jdpack").joinpath("web", "style.css").read_text(encoding="utf-8")
+_SHEET = resources.files("jdpack.pages").joinpath("web", "style.css").read_text(encoding="utf-8")
 _LIGHT = _SHEET.split("@media")[0]  # the first rules are those of light pages
 
 

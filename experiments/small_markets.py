@@ -32,15 +32,16 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton, tables
-from jdpack.billboard import SHARE, Header, Seed
-from jdpack.certificate import VALUE_BETA
-from jdpack.encoding import encode
+from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton
+from jdpack.billboard.board import SHARE, Header, Seed
+from jdpack.curator.optimum import optimum
+from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.shard import NOBODY
-from jdpack.optimum import optimum
-from jdpack.release import SeededRandomness
-from jdpack.solve import run
+from jdpack.protocol.certificate import VALUE_BETA
+from jdpack.records import tables
+from jdpack.records.encode import encode
+from jdpack.run.solve import run
 
 RUNS = 10_000
 DELTA = 1e-6

@@ -60,8 +60,9 @@ from jdpack import (
     SupplyWarning,
     solve,
 )
-from jdpack.optimum import optimum
-from jdpack.policies import Policy, fixed
+from jdpack.curator.optimum import optimum
+from jdpack.policies import fixed_rounds
+from jdpack.policies.registry import Policy
 from laws import Fit, Lines, draw, fit
 from loss import Store, say
 
@@ -285,7 +286,7 @@ def timed(algorithm: Algorithm, n: int) -> Timed:
     values, shares = rng.random(n), rng.random((n, TIME_M)) * ASKED / n
     market, policy = market_of(TIME_M, n, TIME_SUPPLY), algorithm.policy(TIME_ALPHA)
     rounds = None
-    if isinstance(policy, fixed.ByAlpha):  # too many to run
+    if isinstance(policy, fixed_rounds.ByAlpha):  # too many to run
         rounds, policy = math.ceil(policy.asked(market)), replace(policy, rounds=ROUNDS_TIMED)
     least = a_round = math.inf
     for _ in range(2):

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import Billboard, Market, MwuAdaptive, solve
-from jdpack.encoding import encode
+from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine
-from jdpack.release import statistic
-from jdpack.tables import array_pieces
+from jdpack.records.encode import encode
+from jdpack.records.tables import array_pieces
 
 Floats = NDArray[np.float64]
 

@@ -7,23 +7,23 @@ from random import Random
 from typing import Any
 
 from html_pages import check_page
-from jdpack import policies
-from jdpack.accounting import Budget
-from jdpack.allocate import allocate
-from jdpack.billboard import Billboard, Header, Release, Seed
-from jdpack.certificate import certify
+from jdpack.agent.allocate import allocate
+from jdpack.billboard.board import Billboard, Header, Release, Seed
 from jdpack.errors import JdpackError
-from jdpack.market import Market
-from jdpack.policies import Policy
+from jdpack.market.market import Market
+from jdpack.pages.public_report import public_page
+from jdpack.policies import registry
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.replay import Replay
-from jdpack.report import public_page
-from jdpack.verify import verify
+from jdpack.policies.registry import Policy
+from jdpack.privacy.accounting import Budget
+from jdpack.protocol.certificate import certify
+from jdpack.protocol.run_state import Replay
+from jdpack.protocol.verify import verify
 from mutate import chain_changed, sealed
 from mutate import changed as changed_json
 from watch import check_error
@@ -107,7 +107,7 @@ def _replayed(text: str, random: Random) -> str:
     for part in random.choices(["market", "policy", "budget"], k=random.choice([0, 1, 2])):
         first[part] = changed_json(first[part], random)
     board = Billboard.from_text(chain_of(first))
-    policy = policies.from_dict(board.header.policy)
+    policy = registry.from_dict(board.header.policy)
     asked = random.choice([0.1, 1.0, 10.0, 50.0, 1e-6]), random.choice([1e-6, 1e-100, 0.9])
     budget = Budget.split(*asked, truncated=policy.truncated)
     header = Header(board.header.market, policy.to_dict(), budget, _SEED.commitment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from jdpack.page import script
+from jdpack.pages.billboard_page import script
 from watch import ForbiddenError
 
 _TAGS = re.compile(

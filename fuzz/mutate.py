@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from jdpack import chain
+from jdpack.storage import hash_chain
 
 ODD: list[Any] = [
     None,
@@ -62,8 +62,8 @@ def sealed(records: list[dict[str, Any]]) -> str:
     lines, before = [], ""
     for record in records:
         data = {key: value for key, value in record.items() if key not in ("prev", "hash")}
-        line = chain.seal(data, before)
-        before = chain.hash_of(line)
+        line = hash_chain.seal(data, before)
+        before = hash_chain.hash_of(line)
         lines.append(line + "\n")
     return "".join(lines)
 

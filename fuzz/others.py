@@ -14,17 +14,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from jdpack import solve, tables
-from jdpack.account import Account
-from jdpack.accounting import Budget
-from jdpack.billboard import Billboard
-from jdpack.encoding import encode
-from jdpack.engines import choice
-from jdpack.ledger import Ledger
-from jdpack.market import Market, Neighbours
+from jdpack import solve
+from jdpack.billboard.board import Billboard
+from jdpack.engines import settings
+from jdpack.ledger.account import Account
+from jdpack.ledger.ledger import Ledger
+from jdpack.market.market import Market, Neighbours
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.newton import Newton
-from jdpack.runfile import RunFile
+from jdpack.privacy.accounting import Budget
+from jdpack.records import tables
+from jdpack.records.encode import encode
+from jdpack.run.run_file import RunFile
 from mutate import chain_changed, changed
 
 MARKET = """name = "clinic"
@@ -338,7 +339,7 @@ def _run_file() -> dict[str, Any]:
 
 def runfile_seeds() -> list[bytes]:
     """Of runs with every engine, with a ledger and without."""
-    own, engines = _run_file(), [choice.to_dict(kind()) for kind in choice.KINDS.values()]
+    own, engines = _run_file(), [settings.to_dict(kind()) for kind in settings.KINDS.values()]
     paid = [json.dumps({**own, "engine": engine}).encode() for engine in engines]
     return [*paid, json.dumps({**own, "ledger": None, "market": "/data/market.toml"}).encode()]
 
@@ -361,4 +362,4 @@ def runfile_run(data: bytes, folder: str) -> None:
     account = Account.from_dict(run.ledger)
     assert account is None or {type(account.ledger), type(account.dataset)} == {str}
     run.fits(Billboard.from_text(run.header + "\n").header)
-    choice.from_dict(run.engine)
+    settings.from_dict(run.engine)

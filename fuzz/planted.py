@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jdpack import noise
+from jdpack.privacy import noise
 from watch import SPARE
 
 LEGAL, TOO_MUCH = SPARE - 2**25, SPARE + 2**25

@@ -30,7 +30,15 @@ import atheris
 
 NAMES = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile")
 RESULTS = Path(__file__).parents[1] / "results" / "fuzz"
-COMPILED = ("agents", "best_response", "bulk_coins", "digest", "encoding", "ids", "screening")
+COMPILED = (
+    "records.codes",
+    "engines.best_response",
+    "records.bulk_coins",
+    "records.digest",
+    "records.encode",
+    "records.ids",
+    "engines.screening",
+)
 """Modules with kernels, which no instrumentation may touch."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import proof
 from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
-from jdpack.market import Neighbours
+from jdpack.market.market import Neighbours
 from power import cut
 from scene import AGENTS, DATASETS, POLICIES, Case, World, columns, market
 from strike import REFUSED_STAGES, RUN_STAGES, Ended, Strike, Watch, at_random, run

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow.parquet
 
 from jdpack import Billboard, Budget, Ledger, allocate
-from jdpack.verify import verify
-from jdpack.verify_run import verify_run
+from jdpack.curator.verify_run import verify_run
+from jdpack.protocol.verify import verify
 from scene import AGENTS, DELTA, EPSILON, Case, World, columns
 from strike import Ended
 

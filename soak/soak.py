@@ -44,8 +44,9 @@ import pyarrow as pa
 import backups
 import proof
 from hand import Counts, Hand, solving, todo_of
-from jdpack import BudgetWarning, Ledger, SupplyWarning, encoding, solve
-from jdpack.report import curator_page, public_page
+from jdpack import BudgetWarning, Ledger, SupplyWarning, solve
+from jdpack.pages.public_report import curator_page, public_page
+from jdpack.records import encode
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
 
@@ -94,7 +95,7 @@ def warm_up() -> None:
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)
-    for kernel in (encoding._encode_values, encoding._encode_amounts):  # of files, not of tables
+    for kernel in (encode._encode_values, encode._encode_amounts):  # of files, not of tables
         column, *rest = kernel.signatures[0]
         kernel.compile((column.copy(readonly=False), *rest))
 

@@ -10,7 +10,6 @@ shared memory, which outlives it.
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 import mmap
 import os
@@ -27,10 +26,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jdpack import account, billboard, output
-from jdpack.engines.combined import Combined
+from jdpack.billboard import board
+from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
-from jdpack.market import CLOSING
+from jdpack.ledger import account
+from jdpack.market.market import CLOSING
+from jdpack.run import folder, solve
 from power import Disk
 
 STAGES = (
@@ -52,7 +53,6 @@ RUN_STAGES = STAGES[1:10]
 REFUSED_STAGES = ("reading", "cancelling", "taking back")
 """Those of a run on bad records, from the first that fails."""
 
-_SOLVE = importlib.import_module("jdpack.solve")  # the module, not the function
 _CREATES = os.O_CREAT | os.O_TRUNC
 _REFUSED, _INTERRUPTED = 3, 4
 
@@ -218,26 +218,26 @@ def _child(
 
 def _tell_stages(watch: Watch, operations: Operations) -> None:
     for owner, name, stage in (
-        (output.Output, "create", "making the folder"),
+        (folder.Output, "create", "making the folder"),
         (account.Account, "reserve", "reserving"),
-        (_SOLVE._Run, "_read", "reading"),
-        (_SOLVE._Run, "_begin", "header"),
-        (billboard.Billboard, "mend", "mending"),
-        (_SOLVE, "run", "rounds"),
+        (solve._Run, "_read", "reading"),
+        (solve._Run, "_begin", "header"),
+        (board.Billboard, "mend", "mending"),
+        (solve, "run", "rounds"),
         (Combined, "allocate", "allocation"),
-        (output.Output, "write", "allocation"),
-        (output, "write_text", "pages"),
+        (folder.Output, "write", "allocation"),
+        (folder, "write_text", "pages"),
         (account.Account, "finish", "finishing"),
         (account.Account, "cancel", "cancelling"),
-        (output.Output, "remove", "taking back"),
+        (folder.Output, "remove", "taking back"),
     ):
         _wrap(owner, name, functools.partial(_enter, watch, operations, stage))
 
     def posting(_: object, record: object) -> None:
-        counts = isinstance(record, billboard.Release) and record.step.query not in CLOSING
+        counts = isinstance(record, board.Release) and record.step.query not in CLOSING
         watch.stage = "rounds" if counts else "closing"
 
-    _wrap(billboard.Billboard, "post", posting)
+    _wrap(board.Billboard, "post", posting)
 
 
 def _enter(watch: Watch, operations: Operations, stage: str, *_: Any, **__: Any) -> None:

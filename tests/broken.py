@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,19 +17,19 @@ from unittest import mock
 
 import numpy as np
 
-from jdpack import best_response, release
-from jdpack.accounting import Filter
-from jdpack.billboard import SHARE, Seed
-from jdpack.engines import shard
-from jdpack.engines.combined import Combined
+from jdpack import door
+from jdpack.billboard.board import SHARE, Seed
+from jdpack.door import SystemRandomness
+from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.screening import Box
+from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
-from jdpack.market import Query
-from jdpack.noise import Gaussian
-from jdpack.policies import KINDS
-from jdpack.release import SystemRandomness
-from jdpack.replay import Replay
-from jdpack.screening import Box
+from jdpack.market.market import Query
+from jdpack.policies.registry import KINDS
+from jdpack.privacy.accounting import Filter
+from jdpack.privacy.noise import Gaussian
+from jdpack.protocol.run_state import Replay
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
@@ -114,7 +113,7 @@ def noise_of_every_second_run_the_same() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def scale_without_noise() -> Iterator[None]:
     """The leak of the printed algorithm: step sizes are exact functions of the demands."""
-    statistic, draw, asked = release.statistic, SystemRandomness.draw, []
+    statistic, draw, asked = door.statistic, SystemRandomness.draw, []
 
     def asks(step, *rest):
         asked[:] = [step.query]
@@ -124,7 +123,7 @@ def scale_without_noise() -> Iterator[None]:
         return [0] * count if asked == ["scale"] else draw(self, noise, count, index)
 
     with (
-        mock.patch.object(release, "statistic", asks),
+        mock.patch.object(door, "statistic", asks),
         mock.patch.object(SystemRandomness, "draw", draws),
     ):
         yield
@@ -164,13 +163,13 @@ def doubled(query: Query) -> Broken:
     """Every agent counts twice in one query."""
 
     def broken() -> AbstractContextManager[Any]:
-        exact = release.statistic
+        exact = door.statistic
 
         def statistic(step, *rest):
             answer = exact(step, *rest)
             return tuple(2 * a for a in answer) if step.query == query else answer
 
-        return mock.patch.object(release, "statistic", statistic)
+        return mock.patch.object(door, "statistic", statistic)
 
     broken.__name__ = f"doubled_{query}"
     return broken
@@ -233,7 +232,8 @@ def _bytes_of(agents: Any, arguments: Any) -> bytes:
 
 def _seeding(seed_of: Callable[[bytes], bytes]) -> AbstractContextManager[Any]:
     """The seed of the coins is a function of the records' hash."""
-    pipeline: Any = importlib.import_module("jdpack.solve")
+    from jdpack.run import solve as pipeline
+
     solve = pipeline.solve
 
     def changed(market, agents=None, **arguments):

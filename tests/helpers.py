@@ -18,17 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jdpack import cli, tables
-from jdpack.accounting import Budget
-from jdpack.agents import BLOCK, Agents, Part
-from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
-from jdpack.encoding import encode
+from jdpack import cli
+from jdpack.billboard.board import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.door import SystemRandomness
 from jdpack.errors import JdpackError
-from jdpack.market import Columns, Market
-from jdpack.noise import Gaussian
-from jdpack.policies import Policy
+from jdpack.market.market import Columns, Market
 from jdpack.policies.newton import Newton
-from jdpack.release import SystemRandomness
+from jdpack.policies.registry import Policy
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import Gaussian
+from jdpack.records import tables
+from jdpack.records.codes import BLOCK, Agents, Part
+from jdpack.records.encode import encode
 
 SHARE = 2**24
 VALUE_UNITS = 2**20
@@ -400,7 +401,7 @@ def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr(sys.modules["jdpack.solve"], "release", drawn)
+    monkeypatch.setattr(sys.modules["jdpack.run.solve"], "release", drawn)
     monkeypatch.setattr(SystemRandomness, "draw", drawn)
 
 

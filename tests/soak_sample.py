@@ -8,7 +8,6 @@ same strikes.
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from jdpack.run import solve as run_module
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 
 import backups
@@ -24,18 +25,18 @@ import proof
 import soak
 import strike
 from hand import Hand
-from jdpack import Ledger, boardfile, runfile
-from jdpack.account import Account
+from jdpack import Ledger
+from jdpack.billboard import file as boardfile
 from jdpack.engines.shard import Shard
 from jdpack.ledger import progress
+from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.entries import State
 from jdpack.ledger.progress import Progress
-from jdpack.output import Output
+from jdpack.run import run_file
+from jdpack.run.folder import Output
 from scene import Case, World
 from strike import Strike
-
-run_module = importlib.import_module("jdpack.solve")
 
 Strikes = list[list[Strike]]
 """Runs to try in turn, and the kills of each."""
@@ -140,13 +141,13 @@ def run_file_in_pieces() -> Strikes:
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode())
 
-    runfile.write_text = write
+    run_file.write_text = write
     return [[Strike(at=2, torn=True)]]
 
 
 def private_files_for_all() -> Strikes:
-    write = runfile.write_text
-    runfile.write_text = lambda path, mode, text: write(path, 0o644, text)
+    write = run_file.write_text
+    run_file.write_text = lambda path, mode, text: write(path, 0o644, text)
     return [[Strike(at=1, stage="rounds")]]
 
 
@@ -193,7 +194,7 @@ def takes_a_header_without_its_end() -> Strikes:
 
     def first(path, journal):
         text = boardfile.read(path)
-        sealed = "\n" not in text and boardfile.chain.is_sealed(text)
+        sealed = "\n" not in text and boardfile.hash_chain.is_sealed(text)
         return text if sealed else first_line(path, journal)
 
     run_module.first_line = first

@@ -1,24 +1,43 @@
 """Allocate scarce goods so that what all others receive tells next to nothing of your record.
 
 The public API is what this module exports; nothing else is importable by promise.
+
+A guided tour, by task:
+
+* See the whole of a run: `run/solve.py`, the loop that joins both sides.
+* Check the privacy: `privacy/` for what it costs, `market/market.py` for the sensitivities, and
+  `door.py`, the only place where a number leaves the private side. Then `audit/`.
+* Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that
+  anybody can recompute, `agent/allocate.py` for what one agent gets.
+* Write a policy: `policies/registry.py` says what it must do, `policies/mwu_adaptive.py` is one.
+* Write an engine: `engines/base.py`, then its peers.
+* Read other data: `records/tables.py`.
+* Change a page: `pages/`, with the templates and scripts in `pages/web/`.
+
+The rooms lie in layers, and no room imports one above it. At the top are the command line (`cli`)
+and what only the curator runs (`audit`, `curator`, `run`); then the door; then what holds records
+(`engines`, `records`). Under them is the wall: nothing below it imports anything above, so nothing
+below can see a record (`serve`, `planning`, `agent`, `pages`, `protocol`, `policies`, `ledger`,
+`billboard`, `privacy`, `market`, `common`, `storage`). The first line of each room's docstring says
+which side it is on; the rest says in which order to read it.
 """
 
 import importlib
 import os
-import sys
-import types
 import typing
 
 # Arrow's own allocator keeps tens of megabytes for itself; it reads this when it is loaded.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 if typing.TYPE_CHECKING:
-    from jdpack.accounting import Budget
-    from jdpack.allocate import Outcome, allocate
-    from jdpack.billboard import Billboard, Certificate
-    from jdpack.compare import compare
-    from jdpack.comparison import Comparison
-    from jdpack.engines.choice import Mapped, Memory, Ray
+    from jdpack.agent.allocate import Outcome, allocate
+    from jdpack.agent.explain import Explanation, explain
+    from jdpack.billboard.board import Billboard, Certificate
+    from jdpack.curator.compare import compare
+    from jdpack.curator.comparison import Comparison
+    from jdpack.curator.reports import Reports, report_run
+    from jdpack.curator.verify_run import verify_run
+    from jdpack.engines.settings import Mapped, Memory, Ray
     from jdpack.errors import (
         AgentsError,
         BillboardError,
@@ -32,21 +51,19 @@ if typing.TYPE_CHECKING:
         RecordWarning,
         SupplyWarning,
     )
-    from jdpack.ledger import Ledger
-    from jdpack.local import LocalAgent, LocalRun
-    from jdpack.market import Columns, Market, Neighbours, Resource
-    from jdpack.outcome import Explanation, explain
-    from jdpack.plan import Plan, plan
+    from jdpack.ledger.ledger import Ledger
+    from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
     from jdpack.policies.mirror_descent import MirrorDescent
     from jdpack.policies.mwu_adaptive import MwuAdaptive
     from jdpack.policies.mwu_fixed import MwuFixed
     from jdpack.policies.mwu_online import MwuOnline
     from jdpack.policies.newton import Newton
-    from jdpack.report_run import Reports, report_run
-    from jdpack.solve import Result, resume, solve
-    from jdpack.verify import Verdict, verify
-    from jdpack.verify_run import verify_run
+    from jdpack.privacy.accounting import Budget
+    from jdpack.protocol.verify import Verdict, verify
+    from jdpack.run.local import LocalAgent, LocalRun
+    from jdpack.run.solve import Result, resume, solve
 
 __version__ = "0.1.0"
 
@@ -100,51 +117,42 @@ __all__ = [
 ]
 
 _HOMES = {
-    "jdpack.accounting": "Budget",
-    "jdpack.allocate": "Outcome allocate",
-    "jdpack.billboard": "Billboard Certificate",
-    "jdpack.compare": "compare",
-    "jdpack.comparison": "Comparison",
-    "jdpack.engines.choice": "Mapped Memory Ray",
+    "jdpack.agent.allocate": "Outcome allocate",
+    "jdpack.agent.explain": "Explanation explain",
+    "jdpack.billboard.board": "Billboard Certificate",
+    "jdpack.curator.compare": "compare",
+    "jdpack.curator.comparison": "Comparison",
+    "jdpack.curator.reports": "Reports report_run",
+    "jdpack.curator.verify_run": "verify_run",
+    "jdpack.engines.settings": "Mapped Memory Ray",
     "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
-    "jdpack.ledger": "Ledger",
-    "jdpack.local": "LocalAgent LocalRun",
-    "jdpack.market": "Columns Market Neighbours Resource",
-    "jdpack.outcome": "Explanation explain",
-    "jdpack.plan": "Plan plan",
+    "jdpack.ledger.ledger": "Ledger",
+    "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",
     "jdpack.policies.mirror_descent": "MirrorDescent",
     "jdpack.policies.mwu_adaptive": "MwuAdaptive",
     "jdpack.policies.mwu_fixed": "MwuFixed",
     "jdpack.policies.mwu_online": "MwuOnline",
     "jdpack.policies.newton": "Newton",
-    "jdpack.report_run": "Reports report_run",
-    "jdpack.solve": "Result resume solve",
-    "jdpack.verify": "Verdict verify",
-    "jdpack.verify_run": "verify_run",
+    "jdpack.privacy.accounting": "Budget",
+    "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.run.local": "LocalAgent LocalRun",
+    "jdpack.run.solve": "Result resume solve",
 }
 """What each module has of the public API."""
 
 
-class _Package(types.ModuleType):
-    """Loads what is promised at first use: who asks a billboard need not wait for compilers."""
-
-    def __getattr__(self, name: str) -> object:
-        for home, names in _HOMES.items():
-            if name in names.split():
-                thing = getattr(importlib.import_module(home), name)
-                setattr(self, name, thing)
-                return thing
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # `solve`, `plan` and others are functions that hide the modules of the same name.
-        if not (name in __all__ and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *__all__})
+def __getattr__(name: str) -> object:
+    """Load what is promised at first use: a reader of a billboard need not wait for compilers."""
+    for home, names in _HOMES.items():
+        if name in names.split():
+            thing: object = getattr(importlib.import_module(home), name)
+            globals()[name] = thing
+            return thing
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from helpers import SHARE, finished_board
 from jdpack import Billboard, Budget, Market, MwuOnline, solve
-from jdpack.allocate import encoded
-from jdpack.batch import Batch
-from jdpack.billboard import Certificate, Header, Release, Seed, Step
-from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
-from jdpack.noise import Gaussian
+from jdpack.agent.allocate import encoded
+from jdpack.billboard.board import Certificate, Header, Release, Seed, Step
+from jdpack.common.batches import Batch
+from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.privacy.noise import Gaussian
 
 SEED = Seed(bytes(range(16)))
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from browser import chromium
 from jdpack import Billboard
-from jdpack.page import public_page
+from jdpack.pages.billboard_page import public_page
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 

@@ -11,8 +11,8 @@ from browser import boards
 from browser.conftest import SIZES
 from helpers import SHARE, finished_board
 from jdpack import Market, allocate, explain
-from jdpack.record import parse
-from jdpack.telling import tell
+from jdpack.agent.in_words import tell
+from jdpack.agent.own_record import parse
 
 sizes = pytest.mark.parametrize("size", SIZES)
 
@@ -524,7 +524,7 @@ def test_a_wrong_file_gets_a_sentence(shared, text, sentence):
 
 @pytest.fixture(scope="module")
 def shared(browser, tmp_path_factory):
-    from jdpack.page import public_page
+    from jdpack.pages.billboard_page import public_page
 
     file = tmp_path_factory.mktemp("page") / "index.html"
     file.write_text(public_page(boards.charging()), encoding="utf-8")

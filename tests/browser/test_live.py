@@ -11,8 +11,8 @@ from browser import boards
 from browser.conftest import SIZES
 from browser.test_access import violations
 from browser.test_flows import fill, submit
-from jdpack.runfile import locked
-from unit.test_serve import Running, text_of
+from jdpack.run.run_file import locked
+from unit.serve.test_serve import Running, text_of
 
 BOARD = boards.charging
 STATUS = "#live"

@@ -1,6 +1,7 @@
 """A person's own record from a file is read as the table of agents is, wide and long.
 
-On the page by `web/record.js`, on the command line by `jdpack.record`: alike, to the sentence.
+On the page by `pages/web/own_record.js`, on the command line by `jdpack.agent.own_record`: alike,
+to the sentence.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from browser.boards import random_board
 from browser.test_same_numbers import in_node
 from helpers import SHARE, finished_board
 from jdpack import Columns, Market, solve
+from jdpack.agent.own_record import RecordError, number, parse
 from jdpack.errors import fit
-from jdpack.page import data
-from jdpack.record import RecordError, number, parse
+from jdpack.pages.billboard_page import data
 
 PARSE = """(market, texts) => texts.map((text) => {
   try { return jdpackRecord.parse(market, text); } catch (error) { return error.message; }

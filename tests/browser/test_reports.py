@@ -9,14 +9,15 @@ import pytest
 from browser import boards
 from browser.conftest import SIZES
 from browser.test_access import violations
-from jdpack import Market, plan, report
+from jdpack import Market, plan
 from jdpack.audit.page import audit_page
-from jdpack.chart import Axis, Lane, lane_chart
-from jdpack.comparison_page import comparison_page
-from jdpack.plan_page import plan_page
-from jdpack.report import HALF, Curator, Margins, More
-from unit.test_audit_page import an_audit
-from unit.test_compare import a_comparison
+from jdpack.curator.comparison_page import comparison_page
+from jdpack.pages import public_report
+from jdpack.pages.chart import Axis, Lane, lane_chart
+from jdpack.pages.public_report import HALF, Curator, Margins, More
+from jdpack.planning.page import plan_page
+from unit.audit.test_page import an_audit
+from unit.curator.test_compare import a_comparison
 
 
 def curators(board):
@@ -28,7 +29,7 @@ def curators(board):
         Margins(winners, losers, (40, 160, 380)), 39_000.0, 39_000.1,
         ledger="none", seconds={"Reading": 0.2},
     )  # fmt: skip
-    return report.curator_page(board, exact, more)
+    return public_report.curator_page(board, exact, more)
 
 
 def shown(opened, tmp_path, page, size, **more):
@@ -41,7 +42,7 @@ def shown(opened, tmp_path, page, size, **more):
 @pytest.mark.parametrize("kind", ["public", "curator"])
 def test_a_report_is_for_everybody(opened, tmp_path, kind, size, scheme):
     board = boards.charging()
-    text = report.public_report(board) if kind == "public" else curators(board)
+    text = public_report.public_report(board) if kind == "public" else curators(board)
     page = shown(opened, tmp_path, text, size, color_scheme=scheme, java_script_enabled=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     for summary in page.locator("summary:visible").all():
@@ -52,14 +53,14 @@ def test_a_report_is_for_everybody(opened, tmp_path, kind, size, scheme):
 
 def test_a_report_of_a_run_that_is_not_private_or_not_finished(opened, tmp_path):
     for board in [boards.lottery(), boards.unfinished(boards.charging(), 30)]:
-        page = shown(opened, tmp_path, report.public_report(board), "phone")
+        page = shown(opened, tmp_path, public_report.public_report(board), "phone")
         assert violations(page) == []
 
 
 def test_tables_are_saved_without_scripts(opened, tmp_path):
     board = boards.charging()
     more = {"java_script_enabled": False, "accept_downloads": True}
-    page = shown(opened, tmp_path, report.public_report(board), "desktop", **more)
+    page = shown(opened, tmp_path, public_report.public_report(board), "desktop", **more)
     page.get_by_text("Releases as CSV", exact=True).click()
     with page.expect_download() as saved:
         page.get_by_role("link", name="Save releases.csv").click()

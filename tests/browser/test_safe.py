@@ -10,7 +10,7 @@ import pytest
 from browser import boards
 from browser.conftest import SIZES
 from browser.test_flows import fill, submit
-from jdpack.page import public_page, script
+from jdpack.pages.billboard_page import public_page, script
 
 LOOPHOLES = """async (target) => {
   const image = new Image();

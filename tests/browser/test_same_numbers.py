@@ -18,16 +18,16 @@ from browser.boards import KINDS, random_agents, random_board
 from golden import vectors
 from golden.test_golden import board_of
 from jdpack import allocate
-from jdpack.coins import siphash
-from jdpack.outcome import explain
-from jdpack.page import data
-from jdpack.telling import places, share_text, typed_up
-from jdpack.wording import factor_text, short, short_down
+from jdpack.agent.explain import explain
+from jdpack.agent.in_words import places, share_text, typed_up
+from jdpack.common.coins import siphash
+from jdpack.pages.billboard_page import data
+from jdpack.pages.number_text import factor_text, short, short_down
 
 SHARE = 2**24
 AGENTS = 1000  # of each kind: 10,000 in all
 
-WEB = Path(str(resources.files("jdpack").joinpath("web")))
+WEB = Path(str(resources.files("jdpack.pages").joinpath("web")))
 
 ALL = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);

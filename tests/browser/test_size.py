@@ -6,7 +6,7 @@ import time
 
 from browser import boards
 from browser.test_flows import check, fill, submit
-from jdpack.page import NUMBERS_MAX, data, public_page
+from jdpack.pages.billboard_page import NUMBERS_MAX, data, public_page
 
 
 def test_300_rounds_of_50_goods(opened):
@@ -32,9 +32,9 @@ def test_a_run_that_is_too_long_for_a_page_has_no_form(opened, monkeypatch):
     board = boards.charging()
     numbers = 4 * len(data(board)["rounds"]["weights"])
     assert numbers <= NUMBERS_MAX
-    monkeypatch.setattr("jdpack.page.NUMBERS_MAX", numbers)
+    monkeypatch.setattr("jdpack.pages.billboard_page.NUMBERS_MAX", numbers)
     assert 'id="form"' in public_page(board)
-    monkeypatch.setattr("jdpack.page.NUMBERS_MAX", numbers - 1)
+    monkeypatch.setattr("jdpack.pages.billboard_page.NUMBERS_MAX", numbers - 1)
     page = opened(board)
     assert "too long to carry on a page" in page.inner_text("#mine")
     assert page.locator("form, script").count() == 0

@@ -1,7 +1,7 @@
 """The bytes that fixed records are encoded to: a store must not take older codes for today's.
 
-If they change, raise `jdpack.store._FORMAT`, so that codes of before are not found any more, and
-put the new hashes here under the new number.
+If they change, raise `jdpack.engines.code_store._FORMAT`, so that codes of before are not found any
+more, and put the new hashes here under the new number.
 """
 
 import hashlib
@@ -9,9 +9,11 @@ import hashlib
 import numpy as np
 import pytest
 
-from jdpack import Market, store, tables
-from jdpack.encoding import encode_piece
-from jdpack.threads import Threads
+from jdpack import Market
+from jdpack.engines import code_store
+from jdpack.records import tables
+from jdpack.records.encode import encode_piece
+from jdpack.records.threads import Threads
 
 GOLDEN = {
     2: {
@@ -94,7 +96,7 @@ def bytes_of(folder, name, *, texts=False, clamp=False, more=0):
 
         return encode_piece(market, piece, clamp=clamp, keep=changed)
 
-    store.Store(folder).codes("", pieces, encode, Threads(1))
+    code_store.Store(folder).codes("", pieces, encode, Threads(1))
     whole = hashlib.sha256()
     for path in sorted(folder.glob("*/*")):
         whole.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
@@ -105,9 +107,9 @@ def bytes_of(folder, name, *, texts=False, clamp=False, more=0):
 @pytest.mark.parametrize("how", ["numbers", "texts", "clamped"])
 def test_codes_are_those_of_the_format(tmp_path, name, how):
     found = bytes_of(tmp_path / "store", name, texts=how == "texts", clamp=how == "clamped")
-    assert found[:32] == GOLDEN[store._FORMAT][f"{name}, {how}"]
+    assert found[:32] == GOLDEN[code_store._FORMAT][f"{name}, {how}"]
 
 
 def test_a_code_that_is_one_larger_would_show(tmp_path):
     found = bytes_of(tmp_path / "store", "dense", more=1)
-    assert found[:32] != GOLDEN[store._FORMAT]["dense, numbers"]
+    assert found[:32] != GOLDEN[code_store._FORMAT]["dense, numbers"]

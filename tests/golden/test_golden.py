@@ -16,10 +16,10 @@ from helpers import (
     take,
 )
 from jdpack import Billboard, allocate
-from jdpack.agents import is_sparse
-from jdpack.batch import Batch, turn
-from jdpack.coins import coin
+from jdpack.common.batches import Batch, turn
+from jdpack.common.coins import coin
 from jdpack.engines.memory import MemoryEngine
+from jdpack.records.codes import is_sparse
 
 CASES = vectors.read()
 cases = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

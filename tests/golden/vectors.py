@@ -28,9 +28,9 @@ from helpers import (
     share_of,
 )
 from jdpack import Billboard, Budget, Market, MwuAdaptive, MwuOnline, Newton, solve
-from jdpack.batch import Batch
-from jdpack.billboard import Header, Release, Seed, Step
-from jdpack.noise import Gaussian
+from jdpack.billboard.board import Header, Release, Seed, Step
+from jdpack.common.batches import Batch
+from jdpack.privacy.noise import Gaussian
 
 FILE = Path(__file__).with_name("vectors.json")
 

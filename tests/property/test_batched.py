@@ -26,14 +26,15 @@ from helpers import (
     welfare_of,
     whole_market,
 )
-from jdpack import Budget, allocate, encoding, tables
-from jdpack.agents import is_sparse
-from jdpack.batch import Batch
-from jdpack.billboard import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack import Budget, allocate
+from jdpack.billboard.board import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.common.batches import Batch
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market import PRICE_CODE_MAX
-from jdpack.noise import Gaussian
+from jdpack.market.market import PRICE_CODE_MAX
 from jdpack.policies.mwu_online import MwuOnline
+from jdpack.privacy.noise import Gaussian
+from jdpack.records import encode, tables
+from jdpack.records.codes import is_sparse
 
 CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 ODD_IDS: list[Any] = [0, -1, 17, -(2**63), 2**63 - 1, 2**53 + 1, 10, 99]
@@ -219,7 +220,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options, count, cut, mon
     records = many(sparse, options)
     m, agents, seed = len(records.market.resources), exact(records), Seed(bytes(range(16)))
     if cut:
-        monkeypatch.setattr(encoding, "_PART_BYTES", 1)
+        monkeypatch.setattr(encode, "_PART_BYTES", 1)
     encoded = records.encode()
     assert (len(encoded.parts) > 1) == cut
     assert sum(len(part.fill) for part in encoded.parts) > 1
@@ -266,7 +267,7 @@ def test_an_engine_answers_for_the_order_that_it_is_asked_about():
 
 def test_numbered_agents_have_the_turns_of_their_numbers():
     records = many(False, 1)
-    plain = encoding.encode(
+    plain = encode.encode(
         records.market,
         tables.array_pieces(
             records.market,

@@ -29,13 +29,14 @@ from helpers import (
     welfare_of,
     whole_market,
 )
-from jdpack import allocate, best_response, encoding
-from jdpack.agents import BLOCK, Agents, Part, is_sparse
-from jdpack.allocate import best_option, coin_places
-from jdpack.billboard import Seed
-from jdpack.engines import shard
+from jdpack import allocate
+from jdpack.agent.allocate import best_option, coin_places
+from jdpack.billboard.board import Seed
+from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market import PRICE_CODE_MAX
+from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.records import encode
+from jdpack.records.codes import BLOCK, Agents, Part, is_sparse
 
 CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -385,7 +386,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
 def test_parts_and_threads_do_not_matter(sparse, options, monkeypatch):
     records = many(sparse, options)
     expected = outcome(records.encode())
-    monkeypatch.setattr(encoding, "_PART_BYTES", 1)
+    monkeypatch.setattr(encode, "_PART_BYTES", 1)
     encoded = records.encode()
     assert len(encoded.parts) > 1
     monkeypatch.setattr(shard, "_FEW", 0)  # and agents that always choose the same are not asked

@@ -27,10 +27,11 @@ from helpers import (
     random_records,
     wide_table,
 )
-from jdpack import encoding, files, tables
-from jdpack.agents import BLOCK, Part, is_sparse, lay_out
-from jdpack.encoding import encode
-from jdpack.market import Market
+from jdpack.market.market import Market
+from jdpack.records import encode as encoding
+from jdpack.records import readers, tables
+from jdpack.records.codes import BLOCK, Part, is_sparse, lay_out
+from jdpack.records.encode import encode
 
 seeds = st.integers(0, 2**32 - 1)
 storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -231,7 +232,7 @@ def small_pieces(monkeypatch):
     """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
     monkeypatch.setattr(encoding, "_PART_BYTES", 1)
     monkeypatch.setattr(tables, "_CELLS", 1)
-    monkeypatch.setattr(files, "_CSV_BYTES", 5000)
+    monkeypatch.setattr(readers, "_CSV_BYTES", 5000)
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -7,16 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import check_error
-from jdpack import Billboard, JdpackError, Market, allocate, chain, verify
-from jdpack.accounting import Budget
-from jdpack.billboard import Header, Release, Seed
-from jdpack.certificate import certify
-from jdpack.page import script
+from jdpack import Billboard, JdpackError, Market, allocate, verify
+from jdpack.billboard.board import Header, Release, Seed
+from jdpack.pages.billboard_page import script
+from jdpack.pages.public_report import public_page
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.replay import Replay
-from jdpack.report import public_page
+from jdpack.privacy.accounting import Budget
+from jdpack.protocol.certificate import certify
+from jdpack.protocol.run_state import Replay
+from jdpack.storage import hash_chain
 
 POLICIES = [MwuFixed(rounds=2), MwuOnline(batch=2), Newton()]
 
@@ -75,8 +76,8 @@ def resealed(records: list[dict]) -> str:
     """The text of a chain; its last hash is that of the last line."""
     text, before = "", ""
     for record in records:
-        line = chain.seal(record, before)
-        before = chain.hash_of(line)
+        line = hash_chain.seal(record, before)
+        before = hash_chain.hash_of(line)
         text += line + "\n"
     return text
 

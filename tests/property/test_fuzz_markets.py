@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from helpers import check_error
 from jdpack import JdpackError, Market
-from jdpack.accounting import Budget
 from jdpack.policies.newton import Newton
+from jdpack.privacy.accounting import Budget
 
 BUDGET = Budget.split(1.0, 1e-6, truncated=False)
 TREE = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from helpers import LONG, check_error, decode
 from jdpack import AgentsError, Market
-from jdpack.encoding import encode
-from jdpack.tables import pieces
+from jdpack.records.encode import encode
+from jdpack.records.tables import pieces
 
 WIDE_MARKET, LONG_MARKET = (
     Market(

@@ -19,13 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import LONG, random_market, random_records
-from jdpack import Market, ids, screening, solve
-from jdpack.engines import choice, mapped, shard
-from jdpack.engines.choice import Mapped, Memory
+from jdpack import Market, solve
+from jdpack.engines import mapped, screening, shard
+from jdpack.engines import settings as choice
+from jdpack.engines.settings import Mapped, Memory
 from jdpack.errors import AgentsError, BudgetError, EngineError, OutputError
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.solve import resume
+from jdpack.records import ids
+from jdpack.run.solve import resume
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def test_copies_of_codes_are_held_to_the_room(tmp_path, monkeypatch, room, copie
 CHILD = """
     import json, sys, threading, time
     from jdpack import Market, solve
-    from jdpack.engines.choice import Mapped, Memory
+    from jdpack.engines.settings import Mapped, Memory
 
     def anonymous():
         with open("/proc/self/status") as status:
@@ -317,7 +319,7 @@ def test_without_a_store_nothing_stays_after_an_error(tmp_path, monkeypatch):
             solve(clinic(3000), good, seed=1, engine=Mapped(), output=here / "out")
     assert list(here.iterdir()) == []
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["jdpack.solve"], "release", refusing)
+        patch.setattr(sys.modules["jdpack.run.solve"], "release", refusing)
         with pytest.raises(BudgetError):
             solve(clinic(3000), good, seed=1, engine=Mapped(), output=here / "out")
     assert [p.name for p in here.iterdir()] == ["out"], "a run that can resume"

@@ -29,18 +29,18 @@ from jdpack import (
     MwuOnline,
     Neighbours,
     Newton,
-    closing,
-    policies,
     solve,
 )
-from jdpack.accounting import Cost, Filter
-from jdpack.batch import Batch
-from jdpack.billboard import ANSWER_MAX, SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
-from jdpack.certificate import certify
-from jdpack.market import PRICE_CODE_MAX
-from jdpack.noise import NoNoise
-from jdpack.policies import Policy
+from jdpack.billboard.board import ANSWER_MAX, SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.common.batches import Batch
+from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.policies import registry
 from jdpack.policies.newton import MATRIX_MAX
+from jdpack.policies.registry import Policy
+from jdpack.privacy.accounting import Cost, Filter
+from jdpack.privacy.noise import NoNoise
+from jdpack.protocol import closing
+from jdpack.protocol.certificate import certify
 
 SEED = Seed(bytes(16))
 
@@ -298,7 +298,7 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
     whole = text_of(board)
 
     # The same billboard, the same steps: from another object, with other runs in between.
-    again, other = policies.from_dict(policy.to_dict()), policy
+    again, other = registry.from_dict(policy.to_dict()), policy
     left, right = again.start(market, budget), other.start(market, budget)
     noisy = other.start(market, budget)
     for release in board.releases:
@@ -321,7 +321,7 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
             numbers = cycle(answers)
             for _ in range(used):
                 next(numbers)
-            play(policies.from_dict(part.header.policy), market, budget, numbers, part)
+            play(registry.from_dict(part.header.policy), market, budget, numbers, part)
             assert text_of(part) == whole
         used += len(board.releases[length].answer)
 
@@ -329,14 +329,14 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
 def test_every_policy_is_held_to_the_contract():
     market = Market(supply=[2.0] * 3, max_demand=1.0, max_value=1.0, agents=9)
     tested = {KINDS[kind](market).to_dict()["name"] for kind in KINDS}
-    assert tested == set(policies.KINDS)
+    assert tested == set(registry.KINDS)
     assert {KINDS[kind](market).to_dict()["name"] for kind in SOLVED} == tested
 
 
 @every_kind
 def test_it_survives_its_dict(kind):
     policy = KINDS[kind](Market(supply=[2.0] * 3, max_demand=1.0, max_value=1.0, agents=9))
-    again = policies.from_dict(policy.to_dict())
+    again = registry.from_dict(policy.to_dict())
     assert again == policy
     assert again.to_dict() == policy.to_dict()
 

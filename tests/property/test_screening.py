@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import over_parts
-from jdpack import Market, best_response, screening
-from jdpack.agents import BLOCK
-from jdpack.encoding import encode
-from jdpack.engines import shard
+from jdpack import Market
+from jdpack.engines import best_response, screening, shard
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market import PRICE_CODE_MAX
-from jdpack.screening import IN, OPEN, OUT, Box
-from jdpack.tables import array_pieces
-from jdpack.threads import Threads
+from jdpack.engines.screening import IN, OPEN, OUT, Box
+from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.records.codes import BLOCK
+from jdpack.records.encode import encode
+from jdpack.records.tables import array_pieces
+from jdpack.records.threads import Threads
 
 LAYOUTS = ["dense", "sparse"]
 

@@ -17,16 +17,17 @@ import pyarrow as pa
 import pytest
 
 from helpers import SHARE, coin_of, open_board
-from jdpack import Budget, Market, Neighbours, closing
-from jdpack.agents import is_sparse
-from jdpack.batch import Batch
-from jdpack.billboard import Billboard, Release, Seed, Step
-from jdpack.encoding import encode
+from jdpack import Budget, Market, Neighbours
+from jdpack.billboard.board import Billboard, Release, Seed, Step
+from jdpack.common.batches import Batch
+from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market import CLOSING, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Query
-from jdpack.noise import Gaussian
-from jdpack.release import statistic
-from jdpack.tables import Batch as Rows
+from jdpack.market.market import CLOSING, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Query
+from jdpack.privacy.noise import Gaussian
+from jdpack.protocol import closing
+from jdpack.records.codes import is_sparse
+from jdpack.records.encode import encode
+from jdpack.records.tables import Batch as Rows
 
 EACH: tuple[Query, ...] = ("demand", "scale", "value", "welfare", "granted")
 """Queries with a claim for each coordinate, which one agent can use up entirely."""

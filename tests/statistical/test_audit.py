@@ -18,14 +18,14 @@ import pytest
 
 import broken
 from jdpack import DualGd, Market, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
-from jdpack.audit import answers, audit, charges, distinguish, draws, replays
-from jdpack.audit.bound import most_success_gaussian
+from jdpack.audit import answers, audit, budget_checks, distinguish, neighbours, noise_checks
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.findings import judged
+from jdpack.audit.lower_bound import most_success_gaussian
 from jdpack.audit.people import People, example, example_sparse
-from jdpack.audit.script import Script, known
-from jdpack.audit.tape import Setting, Tape, record
-from jdpack.market import Neighbours
+from jdpack.audit.recording import Setting, Tape, record
+from jdpack.audit.scripted_policy import Script, known
+from jdpack.market.market import Neighbours
 
 EPSILON, DELTA = 1.0, 1e-6
 QUICK, LONGER = DualGd(rounds=5), DualGd(rounds=40)
@@ -140,8 +140,8 @@ def test_a_policy_that_peeks_is_caught_every_time():
     """Every second sum is odd, in 5 rounds of 7 neighbours."""
     for _ in range(AGAIN):
         with broken.peeking_policy():
-            group = replays.family(Setting(QUICK, EPSILON, DELTA), crowd(), 7)
-        steps, board, _ = replays.of_steps(group)
+            group = neighbours.family(Setting(QUICK, EPSILON, DELTA), crowd(), 7)
+        steps, board, _ = neighbours.of_steps(group)
         assert not steps.passed and not board.passed
 
 
@@ -161,9 +161,9 @@ def test_coins_of_the_data_are_caught_every_time():
 
 def test_a_late_filter_is_caught_at_any_budget():
     for epsilon in (0.1, 1.0, 8.0):
-        assert charges.of_filter(crowd(), epsilon, DELTA).passed
+        assert budget_checks.of_filter(crowd(), epsilon, DELTA).passed
         with broken.filter_off_by_one():
-            assert not charges.of_filter(crowd(), epsilon, DELTA).passed
+            assert not budget_checks.of_filter(crowd(), epsilon, DELTA).passed
 
 
 def test_a_sum_with_an_order_is_caught_every_time():
@@ -180,10 +180,10 @@ def test_a_sum_with_an_order_moves_by_more_than_is_claimed():
     """The reason why sums are of integers: rounding takes part in the move of an answer."""
     people, setting = People.invented(example(agents=1000)), Setting(LONGER, EPSILON, DELTA)
     with broken.sum_in_singles():
-        group = replays.family(setting, people, 5)
-    assert [one for one in replays.of_sensitivity(group) if not one.passed]
-    group = replays.family(setting, people, 5)
-    assert all(one.passed for one in replays.of_sensitivity(group))
+        group = neighbours.family(setting, people, 5)
+    assert [one for one in neighbours.of_sensitivity(group) if not one.passed]
+    group = neighbours.family(setting, people, 5)
+    assert all(one.passed for one in neighbours.of_sensitivity(group))
 
 
 def test_each_doubled_query_is_caught():
@@ -194,8 +194,8 @@ def test_each_doubled_query_is_caught():
     ]:
         for query in queries:
             with known(Script), broken.doubled(query)():
-                group = replays.family(Setting(Script(), EPSILON, DELTA), people, 12)
-            wrong = [one.check for one in replays.of_sensitivity(group) if not one.passed]
+                group = neighbours.family(Setting(Script(), EPSILON, DELTA), people, 12)
+            wrong = [one.check for one in neighbours.of_sensitivity(group) if not one.passed]
             assert wrong == [f"sensitivity: {query}"]
 
 
@@ -220,7 +220,7 @@ def test_the_noise_of_two_real_runs_gives_it_away(variant):
     for _ in range(TIMES):
         with variant():
             tapes = recorded(MANY_DRAWS, 2, few_with_many_resources())
-        wrong = flagged(draws.of_noise(draws.draws_of(tapes)))
+        wrong = flagged(noise_checks.of_noise(noise_checks.draws_of(tapes)))
         for tell in NUMBERS[variant]:
             assert any(check.startswith(tell) for check in wrong), wrong
 
@@ -228,15 +228,15 @@ def test_the_noise_of_two_real_runs_gives_it_away(variant):
 def test_the_source_gives_away_what_is_not_on_the_lattice():
     for _ in range(TIMES):
         with broken.noise_in_rounded_doubles():
-            wrong = flagged(draws.of_source(800))
+            wrong = flagged(noise_checks.of_source(800))
         assert "source: Gaussian(scale=0.4)" in wrong
 
 
 def test_negative_control_the_same_checks_pass_the_honest_noise():
     for _ in range(20):
         tapes = recorded(MANY_DRAWS, 2, few_with_many_resources())
-        assert not flagged(draws.of_noise(draws.draws_of(tapes)))
-    assert not flagged(draws.of_source(800))
+        assert not flagged(noise_checks.of_noise(noise_checks.draws_of(tapes)))
+    assert not flagged(noise_checks.of_source(800))
 
 
 # --- lower bounds -----------------------------------------------------------------------------

@@ -18,10 +18,12 @@ from scipy import stats
 
 from helpers import LONG, Records, check_error, decode, long_table, random_market, random_records
 from jdpack import Budget, DualGd, JdpackError, Market, MwuAdaptive, MwuFixed, MwuOnline
-from jdpack.accounting import delta_of
 from jdpack.audit import audit, distinguish, findings
 from jdpack.audit.answers import of_allocation, of_answers
-from jdpack.audit.bound import (
+from jdpack.audit.budget_checks import conversion, cost, of_budget, of_charges, squared_sensitivity
+from jdpack.audit.coalition import Coalition, attack, judge
+from jdpack.audit.findings import Audit, Finding, fact, judged, odds
+from jdpack.audit.lower_bound import (
     at_best,
     at_least,
     at_most,
@@ -31,19 +33,17 @@ from jdpack.audit.bound import (
     most_success_gaussian,
     trials_for,
 )
-from jdpack.audit.charges import conversion, cost, of_budget, of_charges, squared_sensitivity
-from jdpack.audit.coalition import Coalition, attack, judge
-from jdpack.audit.draws import draws_of, law, normal_scores, of_vetted_source, size_scores
-from jdpack.audit.findings import Audit, Finding, fact, judged, odds
+from jdpack.audit.neighbours import family, moved, of_others, of_sensitivity, of_steps
+from jdpack.audit.noise_checks import draws_of, law, normal_scores, of_vetted_source, size_scores
 from jdpack.audit.people import People, candidates, everything, example, example_sparse, nothing
+from jdpack.audit.recording import Setting, record, replay
 from jdpack.audit.reference import reference
-from jdpack.audit.replays import family, moved, of_others, of_sensitivity, of_steps
-from jdpack.audit.script import GREEDY, HALF, Script, known
-from jdpack.audit.tape import Setting, record, replay
-from jdpack.engines.choice import Source
-from jdpack.market import Neighbours
-from jdpack.noise import Gaussian, TruncatedLaplace
-from jdpack.policies import KINDS
+from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
+from jdpack.engines.settings import Source
+from jdpack.market.market import Neighbours
+from jdpack.policies.registry import KINDS
+from jdpack.privacy.accounting import delta_of
+from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 
 SETTING = Setting(DualGd(rounds=4), 1.0, 1e-6)
 

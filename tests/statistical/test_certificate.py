@@ -13,17 +13,19 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton, certificate, closing, margin
-from jdpack.billboard import SHARE, Header, Release, Seed, Step
-from jdpack.certificate import averaged_loads, certify
-from jdpack.encoding import encode
-from jdpack.engines import Allocation
+from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
+from jdpack.billboard.board import SHARE, Header, Release, Seed, Step
+from jdpack.curator.optimum import optimum
+from jdpack.door import SeededRandomness
+from jdpack.engines.base import Allocation
 from jdpack.engines.memory import MemoryEngine
-from jdpack.noise import Gaussian
-from jdpack.optimum import optimum
-from jdpack.release import SeededRandomness
-from jdpack.solve import run
-from jdpack.tables import Batch
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.noise import Gaussian
+from jdpack.protocol import certificate, closing
+from jdpack.protocol.certificate import averaged_loads, certify
+from jdpack.records.encode import encode
+from jdpack.records.tables import Batch
+from jdpack.run.solve import run
 
 BETA = 0.2
 RUNS = 150
@@ -45,8 +47,8 @@ def says(count: int) -> float:
 
 def a_third(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A bound on noise that is too narrow, for negative controls."""
-    real = getattr(margin, name)
-    monkeypatch.setattr(margin, name, lambda *given, **more: real(*given, **more) / 3)
+    real = getattr(tail_bounds, name)
+    monkeypatch.setattr(tail_bounds, name, lambda *given, **more: real(*given, **more) / 3)
 
 
 # --- divisible goods --------------------------------------------------------------------------
@@ -229,5 +231,5 @@ def test_agents_are_dropped_no_more_often_than_beta():
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
-    monkeypatch.setattr(margin, "kept_at_most", lambda load, q, f, tail: f * load)
+    monkeypatch.setattr(tail_bounds, "kept_at_most", lambda load, q, f, tail: f * load)
     assert says(repairs()) < NEVER

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jdpack.bulk_coins import coins_of_numbers
-from jdpack.coins import COIN_BITS
+from jdpack.common.coins import COIN_BITS
+from jdpack.records.bulk_coins import coins_of_numbers
 
 AGENTS = 400_000
 TOO_UNLIKELY = 1e-9

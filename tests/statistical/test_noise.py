@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jdpack.noise import Gaussian, Noise, TruncatedLaplace
-from jdpack.release import SeededRandomness, SystemRandomness
+from jdpack.door import SeededRandomness, SystemRandomness
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
 
 DRAWS = 100_000
 NEVER = 1e-9

@@ -15,14 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton, certificate, closing, margin
-from jdpack.accounting import Filter
-from jdpack.billboard import SHARE, Header, Seed, Step
-from jdpack.certificate import VALUE_BETA, certify
+from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
+from jdpack.billboard.board import SHARE, Header, Seed, Step
+from jdpack.door import SeededRandomness, release
 from jdpack.engines.memory import MemoryEngine
-from jdpack.headroom import floor as margin_of
-from jdpack.noise import Gaussian
-from jdpack.release import SeededRandomness, release
+from jdpack.planning.headroom import floor as margin_of
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Filter
+from jdpack.privacy.noise import Gaussian
+from jdpack.protocol import certificate, closing
+from jdpack.protocol.certificate import VALUE_BETA, certify
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
@@ -131,14 +133,14 @@ def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
 
 def test_negative_control_a_fifth_of_the_radius_is_caught(monkeypatch):
     played("dense")
-    real = margin.noise_radius
-    monkeypatch.setattr(margin, "noise_radius", lambda *a, **more: 0.2 * real(*a, **more))
+    real = tail_bounds.noise_radius
+    monkeypatch.setattr(tail_bounds, "noise_radius", lambda *a, **more: 0.2 * real(*a, **more))
     assert says("load", verdicts("dense"), BETA) < NEVER
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
     played("thinned")
-    monkeypatch.setattr(margin, "kept_at_most", lambda load, q, f, tail: f * load)
+    monkeypatch.setattr(tail_bounds, "kept_at_most", lambda load, q, f, tail: f * load)
     found = verdicts("thinned")
     assert says("load", found, BETA) < NEVER
     assert says("repaired", found, BETA) < NEVER

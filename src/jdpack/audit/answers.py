@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from jdpack.allocate import allocate
+from jdpack.agent.allocate import allocate
 from jdpack.audit.findings import Finding, differ, fact
+from jdpack.audit.recording import SEED_BYTES, Tape
 from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
-from jdpack.audit.tape import SEED_BYTES, Tape
-from jdpack.billboard import SHARE
+from jdpack.billboard.board import SHARE
 
 
 def of_answers(tapes: Iterable[Tape]) -> Finding:

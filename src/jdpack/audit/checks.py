@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jdpack.audit import answers, charges, draws, fold, replays
+from jdpack.audit import answers, budget_checks, fold, neighbours, noise_checks
 from jdpack.audit.findings import Finding, guarded
-from jdpack.audit.tape import Tape
+from jdpack.audit.recording import Tape
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def of_every_run(groups: Sequence[Group]) -> Iterator[Finding]:
 
 def _of_group(group: Group, made: Sequence[Any]) -> Iterator[Finding]:
     tapes = group.tapes
-    yield replays.of_runs(tapes)
+    yield neighbours.of_runs(tapes)
     yield answers.of_answers(tapes)
     yield answers.of_allocation(tapes)
-    yield from draws.of_vetted_source(tapes)
+    yield from noise_checks.of_vetted_source(tapes)
     if not group.replayed:
         yield from fold.of_public(tapes, made)
-        yield from charges.of_charges(tapes)
-        yield charges.of_rooms(tapes)
+        yield from budget_checks.of_charges(tapes)
+        yield budget_checks.of_rooms(tapes)

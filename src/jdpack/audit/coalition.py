@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jdpack.audit.bound import (
+from jdpack.audit.findings import ALARM, Finding, fact, odds
+from jdpack.audit.lower_bound import (
     LowerBound,
     lower_bound,
     most_success,
@@ -23,12 +24,11 @@ from jdpack.audit.bound import (
     scipy,
     trials_for,
 )
-from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
-from jdpack.audit.tape import Setting, Tape, record, true_answers
-from jdpack.billboard import Billboard
-from jdpack.market import Neighbours
-from jdpack.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.audit.recording import Setting, Tape, record, true_answers
+from jdpack.billboard.board import Billboard
+from jdpack.market.market import Neighbours
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
 
 LITTLE = 0.05
 """Two worlds that use less of the budget than this can hardly be told apart by anyone."""

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jdpack import newfolder
-from jdpack.audit.bound import LowerBound
+from jdpack.audit.lower_bound import LowerBound
+from jdpack.storage import new_folder
 
 ALARM = 1e-6
 """An honest pipeline is flagged with at most this probability by all checks of an audit."""
@@ -174,7 +174,7 @@ class Audit:
             "audit.txt": f"{self}\n",
             "audit.json": f"{data}\n",
         }
-        newfolder.fill(folder, texts, private=True)
+        new_folder.fill(folder, texts, private=True)
 
     def __str__(self) -> str:
         lines = [

@@ -19,16 +19,18 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from jdpack import closing, policies, report
-from jdpack.accounting import Budget, Filter
 from jdpack.audit.findings import Finding, fact
-from jdpack.audit.script import Script, known
-from jdpack.audit.tape import Tape
-from jdpack.billboard import Billboard, Header, Release, Seed
-from jdpack.certificate import certify
-from jdpack.charge import charge
+from jdpack.audit.recording import Tape
+from jdpack.audit.scripted_policy import Script, known
+from jdpack.billboard.board import Billboard, Header, Release, Seed
 from jdpack.errors import JdpackError
-from jdpack.market import Market
+from jdpack.market.market import Market
+from jdpack.pages import public_report
+from jdpack.policies import registry
+from jdpack.privacy.accounting import Budget, Filter
+from jdpack.protocol import closing
+from jdpack.protocol.certificate import certify
+from jdpack.protocol.charge import charge
 
 _CODE = "from jdpack.audit.fold import main; main()"
 _PATIENCE = 600  # seconds
@@ -41,7 +43,7 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     policy still wants to ask when the posted answers end.
     """
     posted = Billboard.from_text(text)
-    kind = policies.from_dict(policy)
+    kind = registry.from_dict(policy)
     budget = Budget.split(*given, truncated=kind.truncated)
     seed = posted.seed or Seed(bytes(16))
     commitment = hashlib.sha256(b"jdpack seed " + seed.seed).hexdigest()
@@ -67,8 +69,8 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     pages = {}
     if board.finished:
         pages = {
-            "index.html": report.public_page(board),
-            "report.html": report.public_report(board),
+            "index.html": public_report.public_page(board),
+            "report.html": public_report.public_report(board),
         }
     spent = filter.spent
     return {

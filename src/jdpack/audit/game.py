@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from jdpack.audit.bound import LowerBound, lower_bound
+from jdpack.audit.lower_bound import LowerBound, lower_bound
 
 View = TypeVar("View")
 

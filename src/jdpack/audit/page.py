@@ -10,13 +10,13 @@ import re
 
 from markupsafe import Markup
 
-from jdpack import chart
-from jdpack.audit.bound import LowerBound, at_least, at_most
 from jdpack.audit.findings import AGAINST, ALARM, ALARM_BY_CHANCE, NO_PROOF, Audit, Finding
-from jdpack.chart import Axis, Lane, Point
-from jdpack.page import filled
-from jdpack.sheet import Sheet
-from jdpack.wording import percent
+from jdpack.audit.lower_bound import LowerBound, at_least, at_most
+from jdpack.pages import chart
+from jdpack.pages.billboard_page import filled
+from jdpack.pages.chart import Axis, Lane, Point
+from jdpack.pages.number_text import percent
+from jdpack.pages.table import Sheet
 
 _LEAST = -12.0  # the least p-value that is drawn, as a power of ten
 _ORDER = ("FAILED", "not tested", "ok")

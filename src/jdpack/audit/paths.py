@@ -28,10 +28,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from jdpack.audit import answers, charges, replays
-from jdpack.audit.bound import scipy
+from jdpack.audit import answers, budget_checks, neighbours
 from jdpack.audit.checks import Group
 from jdpack.audit.findings import Finding, fact, guarded
+from jdpack.audit.lower_bound import scipy
 from jdpack.audit.people import (
     People,
     Record,
@@ -42,9 +42,7 @@ from jdpack.audit.people import (
     nothing,
     plain,
 )
-from jdpack.audit.reference import Rounds, demand_codes, reference
-from jdpack.audit.script import BATCHES, GREEDY, HALF, STILL, Script, known
-from jdpack.audit.tape import (
+from jdpack.audit.recording import (
     Setting,
     StoppedError,
     Tape,
@@ -55,27 +53,30 @@ from jdpack.audit.tape import (
     swapped,
     watching,
 )
-from jdpack.billboard import SHARE, Step
-from jdpack.encoding import encode
-from jdpack.engines import Engine, shard
-from jdpack.engines.choice import Mapped, Memory, Place, Source, Tell
-from jdpack.engines.combined import Combined
+from jdpack.audit.reference import Rounds, demand_codes, reference
+from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, STILL, Script, known
+from jdpack.billboard.board import SHARE, Step
+from jdpack.curator.reports import report_run
+from jdpack.engines import shard
+from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.settings import Mapped, Memory, Place, Source, Tell
 from jdpack.engines.shard import Shard
+from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
-from jdpack.ledger import Ledger
-from jdpack.local import LocalAgent, LocalRun
-from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
-from jdpack.noise import Gaussian
+from jdpack.ledger.ledger import Ledger
+from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.report_run import report_run
-from jdpack.solve import resume
-from jdpack.threads import Threads
+from jdpack.privacy.noise import Gaussian
+from jdpack.records.encode import encode
+from jdpack.records.threads import Threads
+from jdpack.run.local import LocalAgent, LocalRun
+from jdpack.run.solve import resume
 
 EVEN = 1000
 """At this price, in value codes for a demand code, every seventh row costs what it is worth."""
@@ -477,13 +478,13 @@ class Paths:
             ("divisible", example(agents=60, divisible=True, neighbours=relation), "memory"),
         ]:
             setting = self.setting(Script(), clamp=True)
-            group = replays.family(setting, People.invented(market, self.seed), 5, 0, engine)
+            group = neighbours.family(setting, People.invented(market, self.seed), 5, 0, engine)
             tapes = [tape for _, tape in group.replayed]
             self.groups += [
                 Group(f"clamping, {name}", [group.recorded]),
                 Group(f"clamping, {name}, neighbours", tapes, replayed=True),
             ]
-            found += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+            found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
             met.append(any(tape.clamped for tape in tapes))
         self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
 
@@ -549,10 +550,10 @@ class Paths:
         tapes, again = [], []
         steps: list[Finding] = []
         for setting, market in jobs:
-            group = replays.family(setting, People.invented(market, self.seed), 3)
+            group = neighbours.family(setting, People.invented(market, self.seed), 3)
             tapes.append(group.recorded)
             again += [tape for _, tape in group.replayed]
-            steps += [*replays.of_steps(group), *replays.of_sensitivity(group)]
+            steps += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
         self.groups.append(Group("every policy", tapes))
         self.groups.append(Group("every policy, neighbours", again, replayed=True))
         self.found += _merged(steps, "every policy")
@@ -574,7 +575,7 @@ class Paths:
                     tape = replay(first, setting, neighbour, output=Path(place) / str(at))
                     wrong += _wrong_folder(Path(place) / str(at), tape)
                     found.append((other, tape))
-            group = replays.Family(40, first, found)
+            group = neighbours.Family(40, first, found)
             what = f"folders, {'' if divisible else 'in'}divisible"
             some += len(found) + 1
             self.groups.append(Group(what, [first]))
@@ -582,7 +583,7 @@ class Paths:
                 Group(f"{what}, neighbours", [tape for _, tape in found], replayed=True)
             )
             self.found += [
-                replace(one, check=f"{one.check} ({what})") for one in replays.of_steps(group)
+                replace(one, check=f"{one.check} ({what})") for one in neighbours.of_steps(group)
             ]
         self.found.append(
             fact(
@@ -709,7 +710,7 @@ class Paths:
                     wrong.append(f"agent {i} answers something else than its demand plus noise")
                 elif abs(tape.calls[0].scale / scale - 1.0) > 1e-9:
                     wrong.append(f"agent {i} draws at another scale than was posted")
-                if charges.cost(people.market, step)[0] > Fraction(setting.budget.rho):
+                if budget_checks.cost(people.market, step)[0] > Fraction(setting.budget.rho):
                     wrong.append(f"agent {i} answers beyond its budget")
                 wrong += _answers_more(agent, step, answer, tape, i)
                 given.append(answer)

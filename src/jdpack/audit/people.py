@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.agents import BLOCK, Part
-from jdpack.encoding import encode
-from jdpack.engines.choice import Source
-from jdpack.market import PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.engines.settings import Source
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.records.codes import BLOCK, Part
+from jdpack.records.encode import encode
 
 Option = tuple[float, tuple[float, ...]]
 """A value and an amount of each resource."""

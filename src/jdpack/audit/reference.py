@@ -6,7 +6,7 @@ again, and sums are plain integers. What it takes from the rest of jdpack are th
 numbers (the grid, the caps) and what stands on the billboard.
 
 `Market.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
-repair, `jdpack.coins` the coins (SipHash-2-4) and `jdpack.batch` the turns.
+repair, `jdpack.common.coins` the coins (SipHash-2-4) and `jdpack.common.batches` the turns.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.audit.people import People
-from jdpack.batch import Batch
-from jdpack.billboard import SHARE, Step
-from jdpack.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.billboard.board import SHARE, Step
+from jdpack.common.batches import Batch
+from jdpack.market.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, Market
 
 Ints = NDArray[Any]
 """Whole numbers: 64 bits where they fit, else Python's own."""

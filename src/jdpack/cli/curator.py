@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack import newfolder
 from jdpack.cli.options import AsJson, Quiet, Threads
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
+from jdpack.storage import new_folder
 
 
 def compare_command(
@@ -42,10 +42,10 @@ def compare_command(
     quiet: Quiet = False,
 ) -> None:
     """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
-    from jdpack.compare import compare
+    from jdpack.curator.compare import compare
 
     if output is not None:
-        newfolder.claim(output)
+        new_folder.claim(output)
     try:
         with progress(quiet, stage_bar) as show:
             found = compare(
@@ -98,12 +98,12 @@ def audit_command(
 ) -> None:
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
     from jdpack.audit import audit
-    from jdpack.compare import Progress as Stage
+    from jdpack.curator.compare import Progress as Stage
     from jdpack.policies.spec import parse
 
     given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}
     if output is not None:
-        newfolder.claim(output)
+        new_folder.claim(output)
     try:
         with progress(quiet, stage_bar) as show:
             found = audit(

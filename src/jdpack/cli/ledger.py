@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from jdpack.accounting import Budget
 from jdpack.cli.options import AsJson
 from jdpack.errors import BudgetError
-from jdpack.ledger import Ledger, text
-from jdpack.market import Neighbours
+from jdpack.ledger import text
+from jdpack.ledger.ledger import Ledger
+from jdpack.market.market import Neighbours
+from jdpack.privacy.accounting import Budget
 
 app = typer.Typer(
     help="Keep the privacy budget of people over all runs on them.", no_args_is_help=True

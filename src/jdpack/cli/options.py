@@ -12,9 +12,9 @@ import typer
 from jdpack.errors import EngineError, MarketError
 
 if TYPE_CHECKING:
-    from jdpack.engines.choice import Choice
-    from jdpack.market import Market
-    from jdpack.policies import Policy
+    from jdpack.engines.settings import Choice
+    from jdpack.market.market import Market
+    from jdpack.policies.registry import Policy
 
 
 class PolicyName(StrEnum):
@@ -102,7 +102,7 @@ def policy_of(
 ) -> Policy[Any]:
     """The policy of the options; options of another one are refused, not ignored."""
     from jdpack import Billboard, Newton
-    from jdpack.policies import KINDS
+    from jdpack.policies.registry import KINDS
 
     takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in KINDS.items()}
     given = {option: value for option, value in options.items() if value is not None}
@@ -122,7 +122,7 @@ def policy_of(
 
 def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
     """The engine of the options; settings of another one are refused, not ignored."""
-    from jdpack.engines.choice import KINDS as ENGINES
+    from jdpack.engines.settings import KINDS as ENGINES
 
     given = {setting: value for setting, value in settings.items() if value is not None}
     if not given:

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jdpack.compare import Progress as Stage
-    from jdpack.solve import Progress as Round
+    from jdpack.curator.compare import Progress as Stage
+    from jdpack.run.solve import Progress as Round
 
 
 class CtrlCError(Exception):

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from jdpack import newfolder
 from jdpack.cli.options import (
     Alpha,
     AsJson,
@@ -25,6 +24,7 @@ from jdpack.cli.options import (
 )
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
+from jdpack.storage import new_folder
 
 
 def plan_command(
@@ -45,11 +45,11 @@ def plan_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
-    from jdpack.market import Market
-    from jdpack.plan import plan
+    from jdpack.market.market import Market
+    from jdpack.planning.plan import plan
 
     if output is not None:
-        newfolder.claim(output)
+        new_folder.claim(output)
     public = Market.from_toml(market)
     algorithm = policy_of(
         public, policy, alpha=alpha, noise=noise, rounds=rounds, potential=potential, batch=batch
@@ -73,15 +73,15 @@ def verify_command(
     quiet: Quiet = False,
 ) -> None:
     """Check a billboard: every line, price, cost, the certificate and the seed."""
-    from jdpack.verify import verify
+    from jdpack.protocol.verify import verify
 
     if not os.path.isdir(path):
         if agents is not None or ledger is not None:
             raise BillboardError("--agents and --ledger go with the output folder of a run")
         verdict = verify(path)
     else:
-        from jdpack.solve import Progress as Round
-        from jdpack.verify_run import verify_run
+        from jdpack.curator.verify_run import verify_run
+        from jdpack.run.solve import Progress as Round
 
         with progress(quiet) as show:
             verdict = verify_run(

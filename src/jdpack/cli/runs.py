@@ -36,7 +36,7 @@ from jdpack.cli.options import (
 from jdpack.cli.progress import CtrlCError, progress
 
 if TYPE_CHECKING:
-    from jdpack.solve import Result
+    from jdpack.run.solve import Result
 
 
 def solve_command(
@@ -80,8 +80,8 @@ def solve_command(
     quiet: Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
-    from jdpack.market import Market
-    from jdpack.solve import solve
+    from jdpack.market.market import Market
+    from jdpack.run.solve import solve
 
     public = Market.from_toml(market)
     algorithm = policy_of(
@@ -143,7 +143,7 @@ def resume_command(
     quiet: Quiet = False,
 ) -> None:
     """Resume an interrupted run from what is on its billboard. Spends no more than it had."""
-    from jdpack.solve import resume
+    from jdpack.run.solve import resume
 
     where = engine_of(
         engine,
@@ -174,7 +174,7 @@ def demo_command(
     quiet: Quiet = False,
 ) -> None:
     """Make a realistic market with random agents, and solve it."""
-    from jdpack import demo
+    from jdpack.run import demo
 
     with _told(output / "out"), progress(quiet) as show:
         result = demo.run(output, show)
@@ -196,6 +196,6 @@ def _told(output: Path) -> Iterator[None]:
 
 
 def _print(result: Result, output: Path, as_json: bool) -> None:
-    from jdpack import summary
+    from jdpack.run import summary
 
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

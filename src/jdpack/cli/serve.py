@@ -17,7 +17,7 @@ def serve_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
 ) -> None:
     """Show a run's public page to readers, live while it goes on. Ctrl-C ends it."""
-    from jdpack.serve import bound, is_loopback, serve, step_back
+    from jdpack.serve.server import bound, is_loopback, serve, step_back
 
     with bound(host, port) as listener:
         if not is_loopback(listener):

@@ -1,7 +1,7 @@
 """Private: the agents in the public order, asked one batch after the other.
 
-The choices are those of `jdpack.best_response`, exactly; but a batch has few agents, anywhere in
-memory, so its rows are read where they stand.
+The choices are those of `jdpack.engines.best_response`, exactly; but a batch has few agents,
+anywhere in memory, so its rows are read where they stand.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.agents import BLOCK, Part, rest_of
-from jdpack.batch import turns
-from jdpack.billboard import SHARE
-from jdpack.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.billboard.board import SHARE
+from jdpack.common.batches import turns
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.records.codes import BLOCK, Part, rest_of
 
 
 class Batched:

@@ -1,9 +1,9 @@
 """Private: the engine for more agents than fit in memory, with codes on disk.
 
-Records are encoded once, piece by piece on all cores, to a code store (`jdpack.store`), in which
-later runs on the same records find them again. Rounds go over the mapped codes: the operating
-system keeps in memory what fits, and reads the rest again. Shares stand on disk too, and what is
-copied of the codes or sorted of the ids is held to a limit.
+Records are encoded once, piece by piece on all cores, to a code store
+(`jdpack.engines.code_store`), in which later runs on the same records find them again. Rounds go
+over the mapped codes: the operating system keeps in memory what fits, and reads the rest again.
+Shares stand on disk too, and what is copied of the codes or sorted of the ids is held to a limit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import itertools
 import json
 from pathlib import Path
 
-from jdpack import files
-from jdpack.encoding import Tally, encode_piece, gather
-from jdpack.engines.choice import Source, Tell
+from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market import Market
-from jdpack.store import Keep, Store
-from jdpack.tables import Piece
-from jdpack.threads import Threads
+from jdpack.engines.settings import Source, Tell
+from jdpack.market.market import Market
+from jdpack.records import readers
+from jdpack.records.encode import Tally, encode_piece, gather
+from jdpack.records.tables import Piece
+from jdpack.records.threads import Threads
 
 _PIECE_ROWS = 2**19
 
@@ -43,8 +43,8 @@ class MappedEngine(MemoryEngine):
         the engine or its process: even a kill leaves nothing behind.
         """
         market, own = source.market, Threads(threads)
-        found, finished = files.find(source.agents), itertools.count(1)
-        pieces = files.pieces(market, found, _PIECE_ROWS)
+        found, finished = readers.find(source.agents), itertools.count(1)
+        pieces = readers.pieces(market, found, _PIECE_ROWS)
 
         def encode(piece: Piece, keep: Keep) -> Tally:
             tally = encode_piece(market, piece, clamp=source.clamp, keep=keep)
@@ -55,7 +55,7 @@ class MappedEngine(MemoryEngine):
         if folder is None:
             codes = store.unnamed(pieces, encode, own)
         else:
-            key = f"{files.fingerprint(found, own)} {key_of(market, source.clamp)}"
+            key = f"{readers.fingerprint(found, own)} {key_of(market, source.clamp)}"
             codes = store.codes(key, pieces, encode, own)
         return cls(gather(market, codes, room // 2), threads, store.scratch, room // 2)
 

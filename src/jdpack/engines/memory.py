@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from jdpack.agents import Agents
-from jdpack.billboard import Billboard
-from jdpack.encoding import encode
-from jdpack.engines import Allocation
-from jdpack.engines.choice import Source, Tell
-from jdpack.engines.combined import Combined, final
+from jdpack.billboard.board import Billboard
+from jdpack.engines.base import Allocation
+from jdpack.engines.settings import Source, Tell
 from jdpack.engines.shard import Shard, Shares
-from jdpack.threads import Threads
-from jdpack.wholefile import write_whole
+from jdpack.engines.sharded import Combined, final
+from jdpack.records.codes import Agents
+from jdpack.records.encode import encode
+from jdpack.records.threads import Threads
+from jdpack.storage.files import write_whole
 
 
 class MemoryEngine(Combined):

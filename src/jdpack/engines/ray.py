@@ -27,22 +27,22 @@ import pyarrow as pa
 import pyarrow.fs
 from numpy.typing import NDArray
 
-from jdpack.agents import PART_ROWS
-from jdpack.billboard import Billboard
-from jdpack.buffers import to_arrow
-from jdpack.encoding import Codes, Tally, check_whole, encode_piece
-from jdpack.engines import Allocation
-from jdpack.engines.choice import Place, Ray, Source, Tell
-from jdpack.engines.combined import Combined, final
+from jdpack.billboard.board import Billboard
+from jdpack.engines.base import Allocation
+from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.mapped import key_of
+from jdpack.engines.settings import Place, Ray, Source, Tell
 from jdpack.engines.shard import Final, Rounds, Shard
+from jdpack.engines.sharded import Combined, final
 from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
-from jdpack.files import Piece
-from jdpack.ids import first_ids, keys, refuse_repeated, repeated, survey
-from jdpack.market import Market
-from jdpack.store import Keep, Store
-from jdpack.threads import Threads
-from jdpack.wholefile import write_whole
+from jdpack.market.market import Market
+from jdpack.records.arrow import to_arrow
+from jdpack.records.codes import PART_ROWS
+from jdpack.records.encode import Codes, Tally, check_whole, encode_piece
+from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
+from jdpack.records.readers import Piece
+from jdpack.records.threads import Threads
+from jdpack.storage.files import write_whole
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a curator's machine calls nobody
 try:

@@ -2,7 +2,7 @@
 
 A shard holds parts of encoded rows, in memory or mapped from disk, and goes over them part by part
 on its threads. Everything that it answers is a sum over its agents, so shards on many machines
-answer as one (`jdpack.engines.combined`).
+answer as one (`jdpack.engines.sharded`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack import best_response, bulk_coins, coins
-from jdpack.agents import Part
-from jdpack.batch import Batch
-from jdpack.billboard import SHARE, Billboard, Seed, Step
-from jdpack.buffers import to_arrow, to_numpy
-from jdpack.digest import digest
-from jdpack.engines import Allocation
+from jdpack.billboard.board import SHARE, Billboard, Seed, Step
+from jdpack.common import coins
+from jdpack.common.batches import Batch
+from jdpack.engines import best_response
+from jdpack.engines.base import Allocation
 from jdpack.engines.batched import Batched
-from jdpack.ids import texts
-from jdpack.market import Market
-from jdpack.screening import IN, OPEN, Box, Prices, decided, rows_of
-from jdpack.threads import Threads
+from jdpack.engines.screening import IN, OPEN, Box, Prices, decided, rows_of
+from jdpack.market.market import Market
+from jdpack.records import bulk_coins
+from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.codes import Part
+from jdpack.records.digest import digest
+from jdpack.records.ids import texts
+from jdpack.records.threads import Threads
 
 Shares = NDArray[np.uint32]
 
@@ -287,7 +289,7 @@ class Shard:
     # --- who they are ---------------------------------------------------------------------
 
     def digest(self) -> int:
-        """A number that changes if any record does, whatever the parts; see `jdpack.digest`."""
+        """A number that changes if any record does, whatever the parts; see `records.digest`."""
         return sum(self.threads.map(digest, self.parts)) % 2**64
 
 

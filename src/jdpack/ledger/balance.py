@@ -39,9 +39,16 @@ from typing import Any
 
 from opendp.mod import OpenDPException
 
-from jdpack.accounting import REPAIR_SHARE, TRUNCATION_SHARE, Budget, delta_of, epsilon_of, rho_of
 from jdpack.errors import BudgetError
-from jdpack.market import Neighbours
+from jdpack.market.market import Neighbours
+from jdpack.privacy.accounting import (
+    REPAIR_SHARE,
+    TRUNCATION_SHARE,
+    Budget,
+    delta_of,
+    epsilon_of,
+    rho_of,
+)
 
 _SLACK = 1.0 - 1e-12  # so that a limit holds however another machine rounds its logarithms
 

@@ -15,11 +15,11 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from jdpack.accounting import Budget
-from jdpack.chain import hash_of, open_line, seal
 from jdpack.errors import BudgetError, JdpackError, LedgerError
 from jdpack.ledger.balance import Balance, proved
-from jdpack.market import Neighbours
+from jdpack.market.market import Neighbours
+from jdpack.privacy.accounting import Budget
+from jdpack.storage.hash_chain import hash_of, open_line, seal
 
 Kind = Literal["dataset", "reserve", "begin", "again", "cancel", "finish", "resume"]
 

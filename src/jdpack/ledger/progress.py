@@ -16,9 +16,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from jdpack.boardfile import sync_folder
 from jdpack.errors import LedgerError
-from jdpack.wholefile import take_lock
+from jdpack.storage.files import sync_folder, take_lock
 
 _SIZE = 65  # of a hash and its newline
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jdpack.accounting import Budget
-from jdpack.ledger import Ledger, Verified
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.entries import Entry
+from jdpack.ledger.ledger import Ledger, Verified
+from jdpack.privacy.accounting import Budget
 
 
 def show(ledger: Ledger, dataset: str | None = None, budget: Budget | None = None) -> str:

@@ -36,11 +36,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from jdpack.accounting import Budget
-from jdpack.billboard import Release
-from jdpack.market import Market
-from jdpack.policies import fixed
-from jdpack.policies.fixed import ByAlpha, State
+from jdpack.billboard.board import Release
+from jdpack.market.market import Market
+from jdpack.policies import fixed_rounds
+from jdpack.policies.fixed_rounds import ByAlpha, State
+from jdpack.privacy.accounting import Budget
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,22 @@ class DualGd(ByAlpha):
 
     def start(self, market: Market, budget: Budget) -> State:
         rounds = self.rounds_in(market, budget)
-        noise = fixed.noise_of(market, budget, rounds)
-        width, sigma = fixed.width(market), fixed.deviation(market, noise)
+        noise = fixed_rounds.noise_of(market, budget, rounds)
+        width, sigma = fixed_rounds.width(market), fixed_rounds.deviation(market, noise)
         return State(
             market=market,
             noise=noise,
-            size=2.0 * fixed.worth(market) / math.sqrt(rounds * (width * width + sigma * sigma)),
+            size=2.0
+            * fixed_rounds.worth(market)
+            / math.sqrt(rounds * (width * width + sigma * sigma)),
             prices=np.zeros(len(market.resources)),
             left=rounds,
         )
 
     def observe(self, state: State, release: Release) -> State:
-        moved = state.prices + state.size * fixed.excess(state, release)
-        return state.moved(np.clip(moved, 0.0, 2.0 * fixed.worth(state.market)))
+        moved = state.prices + state.size * fixed_rounds.excess(state, release)
+        return state.moved(np.clip(moved, 0.0, 2.0 * fixed_rounds.worth(state.market)))
 
     def asked(self, market: Market) -> float:
-        root = len(market.resources) * fixed.width(market) / (2.0 * self.alpha)
+        root = len(market.resources) * fixed_rounds.width(market) / (2.0 * self.alpha)
         return root * root

@@ -40,15 +40,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import fields, portable
-from jdpack.accounting import Budget
-from jdpack.billboard import Release, Step
+from jdpack.billboard.board import Release, Step
+from jdpack.common import checks, portable_math
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.margin import Outlook
-from jdpack.market import Market
-from jdpack.policies import fixed
-from jdpack.policies.fixed import State
-from jdpack.portable import FloatArray
+from jdpack.market.market import Market
+from jdpack.policies import fixed_rounds
+from jdpack.policies.fixed_rounds import State
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.tail_bounds import Outlook
 
 POTENTIALS = ("entropy", "euclidean")
 _ROOM = 1.1  # K / (n V)
@@ -72,9 +72,9 @@ class MirrorDescent:
     def __post_init__(self) -> None:
         if self.potential not in POTENTIALS:
             known = ", ".join(POTENTIALS)
-            shown = fields.quoted(self.potential)
+            shown = checks.quoted(self.potential)
             raise MarketError(f"potential {shown} is not known", f"one of: {known}")
-        fixed.check_rounds(self.rounds)
+        fixed_rounds.check_rounds(self.rounds)
 
     @property
     def truncated(self) -> bool:
@@ -84,15 +84,15 @@ class MirrorDescent:
         return {"name": self.name, **asdict(self)}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        return fixed.outlook(market, budget, self.rounds)
+        return fixed_rounds.outlook(market, budget, self.rounds)
 
     def start(self, market: Market, budget: Budget) -> State:
-        m, most = len(market.resources), _ROOM * fixed.worth(market)
-        noise = fixed.noise_of(market, budget, self.rounds)
-        width, sigma = fixed.width(market), fixed.deviation(market, noise)
+        m, most = len(market.resources), _ROOM * fixed_rounds.worth(market)
+        noise = fixed_rounds.noise_of(market, budget, self.rounds)
+        width, sigma = fixed_rounds.width(market), fixed_rounds.deviation(market, noise)
         if self.potential == "entropy":
-            largest = width + sigma * math.sqrt(2.0 * portable.log(2.0 * m) + 2.0)
-            size = math.sqrt(2.0 * portable.log(m + 1.0) / self.rounds) / largest
+            largest = width + sigma * math.sqrt(2.0 * portable_math.log(2.0 * m) + 2.0)
+            size = math.sqrt(2.0 * portable_math.log(m + 1.0) / self.rounds) / largest
             prices = np.full(m, most / (m + 1))
         else:
             size = most / math.sqrt(self.rounds * m * (width * width + sigma * sigma))
@@ -100,14 +100,14 @@ class MirrorDescent:
         return State(market, noise, size, prices, left=self.rounds)
 
     def step(self, state: State) -> Step | None:
-        return fixed.step(state)
+        return fixed_rounds.step(state)
 
     def observe(self, state: State, release: Release) -> State:
-        most = _ROOM * fixed.worth(state.market)
-        moves = state.size * fixed.excess(state, release)
+        most = _ROOM * fixed_rounds.worth(state.market)
+        moves = state.size * fixed_rounds.excess(state, release)
         if self.potential == "euclidean":
             return state.moved(projected(state.prices + moves, most))
-        prices = state.prices * portable.exp(np.clip(moves, -1.0, 1.0))
+        prices = state.prices * portable_math.exp(np.clip(moves, -1.0, 1.0))
         prices *= min(1.0, most / math.fsum(prices.tolist()))
         return state.moved(np.maximum(prices, _FLOOR))
 

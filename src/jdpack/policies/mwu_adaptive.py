@@ -23,14 +23,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import fields, margin, portable
-from jdpack.accounting import Budget, round_up
-from jdpack.billboard import SHARE, Release, Step
+from jdpack.billboard.board import SHARE, Release, Step
+from jdpack.common import checks, portable_math
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError
-from jdpack.margin import Outlook
-from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
-from jdpack.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
-from jdpack.portable import FloatArray
+from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Budget, round_up
+from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
+from jdpack.privacy.tail_bounds import Outlook
 
 SCALE_SHARE = 0.1
 """The share of rho for the scale releases; the demand releases have the rest."""
@@ -90,7 +91,7 @@ class MwuAdaptive:
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
         if self.noise not in NOISES:
-            shown = fields.quoted(self.noise)
+            shown = checks.quoted(self.noise)
             raise MarketError(f"noise {shown} is not known", f"one of: {', '.join(NOISES)}")
 
     @property
@@ -145,7 +146,7 @@ class MwuAdaptive:
         loads = np.array(release.answer, dtype=np.float64) / supply
         exponent = np.clip((state.theta / SHARE) * (loads - 1.0), -1.0, 1.0)
         weights = state.weights.copy()
-        weights[:-1] *= portable.exp(exponent)
+        weights[:-1] *= portable_math.exp(exponent)
         weights = np.maximum(weights / math.fsum(weights.tolist()), _FLOOR)
         return replace(
             state,
@@ -180,7 +181,7 @@ class MwuAdaptive:
     def _constants(self, market: Market, budget: Budget) -> _Constants:
         m = len(market.resources)
         theta_max = int(self.alpha * SHARE)
-        theta_sum = math.ceil(portable.log(m + 1.0) / self.alpha * SHARE)
+        theta_sum = math.ceil(portable_math.log(m + 1.0) / self.alpha * SHARE)
         value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
         # Sum of rho over demand releases: with variance v / theta at step theta, it is
         # sum_t theta_t Delta^2 / (2 v) <= (Theta + alpha) Delta^2 / (2 v), whatever the number
@@ -189,7 +190,7 @@ class MwuAdaptive:
         whole = (theta_sum + theta_max) / SHARE
         demand = _squares(market.shifts("demand")) * whole
         scale = _squares(market.shifts("scale")) * (theta_sum + 2 * theta_max) / SHARE
-        rho = margin.rounds_rho(market, budget) * _SLACK
+        rho = tail_bounds.rounds_rho(market, budget) * _SLACK
         return _Constants(
             price_sum=2.0 * market.agents * value_cap / market.supply_code,
             theta_max=theta_max,
@@ -229,7 +230,7 @@ def check_alpha(alpha: object) -> None:
     """Refuse an alpha that makes no sense."""
     if not isinstance(alpha, float) or not 1e-3 <= alpha <= 0.5:
         raise MarketError(
-            f"alpha must be from 0.001 to 0.5, not {fields.quoted(alpha)}",
+            f"alpha must be from 0.001 to 0.5, not {checks.quoted(alpha)}",
             "it is the additive loss to aim for, as a share of n times the value cap",
         )
 

@@ -33,12 +33,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from jdpack import portable
-from jdpack.accounting import Budget
-from jdpack.billboard import Release
-from jdpack.market import Market
-from jdpack.policies import fixed
-from jdpack.policies.fixed import ByAlpha, State
+from jdpack.billboard.board import Release
+from jdpack.common import portable_math
+from jdpack.market.market import Market
+from jdpack.policies import fixed_rounds
+from jdpack.policies.fixed_rounds import ByAlpha, State
+from jdpack.privacy.accounting import Budget
 
 _FLOOR = 1e-300
 
@@ -58,20 +58,20 @@ class MwuFixed(ByAlpha):
         m, rounds = len(market.resources), self.rounds_in(market, budget)
         return State(
             market=market,
-            noise=fixed.noise_of(market, budget, rounds),
-            size=math.sqrt(portable.log(m + 1.0) / rounds) / fixed.width(market),
-            prices=np.full(m + 1, 2.0 * fixed.worth(market) / (m + 1)),
+            noise=fixed_rounds.noise_of(market, budget, rounds),
+            size=math.sqrt(portable_math.log(m + 1.0) / rounds) / fixed_rounds.width(market),
+            prices=np.full(m + 1, 2.0 * fixed_rounds.worth(market) / (m + 1)),
             left=rounds,
         )
 
     def observe(self, state: State, release: Release) -> State:
         prices = state.prices.copy()
-        exponent = np.clip(state.size * fixed.excess(state, release), -1.0, 1.0)
-        prices[:-1] *= portable.exp(exponent)
-        total = 2.0 * fixed.worth(state.market)
+        exponent = np.clip(state.size * fixed_rounds.excess(state, release), -1.0, 1.0)
+        prices[:-1] *= portable_math.exp(exponent)
+        total = 2.0 * fixed_rounds.worth(state.market)
         prices *= total / math.fsum(prices.tolist())
         return state.moved(np.maximum(prices, _FLOOR))
 
     def asked(self, market: Market) -> float:
-        share = fixed.width(market) / self.alpha
-        return portable.log(len(market.resources) + 1.0) * share * share
+        share = fixed_rounds.width(market) / self.alpha
+        return portable_math.log(len(market.resources) + 1.0) * share * share

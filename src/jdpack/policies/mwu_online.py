@@ -4,12 +4,13 @@ Huang & Zhu, Near Optimal Jointly Private Packing Algorithms via Dual Multiplica
 (SODA 2018), Section 5. Agents come in a random order, each takes its best bundle at the prices of
 its own round, and its noisy demand moves the prices for those after it. One pass takes linear
 time, is truthful (an agent's own report moves only the prices of others), and needs nobody to be
-trusted: an agent can add its noise itself (`jdpack.local`). In relative loads:
+trusted: an agent can add its noise itself (`jdpack.run.local`). In relative loads:
 
 * P sums to 2 n V with a dummy resource, all prices start equal, as in mwu-adaptive.
-* There are T = n / `batch` rounds, rounded up. The order is a public hash (`jdpack.batch`), so a
-  round asks `batch` agents on average (the paper: exactly one). T times the load of a round's
-  batch estimates the load of all; P_j *= exp(theta (T Lhat_tj - 1)), exponent cut to [-1, 1].
+* There are T = n / `batch` rounds, rounded up. The order is a public hash
+  (`jdpack.common.batches`), so a round asks `batch` agents on average (the paper: exactly one). T
+  times the load of a round's batch estimates the load of all; P_j *= exp(theta (T Lhat_tj - 1)),
+  exponent cut to [-1, 1].
 * An agent is in one batch, and batches compose in parallel (`Filter`): each round's noise may cost
   all of rho. But the noises of T rounds add up in the load of what is taken, to a deviation of
   sqrt(T) Delta / sqrt(2 rho) with Delta of order sqrt(m) / b. That is the sqrt(m n) of Table 1. A
@@ -27,16 +28,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import fields, margin, portable
-from jdpack.accounting import Budget
-from jdpack.batch import BATCHES_MAX, Batch
-from jdpack.billboard import Release, Step
+from jdpack.billboard.board import Release, Step
+from jdpack.common import checks, portable_math
+from jdpack.common.batches import BATCHES_MAX, Batch
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.margin import Outlook
-from jdpack.market import PRICE_CODE_MAX, Market, Neighbours
-from jdpack.noise import Gaussian, NoNoise, gaussian
-from jdpack.policies import fixed
-from jdpack.portable import FloatArray
+from jdpack.market.market import PRICE_CODE_MAX, Market, Neighbours
+from jdpack.policies import fixed_rounds
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.tail_bounds import Outlook
 
 _FLOOR = 1e-300  # of relative prices: the reals have no underflow
 
@@ -61,7 +63,7 @@ class MwuOnline:
     Args:
         batch: how many agents a round asks on average.
         local: whether agents add the noise themselves; then nothing is released at the end, and
-            nothing is certified about value (`jdpack.local`).
+            nothing is certified about value (`jdpack.run.local`).
     """
 
     batch: int = 1
@@ -73,10 +75,10 @@ class MwuOnline:
     def __post_init__(self) -> None:
         if type(self.batch) is not int or self.batch < 1:
             raise MarketError(
-                f"batch must be a whole number from 1 on, not {fields.quoted(self.batch)}"
+                f"batch must be a whole number from 1 on, not {checks.quoted(self.batch)}"
             )
         if type(self.local) is not bool:
-            raise MarketError(f"local must be true or false, not {fields.quoted(self.local)}")
+            raise MarketError(f"local must be true or false, not {checks.quoted(self.local)}")
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "batch": self.batch, "local": self.local}
@@ -102,17 +104,17 @@ class MwuOnline:
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
         noise.cost(market.shifts("demand"))  # refuses what cannot be drawn
-        spread = rounds * fixed.deviation(market, noise)
+        spread = rounds * fixed_rounds.deviation(market, noise)
         if self.local:
             spread *= math.sqrt(max(1.0, market.agents / rounds))
         width = market.agents * max(market.cap_codes) / market.supply_code
-        theta = math.sqrt(portable.log(m + 1.0) / (rounds * (width * width + spread * spread)))
+        theta = math.sqrt(portable_math.log(m + 1.0) / (rounds * (width * width + spread * spread)))
         return State(market, noise, rounds, theta, np.full(m + 1, 1.0 / (m + 1)))
 
     def step(self, state: State) -> Step | None:
         if state.rounds >= state.rounds_at_most:
             return None
-        price_sum = 2.0 * fixed.worth(state.market)
+        price_sum = 2.0 * fixed_rounds.worth(state.market)
         prices = tuple(
             min(PRICE_CODE_MAX, round(w * price_sum)) for w in state.weights[:-1].tolist()
         )
@@ -123,7 +125,7 @@ class MwuOnline:
         loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
         exponent = state.theta * (state.rounds_at_most * loads - 1.0)
         weights = state.weights.copy()
-        weights[:-1] *= portable.exp(np.clip(exponent, -1.0, 1.0))
+        weights[:-1] *= portable_math.exp(np.clip(exponent, -1.0, 1.0))
         weights = np.maximum(weights / math.fsum(weights.tolist()), _FLOOR)
         return replace(state, weights=weights, rounds=state.rounds + 1)
 
@@ -138,5 +140,5 @@ class MwuOnline:
         return rounds
 
     def _noise(self, market: Market, budget: Budget) -> Gaussian | NoNoise:
-        rho = budget.rho if self.local else margin.rounds_rho(market, budget)
+        rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget)
         return gaussian(market.shifts("demand"), rho)

@@ -2,8 +2,8 @@
 
 The dual has only m variables, and in a market that is large enough to be private the noise is
 small beside the loads. So a little budget goes to the dual's curvature (queries gauge and
-curvature; `jdpack.policies.response` makes a model of them), and prices move by Newton steps that
-are as cautious as the noise demands. Log prices q_j = ln P_j move, loads are shares of supply.
+curvature; `jdpack.policies.newton_response` makes a model of them), and prices move by Newton steps
+that are as cautious as the noise demands. Log prices q_j = ln P_j move, loads are shares of supply.
 
 1. Approach. q_j += gain_j (L_j / target_j - 1), where the excess counts only beyond what noise
    explains; each gain is halved when its resource passes the target and grown while it does not.
@@ -22,8 +22,8 @@ by being scaled); whether it is shows in the ratio of prices to the dual value, 
 of what is taken is asked once.
 
 The noise of every round and all weights are fixed beforehand, so the certificate may use the
-normal distribution's own tail (`jdpack.margin`). Numbers below without a source were chosen on
-simulated markets (`experiments/`); privacy does not depend on any of them.
+normal distribution's own tail (`jdpack.privacy.tail_bounds`). Numbers below without a source were
+chosen on simulated markets (`experiments/`); privacy does not depend on any of them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack import fields, margin, portable
-from jdpack.accounting import Budget
-from jdpack.billboard import Billboard, Release, Step
+from jdpack.billboard.board import Billboard, Release, Step
+from jdpack.common import checks, portable_math
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.margin import Outlook
-from jdpack.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Query
-from jdpack.noise import Gaussian, NoNoise, gaussian
-from jdpack.policies import response
-from jdpack.policies.response import Response
-from jdpack.portable import FloatArray
+from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.policies import newton_response as response
+from jdpack.policies.newton_response import Response
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.tail_bounds import Outlook
 
 APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 """Rounds; the approach is shorter after a warm start."""
@@ -107,7 +108,7 @@ class State:
     @property
     def rho(self) -> float:
         """What the policy may spend."""
-        return margin.rounds_rho(self.market, self.budget)
+        return tail_bounds.rounds_rho(self.market, self.budget)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Newton:
         object.__setattr__(self, "start_prices", tuple(self.start_prices))
         for price in self.start_prices:
             if not isinstance(price, float) or not 0.0 <= price < math.inf:
-                shown = fields.quoted(price)
+                shown = checks.quoted(price)
                 raise MarketError(f"a starting price must be a number from 0 on, not {shown}")
 
     @classmethod
@@ -164,7 +165,7 @@ class Newton:
         return {"name": self.name, "start_prices": None if start is None else list(start)}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        rho, weights = margin.rounds_rho(market, budget), _weights()
+        rho, weights = tail_bounds.rounds_rho(market, budget), _weights()
         noises = [self._noise(market, rho, self._steering + t) for t in range(len(weights))]
         scales = [n.scale for n in noises if isinstance(n, Gaussian)]
         spreads = [w * s for w, s in zip(weights, scales, strict=False)]
@@ -177,7 +178,7 @@ class Newton:
         )
 
     def start(self, market: Market, budget: Budget) -> State:
-        m, rho = len(market.resources), margin.rounds_rho(market, budget)
+        m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
         for query, share in QUERY_SHARES.items():  # noise that cannot be drawn is refused here
             gaussian(market.shifts(query), rho * share).cost(market.shifts(query))
         targets, radius = self._targets(market, budget)
@@ -293,11 +294,11 @@ class Newton:
         self, market: Market, budget: Budget, spread: float = _COIN_SPREAD
     ) -> tuple[FloatArray, float]:
         """The load of each resource to aim for, and the radius of the averaged loads."""
-        outlook, tail = self.outlook(market, budget), margin.tail(market, budget)
+        outlook, tail = self.outlook(market, budget), tail_bounds.tail(market, budget)
         whole = outlook.weight * market.supply_code
-        radius = margin.noise_radius(outlook, tail) / whole
-        granted, supply = margin.granted_noise(market, budget), market.supply_code
-        bound = margin.release_radius(granted, tail)
+        radius = tail_bounds.noise_radius(outlook, tail) / whole
+        granted, supply = tail_bounds.granted_noise(market, budget), market.supply_code
+        bound = tail_bounds.release_radius(granted, tail)
         if market.divisible:
             rooms = [1.0 - radius] * len(market.resources)
         else:
@@ -337,7 +338,7 @@ class Newton:
 
 
 def _swing(release: Release, loads: FloatArray) -> FloatArray:
-    prices = np.array([portable.log(float(max(1, p))) for p in release.step.prices])
+    prices = np.array([portable_math.log(float(max(1, p))) for p in release.step.prices])
     return np.stack([loads, loads * loads, prices, prices * prices])
 
 
@@ -389,7 +390,9 @@ def _approached(state: State, excess: FloatArray, noise: float) -> State:
     turned = signs * state.signs
     gains = np.where(turned < 0.0, 0.5 * state.gains, state.gains)
     gains = np.where(turned > 0.0, np.minimum(1.4 * gains, 1.5), gains)
-    prices = np.maximum(state.prices * portable.exp(np.clip(gains * error, -1.0, 1.0)), state.floor)
+    prices = np.maximum(
+        state.prices * portable_math.exp(np.clip(gains * error, -1.0, 1.0)), state.floor
+    )
     signs = np.where(signs != 0.0, signs, state.signs)
     return replace(state, prices=prices, center=prices, gains=gains, signs=signs)
 
@@ -403,7 +406,7 @@ def _estimated(state: State, excess: FloatArray, noise: float) -> State:
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
     known = _MEMORY * state.known + precision
-    drift = np.array([portable.log(r) for r in (state.prices / state.center).tolist()])
+    drift = np.array([portable_math.log(r) for r in (state.prices / state.center).tolist()])
     news = _pressing(state, excess) + state.response.falls(state.prices, drift)
     moves = state.response.moves(state.prices, news, 1.0 / (_PRIOR * known))
     center = _turned(state.center, np.clip(moves * (precision / known), -0.7, 0.7), state.floor)
@@ -466,8 +469,8 @@ def _turned(prices: FloatArray, moves: FloatArray, floor: float) -> FloatArray:
 
     Without that, large moves in opposite directions would raise the sum, and so all costs.
     """
-    moved = prices * portable.exp(moves)
+    moved = prices * portable_math.exp(moves)
     before = math.fsum(prices.tolist())
     common = math.fsum((prices * moves).tolist()) / before
-    ratio = portable.exp(np.array([common])) * before / math.fsum(moved.tolist())
+    ratio = portable_math.exp(np.array([common])) * before / math.fsum(moved.tolist())
     return np.maximum(moved * ratio, floor)

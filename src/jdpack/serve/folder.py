@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jdpack import chain
+from jdpack.storage import hash_chain
 
 MOST = 2**28
 """The most bytes of a billboard that is served."""
@@ -50,13 +50,13 @@ class Folder:
         except UnicodeDecodeError:
             raise OSError(errno.EINVAL, "it is not plain ASCII") from None
         last = text[text.rfind("\n", 0, -1) + 1 : -1]
-        return version, text if chain.is_sealed(last) else text[: len(text) - len(last) - 1]
+        return version, text if hash_chain.is_sealed(last) else text[: len(text) - len(last) - 1]
 
     def at_work(self) -> bool | None:
         """Whether a run holds the lock of the private folder; None if that cannot be known.
 
         The lock is asked for as a shared one, and let go at once: a run that holds it notices
-        nothing, and one that is about to take it tries again (`jdpack.runfile`).
+        nothing, and one that is about to take it tries again (`jdpack.run.run_file`).
         """
         try:
             handle = os.open(self.path / "private", _FOLDER)

@@ -11,9 +11,9 @@ import re
 import time
 from dataclasses import dataclass
 
-from jdpack.billboard import Billboard
+from jdpack.billboard.board import Billboard
 from jdpack.errors import JdpackError, fit
-from jdpack.page import public_page, waiting_page
+from jdpack.pages.billboard_page import public_page, waiting_page
 from jdpack.serve.folder import Folder, Version
 
 PAUSE = 1.0

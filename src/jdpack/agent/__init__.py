@@ -1,0 +1,9 @@
+"""Public side: what an agent gets, and why. An agent's own computer can run all of it.
+
+Read in this order:
+
+* `allocate`: the agent's function. Billboard and own record in, share out.
+* `explain`: why it gives what it gives, and how close the decision was.
+* `own_record`: the record, from a small file.
+* `in_words`: the explanation as text for a terminal.
+"""

@@ -1,0 +1,331 @@
+"""Public: the agent's function. What do I get, from my own record and the billboard?
+
+The curator's bulk allocation is this same function for every agent (`best_response.shares`,
+`best_response.flip`), and golden vectors hold the two together. `jdpack.agent.explain` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jdpack.billboard.board import SHARE, Billboard
+from jdpack.common.batches import turn
+from jdpack.common.coins import COIN_BITS, coin
+from jdpack.errors import AgentsError, BillboardError, RecordWarning, fit
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market
+
+ID_BYTES_MAX = 4096
+"""As in every table of agents (`parquet_guard.TEXT_MAX`)."""
+
+Demand = Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an agent gets, and why."""
+
+    given: tuple[float, ...]
+    """What is given of each option: a fraction of divisible goods, 0 or 1 of others."""
+    odds: tuple[float, ...]
+    """The share of each option before coins: its chance, where goods are indivisible."""
+    coin: float
+    """The agent's public coin in [0, 1)."""
+    rounds: tuple[int, ...]
+    """In how many rounds each option was taken."""
+
+    @property
+    def share(self) -> float:
+        """All that is given."""
+        return sum(self.given)
+
+
+def allocate(
+    board: Billboard,
+    *,
+    value: float | Sequence[float],
+    demand: Demand | Sequence[Demand],
+    agent: int | str,
+) -> Outcome:
+    """Compute one agent's allocation from its own record and the public billboard.
+
+    Args:
+        board: a finished billboard.
+        value: the value of the agent's option, or one each if it has several.
+        demand: an amount for each resource, or {resource name: amount}; one each if several.
+        agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
+
+    A record outside the market's bounds is refused. Where agents add the noise themselves it took
+    nothing (`jdpack.run.local`), and gets nothing: an Outcome without options, and a RecordWarning.
+    """
+    market, problem = board.header.market, None
+    if board.header.local:
+        options, problem = own_options(market, value, demand)
+    else:
+        options = encoded(market, value, demand)
+    if problem is not None:
+        tell_owner(problem, stacklevel=3)
+    settled = settle(board, options, agent)
+    return Outcome(
+        tuple(g / SHARE for g in settled.given),
+        tuple(s / SHARE for s in settled.scaled),
+        settled.coin / 2**COIN_BITS,
+        settled.times,
+    )
+
+
+Coded = tuple[int, list[int]]
+"""An option in codes: its value, and its demand for each resource."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What an agent gets, in whole numbers; shares are in 1/SHARE. One entry for each option."""
+
+    options: list[Coded]
+    asked: tuple[int, ...]
+    """The numbers, from 0 and of those that count, of the rounds in which the agent is asked."""
+    weights: tuple[int, ...]
+    """The weights of these rounds."""
+    costs: tuple[tuple[int, ...], ...]
+    """What each option costs in each of these rounds, in price units."""
+    won: tuple[int, ...]
+    """The weight of the rounds in which it was taken."""
+    times: tuple[int, ...]
+    """The number of these rounds."""
+    shares: tuple[int, ...]
+    factors: tuple[int, ...]
+    scaled: tuple[int, ...]
+    coin: int
+    given: tuple[int, ...]
+
+
+def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
+    """Compute what an agent with these options gets; exact, and in any language the same."""
+    if board.certificate is None or board.seed is None:
+        raise BillboardError("the run is not finished: its billboard has no seed yet")
+    if board.weight == 0:
+        raise BillboardError("no round of this billboard counts: it gives nothing to anybody")
+    check_id(agent)
+    place = coin(board.header.order, agent)
+    rounds = [
+        (number, step)
+        for number, step in enumerate(board.rounds)
+        if step.batch is None or turn(place, step.batch.count) == step.batch.index
+    ]
+    touched = [[(j, code) for j, code in enumerate(codes) if code > 0] for _, codes in options]
+    costs = tuple(
+        tuple(sum(code * step.prices[j] for j, code in pairs) for _, step in rounds)
+        for pairs in touched
+    )
+    won, times = [0] * len(options), [0] * len(options)
+    for t, (_, step) in enumerate(rounds):
+        taken = best([value for value, _ in options], [own[t] for own in costs])
+        if taken is not None:
+            won[taken] += step.weight
+            times[taken] += 1
+    shares = shares_of(won, board.weight)
+    factors = tuple(_factor(board.certificate.factors, codes) for _, codes in options)
+    flipped = coin(board.seed.seed, agent)
+    return Settled(
+        options=options,
+        asked=tuple(number for number, _ in rounds),
+        weights=tuple(step.weight for _, step in rounds),
+        costs=costs,
+        won=tuple(won),
+        times=tuple(times),
+        shares=shares,
+        factors=factors,
+        scaled=_scaled(shares, factors),
+        coin=flipped,
+        given=given_of(board.header.market, shares, factors, flipped),
+    )
+
+
+def shares_of(won: Sequence[int], weight: int) -> tuple[int, ...]:
+    """The share of each option: the weight of its rounds over that of all."""
+    return tuple(w * SHARE // weight for w in won)
+
+
+def given_of(
+    market: Market, shares: Sequence[int], factors: Sequence[int], flipped: int
+) -> tuple[int, ...]:
+    """What is given of each option: a part of divisible goods, all or nothing of others."""
+    if market.divisible:
+        return _scaled(shares, factors)
+    return tuple(
+        SHARE if begin <= flipped < end else 0 for begin, end in coin_places(shares, factors)
+    )
+
+
+def coin_places(shares: Sequence[int], factors: Sequence[int]) -> list[tuple[int, int]]:
+    """Where a coin must fall for each option to be given: from the first number, below the second.
+
+    The options stand on [0, 1) one after the other, each as wide as its share before scaling. The
+    one that the coin falls on is given if the coin is in the scaled part of its width.
+    """
+    grain = 2**COIN_BITS // SHARE
+    places, begin = [], 0
+    for share, factor in zip(shares, factors, strict=True):
+        places.append((begin, begin + share * factor * grain // SHARE))
+        begin += share * grain
+    return places
+
+
+def check_id(agent: object) -> None:
+    """Refuse what cannot be the id of an agent."""
+    if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
+        raise AgentsError(f"agent {agent!r} is no id", "ids are whole numbers or texts")
+    try:
+        length = len(str(agent).encode())
+    except UnicodeEncodeError:
+        raise AgentsError(f"id {agent!r} is not text") from None
+    if length > ID_BYTES_MAX:
+        raise AgentsError(f"the id has {length} bytes, and {ID_BYTES_MAX} are the most")
+
+
+def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:
+    """The option that an agent takes at posted prices, if any."""
+    costs = [
+        sum(code * price for code, price in zip(codes, prices, strict=True)) for _, codes in options
+    ]
+    return best([value for value, _ in options], costs)
+
+
+def best(values: Sequence[int], costs: Sequence[int], but: int | None = None) -> int | None:
+    """The first option of the largest surplus, if that is not negative; `but` is left out."""
+    most, taken = -1, None
+    for o, (value, cost) in enumerate(zip(values, costs, strict=True)):
+        surplus = value * PRICE_UNITS_PER_VALUE_CODE - cost
+        if o != but and surplus > most:
+            most, taken = surplus, o
+    return taken
+
+
+def _scaled(shares: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
+    return tuple(s * f // SHARE for s, f in zip(shares, factors, strict=True))
+
+
+def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
+    """The least factor of the resources that an option touches."""
+    return min((f for f, code in zip(factors, codes, strict=True) if code > 0), default=SHARE)
+
+
+def encoded(
+    market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
+) -> list[Coded]:
+    """An agent's options as a value code and demand codes each, clamped to the public bounds."""
+    return [
+        (
+            market.value_code(min(worth, market.max_value)),
+            [
+                market.demand_code(j, min(amount, r.max_demand))
+                for j, (r, amount) in enumerate(zip(market.resources, amounts, strict=True))
+            ],
+        )
+        for worth, amounts in stated(market, value, demand)
+    ]
+
+
+def own_options(market: Market, value: Any, demand: Any) -> tuple[list[Coded], str | None]:
+    """The options of an agent who adds the noise itself, and what is wrong with its record.
+
+    A record that cannot be encoded has no options, so it takes nothing and gets nothing. Nothing
+    is raised, whatever the record: an agent that stopped here would be silent, and would show the
+    curator that its record is outside the bounds.
+    """
+    try:
+        return encoded(market, value, demand), None
+    except Exception as error:  # also what `float` or `len` of somebody's own types raises
+        return [], fit(error.message if isinstance(error, AgentsError) else repr(error))
+
+
+def tell_owner(problem: str, *, stacklevel: int) -> None:
+    """Warn the owner of a record that takes nothing. Never raises, even if warnings are errors."""
+    with contextlib.suppress(RecordWarning):
+        warnings.warn(
+            RecordWarning(
+                f"this record takes nothing and gets nothing: {problem}",
+                "only you are told; others see an answer like any other",
+            ),
+            stacklevel=stacklevel,
+        )
+
+
+def stated(
+    market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
+) -> list[tuple[float, list[float]]]:
+    """An agent's options, checked: a value and an amount for each resource, as they were given."""
+    several = hasattr(value, "__len__") and not isinstance(value, str)
+    if several and not hasattr(demand, "__len__"):
+        raise AgentsError(f"demand must list an option for each value, not {demand!r}")
+    values, demands = (list(value), list(demand)) if several else ([value], [demand])  # type: ignore[arg-type]
+    if len(values) != len(demands):
+        raise AgentsError(f"there are {len(values)} values for {len(demands)} demands")
+    if not 1 <= len(values) <= market.options:
+        raise AgentsError(f"an agent has 1 to {market.options} options here, not {len(values)}")
+    found = []
+    for v, d in zip(values, demands, strict=True):
+        amounts = [
+            _checked(amount, f"demand for {r.name!r}", r.max_demand)
+            for r, amount in zip(market.resources, _amounts(market, d), strict=True)
+        ]
+        if sum(amount > 0.0 for amount in amounts) > market.bundle_size:
+            raise AgentsError(f"an option may touch at most {market.bundle_size} resources")
+        found.append((_checked(v, "value", market.max_value), amounts))
+    return found
+
+
+def _amounts(market: Market, demand: object) -> list[float]:
+    if isinstance(demand, Mapping):
+        amounts: list[float] = [0.0] * len(market.resources)
+        named: dict[int, object] = {}
+        for name, amount in demand.items():
+            j = resource_of(market, name)
+            if j in named:
+                raise AgentsError(
+                    f"{named[j]!r} and {name!r} are the same resource", "name each resource once"
+                )
+            named[j], amounts[j] = name, amount
+        return amounts
+    if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
+        raise AgentsError(f"demand must list an amount for each resource, not {demand!r}")
+    amounts = list(demand)  # type: ignore[call-overload]
+    if len(amounts) != len(market.resources):
+        raise AgentsError(
+            f"demand lists {len(amounts)} amounts, and there are {len(market.resources)} resources"
+        )
+    return amounts
+
+
+def resource_of(market: Market, name: object) -> int:
+    """The number of the resource of this name; or of this column, if none has the name."""
+    for names in ([r.name for r in market.resources], [r.column for r in market.resources]):
+        if name in names:
+            return names.index(str(name))
+    raise AgentsError(f"there is no resource {name!r}", closest(market, name))
+
+
+def closest(market: Market, name: object) -> str:
+    """A hint for who has misspelled the name of a resource."""
+    names = [r.name for r in market.resources]
+    folded = {n.casefold(): n for n in (*(r.column for r in market.resources), *names)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(folded[n]) for n in near)}?"
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"one of: {', '.join(names[:20])}{more}"
+
+
+def _checked(number: object, what: str, cap: float) -> float:
+    if isinstance(number, bool) or not hasattr(number, "__float__"):
+        raise AgentsError(f"{what} {number!r} is not a number")
+    amount = float(number)
+    if not 0.0 <= amount < math.inf:
+        raise AgentsError(f"{what} {number!r} is not a number from 0 to {cap:g}")
+    return amount

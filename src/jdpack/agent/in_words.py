@@ -1,0 +1,269 @@
+"""Public: what an agent gets and why, in plain words for a terminal.
+
+The billboard page says the same (`pages/web/in_words.js`). Numbers are rounded so that what is
+claimed holds: amounts downwards, and the values from which an outcome would change upwards.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+
+from jdpack.agent.explain import Close, Explanation, OptionOutcome
+from jdpack.billboard.board import SHARE
+from jdpack.common.coins import COIN_BITS
+from jdpack.pages.number_text import factor_text, short, short_down
+
+_WHOLE: int = 2**COIN_BITS
+_NO_TURN = "the run ended before your turn came"
+_NO_CHANCE = "nothing is left to chance"
+
+
+def tell(explained: Explanation) -> str:
+    """The outcome, why, and how close it was."""
+    one = len(explained.options) == 1
+    lines = [*_notes(explained), _headline(explained, one), *_goods(explained), "", "why"]
+    lines += _why_one(explained) if one else _why_several(explained)
+    lines += ["", "how close it was"]
+    for number, option in enumerate(explained.options, start=1):
+        lead = "" if one else f"option {number}: "
+        lines.append(f"  {lead}{_how_close(explained, option)}")
+    lines.append("  (all else equal, at the same public prices)")
+    return "\n".join(lines)
+
+
+def _notes(explained: Explanation) -> list[str]:
+    """What one should know of one's own input."""
+    market, notes = explained.market, []
+    if explained.agent != explained.agent.strip():
+        notes.append("note: your id begins or ends with a space, and that counts")
+    elif not explained.agent.isprintable():
+        notes.append("note: your id has a character that is not seen, and that counts")
+    for value, amounts in explained.stated:
+        if value > market.max_value:
+            most = short(market.max_value)
+            notes.append(f"note: a value above {most} counts as {most}, the most one may state")
+        notes += [
+            f"note: of {r.name} one may ask for {short(r.max_demand)} at most: more counts as that"
+            for r, amount in zip(market.resources, amounts, strict=True)
+            if amount > r.max_demand
+        ]
+    return list(dict.fromkeys(notes))
+
+
+def _headline(explained: Explanation, one: bool) -> str:
+    got = [(o, option.given) for o, option in enumerate(explained.options) if option.given > 0]
+    if not got:
+        return "you get nothing this time"
+    if one and got[0][1] == SHARE:
+        return "you get all that you asked for"
+    parts = []
+    for o, given in got:
+        what = "what you asked for" if one else f"option {o + 1}"
+        parts.append(what if given == SHARE else f"{share_text(given)} of {what}")
+    return f"you get {' and '.join(parts)}"
+
+
+def _goods(explained: Explanation) -> list[str]:
+    units = {r.name: r.unit for r in explained.market.resources}
+    return [
+        f"  {short_down(amount)} {units[name]}".rstrip() + f" of {name}"
+        for name, amount in explained.amounts.items()
+    ]
+
+
+# --- why ----------------------------------------------------------------------------------
+
+
+def _why_one(explained: Explanation) -> list[str]:
+    (option,) = explained.options
+    lines = []
+    if option.cost is None:
+        lines.append(_NO_TURN)
+    else:
+        value, cost = _worth(explained, 0), explained.worth(option.cost)
+        gain = f": you gain {short(value - cost)}"
+        less = f", which is {short(cost - value)} less"
+        lines.append(
+            f"{_at_prices(explained)}, what you ask for costs {short(cost)}; "
+            f"to you it is worth {short(value)}{gain if _pays(option) else less}"
+        )
+    if not explained.batches:
+        share = f": a share of {share_text(option.share)}"
+        if not explained.even:
+            share = f"; weighted as they are, a share of {share_text(option.share)}"
+        lines.append(
+            f"it was worth its price to you in {option.rounds:,} of the "
+            f"{_rounds(len(explained.asked))} that count"
+            + (share if 0 < option.share < SHARE else "")
+        )
+    if option.share > 0 and option.factor < SHARE:
+        lines.append(
+            "so that all fits, shares of these goods are scaled by "
+            f"{factor_text(option.factor / SHARE)}: that leaves {share_text(option.scaled)}"
+        )
+    if not explained.market.divisible and option.share > 0:
+        if _certain(option):
+            lines.append(_NO_CHANCE)
+        else:
+            coin, line = places(explained.coin, option.coin_below)
+            verdict = "it is" if option.given else "it is not"
+            lines.append(
+                "the goods are not divided, so a coin decides. Yours follows from your id and the "
+                f"public seed: {coin}. You get the goods if it is below {line}, and {verdict}"
+            )
+    return [f"  {number}. {line}" for number, line in enumerate(lines, start=1)]
+
+
+def _why_several(explained: Explanation) -> list[str]:
+    if not explained.asked:
+        return [f"  {_NO_TURN}"]
+    divisible, asked = explained.market.divisible, len(explained.asked)
+    counted = "" if explained.batches else f"; these rounds, of the {asked:,} that count"
+    lines = [
+        f"  {_at_prices(explained)}, each option has the cost below. In each round you take the",
+        f"  one with which you gain most, if there is one{counted}:",
+        "",
+        *_table(explained),
+    ]
+    notes = []
+    if any(option.scaled != option.share for option in explained.options):
+        what = "shares" if divisible else "chances"
+        notes.append(f"so that all fits, the {what} are scaled down; the table counts that")
+    if not divisible and any(_certain(option) for option in explained.options):
+        notes.append(_NO_CHANCE)
+    elif not divisible and any(option.share > 0 for option in explained.options):
+        won = next((o for o, option in enumerate(explained.options) if option.given), None)
+        falls = "on none of your options" if won is None else f"on option {won + 1}"
+        nearest = min(
+            (edge for o in explained.options for edge in (o.coin_from, o.coin_below)),
+            key=lambda edge: abs(edge - explained.coin),
+        )
+        notes.append(
+            "the goods are not divided, so a coin decides. Yours follows from your id and the "
+            f"public seed: {places(explained.coin, nearest)[0]}. It falls {falls}"
+        )
+    return lines + (["", *(f"  {note}" for note in notes)] if notes else [])
+
+
+def _table(explained: Explanation) -> list[str]:
+    """A row for each option."""
+    divisible = explained.market.divisible
+    head = ["option", "worth", "cost", "gain", "rounds", "share" if divisible else "chance"]
+    rows = [[*head, "you get"] if divisible else [*head, "coin from", "to", "you get"]]
+    for o, option in enumerate(explained.options):
+        places_of = [f"{edge / _WHOLE:.4f}" for edge in (option.coin_from, option.coin_below)]
+        value = _worth(explained, o)
+        cost = None if option.cost is None else explained.worth(option.cost)
+        rows.append(
+            [
+                str(o + 1),
+                short(value),
+                "-" if cost is None else short(cost),
+                "-" if cost is None else short(value - cost),
+                f"{option.rounds:,}",
+                share_text(option.scaled),
+                *([] if divisible else places_of if option.share else ["-", "-"]),
+                share_text(option.given),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+
+
+def _at_prices(explained: Explanation) -> str:
+    if not explained.batches:
+        return "at the final prices"
+    turn = explained.asked[0] + 1
+    return f"your turn was round {turn:,} of {explained.batches:,}; at its prices"
+
+
+def _worth(explained: Explanation, o: int) -> float:
+    return min(explained.stated[o][0], explained.market.max_value)
+
+
+def _certain(option: OptionOutcome) -> bool:
+    """Whether the option is given wherever the coin falls."""
+    return option.coin_below - option.coin_from == _WHOLE
+
+
+def _pays(option: OptionOutcome) -> bool:
+    return option.surplus is not None and option.surplus >= 0
+
+
+def _rounds(count: int) -> str:
+    return f"{count:,} round{'' if count == 1 else 's'}"
+
+
+# --- how close ----------------------------------------------------------------------------
+
+
+def _how_close(explained: Explanation, option: OptionOutcome) -> str:
+    close, given = option.close, option.given
+    if explained.market.divisible:
+        return _how_close_of_parts(explained, close, given)
+    if given > 0:
+        if close.kept == 0:
+            return "you would have got it whatever your value"
+        return f"you would have got it with any value from {_typed(explained, close.kept)} on"
+    if close.more is not None:
+        return f"with a value of {_typed(explained, close.more)} you would have got it"
+    never = "no value up to the most that one may state would have brought it"
+    return f"with this coin, {never}" if len(explained.options) == 1 else never
+
+
+def _how_close_of_parts(explained: Explanation, close: Close, given: int) -> str:
+    if close.most_given == 0:
+        return "no value up to the most that one may state would have brought you anything"
+    if given == close.most_given:
+        if close.kept == 0:
+            return "you would have got as much with any value"
+        least = _typed(explained, close.kept)
+        return f"you would have got as much with any value from {least} on, and more with none"
+    assert close.more is not None
+    more, most = _typed(explained, close.more), _typed(explained, close.most)
+    end = f": {share_text(close.most_given)}"
+    if close.most > close.more:
+        end = f", and with {most} or more the most possible, {share_text(close.most_given)}"
+    return f"with a value of {more} or more you would have got more{end}"
+
+
+# --- numbers ------------------------------------------------------------------------------
+
+
+def _typed(explained: Explanation, code: int) -> str:
+    return typed_up(explained.value_of(code), explained.market.max_value)
+
+
+def typed_up(number: float, cap: float) -> str:
+    """A number of few digits that is no smaller, and no larger than a cap; it may be typed."""
+    if number == 0.0:
+        return "0"
+    for digits in range(4, 17):
+        for rounding in (ROUND_HALF_UP, ROUND_CEILING):
+            near = float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
+            if number <= near <= cap:
+                return repr(near).removesuffix(".0")
+    return repr(number).removesuffix(".0")
+
+
+def share_text(share: int) -> str:
+    """A share of 1/SHARE in percent, rounded down; all and nothing only if it is."""
+    if share in (0, SHARE):
+        return "100%" if share else "0%"
+    hundredths = share * 10_000 // SHARE
+    return f"{hundredths / 100:.2f}%" if hundredths else "less than 0.01%"
+
+
+def places(coin: int, line: int) -> tuple[str, str]:
+    """A coin and a line on [0, 1), with as many digits as it takes to tell them apart."""
+    for digits in range(4, 17):
+        ten = 10**digits
+        a, b = (math.floor(Fraction(x * ten, _WHOLE)) for x in (coin, line))
+        if a != b or coin == line:
+            return f"{a / ten:.{digits}f}", f"{b / ten:.{digits}f}"
+    return repr(coin / _WHOLE), repr(line / _WHOLE)

@@ -1,0 +1,266 @@
+"""Public: one person's own record, from a small file: JSON, or CSV in the layout of the market.
+
+As `pages/web/own_record.js` on the billboard page: the same files are read alike, and what is wrong
+is said in the same sentence. The tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.agent.allocate import closest
+from jdpack.errors import AgentsError
+from jdpack.market.market import Market
+from jdpack.storage.files import read_regular
+
+BYTES_MAX = 65536
+
+_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"  # a browser's
+_BLANKS = re.compile(f"[{_SPACE}]*")
+_JSON = re.compile(rf"[{_SPACE}]*[{{[]")
+_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class RecordError(AgentsError):
+    """A file that holds no record of this market."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A person's own record."""
+
+    id: str | None
+    """None if the file has none."""
+    values: tuple[float, ...]
+    """The value of each option."""
+    demands: tuple[tuple[float, ...], ...]
+    """Of each option, an amount for each resource."""
+
+
+def read_record(market: Market, path: str | Path) -> Record:
+    """Read a record from a file."""
+    try:
+        return parse(market, read_regular(path, BYTES_MAX).decode("utf-8-sig"))
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise RecordError(
+                "The file is larger than 64 kB: it must hold your own record only."
+            ) from None
+        why = error.strerror or error
+        raise RecordError(f"cannot read the record in {str(path)!r}: {why}") from None
+    except UnicodeDecodeError:
+        raise RecordError("The file cannot be read as text in UTF-8.") from None
+
+
+def parse(market: Market, text: str) -> Record:
+    """The record in a text."""
+    text = text.removeprefix("\ufeff")
+    if _BLANKS.fullmatch(text):
+        raise RecordError("The file is empty.")
+    record = _from_json(market, text) if _JSON.match(text) else _from_csv(market, text)
+    if len(record.values) > market.options:
+        raise RecordError(
+            f"The file has {len(record.values)} options, and one may state {market.options} here."
+        )
+    return record
+
+
+def number(text: str) -> float | None:
+    """What a person typed as a number: digits, a point, perhaps an exponent. Else None."""
+    plain = re.sub(f"^[{_SPACE}]+|[{_SPACE}]+$", "", text)
+    found = float(plain) if _NUMBER.fullmatch(plain) else math.inf
+    return found if found < math.inf else None
+
+
+# --- JSON ---------------------------------------------------------------------------------
+
+
+def _from_json(market: Market, text: str) -> Record:
+    def refuse(_: str) -> float:
+        raise ValueError
+
+    try:  # all numbers are doubles, as in a browser
+        data = json.loads(text, parse_int=float, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise RecordError("The file looks like JSON, but cannot be read as such.") from None
+    if not isinstance(data, dict):
+        raise RecordError('The file must hold one record, in braces: {"id": ..., ...}.')
+    several = "options" in data
+    _known(data, ["id", "options"] if several else ["id", "value", "demand"])
+    options = data["options"] if several else [{k: v for k, v in data.items() if k != "id"}]
+    if not isinstance(options, list) or not options:
+        raise RecordError('The file\'s "options" must be a list.')
+    id = data.get("id")
+    if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
+        id = str(int(id))
+    if id is not None and not isinstance(id, str):
+        raise RecordError(
+            "The file's id must be a text or a whole number; put long numbers in quotes."
+        )
+    return _record(id, [_json_option(market, option) for option in options])
+
+
+def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
+    if not isinstance(option, dict):
+        raise RecordError("Each option in the file must have a value and a demand.")
+    _known(option, ["value", "demand"])
+    value = _json_number(option.get("value"), "The value")
+    asked, m = option.get("demand"), len(market.resources)
+    if isinstance(asked, list):
+        if len(asked) != m:
+            raise RecordError(
+                f"The file's demand lists {len(asked)} amounts, and there are {m} goods."
+            )
+        return value, [_json_number(a, _amount_of(market, j)) for j, a in enumerate(asked)]
+    if not isinstance(asked, dict):
+        raise RecordError('The file lacks a demand: {"name of a good": amount, ...}.')
+    names, columns = [r.name for r in market.resources], [r.column for r in market.resources]
+    demand, seen = [0.0] * m, set()
+    for name, amount in asked.items():
+        if name not in names and name not in columns:
+            raise RecordError(f"There is no good named “{name}” here.", closest(market, name))
+        j = names.index(name) if name in names else columns.index(name)
+        if j in seen:
+            raise RecordError(f"The file names “{names[j]}” twice in one option.")
+        seen.add(j)
+        demand[j] = _json_number(amount, _amount_of(market, j))
+    return value, demand
+
+
+def _json_number(given: Any, what: str) -> float:
+    if not isinstance(given, float) or not 0.0 <= given < math.inf:
+        raise RecordError(f"{what} in the file must be a number that is not negative.")
+    return given
+
+
+def _known(data: dict[str, Any], keys: list[str]) -> None:
+    for key in data:
+        if key not in keys:
+            raise RecordError(f"The file has “{key}”, which is none of: {', '.join(keys)}.")
+
+
+def _amount_of(market: Market, j: int) -> str:
+    return f"The amount of “{market.resources[j].name}”"
+
+
+def _record(id: str | None, options: Sequence[tuple[float, list[float]]]) -> Record:
+    return Record(id, tuple(v for v, _ in options), tuple(tuple(d) for _, d in options))
+
+
+# --- CSV ----------------------------------------------------------------------------------
+
+
+def _from_csv(market: Market, text: str) -> Record:
+    head, *rows = _csv_rows(text)
+    columns, long = market.columns, market.columns.layout == "long"
+    if not rows:
+        raise RecordError("The file has a row of names, and no record below.")
+    names = [columns.value, columns.resource, columns.amount, columns.option]
+    if not long:
+        names = [columns.value, *(r.column for r in market.resources)]
+    for name in head:
+        if name != columns.id and name not in names and name not in columns.ignore:
+            raise RecordError(
+                f"The file has a column “{name}”, which is none of this market's.",
+                f"its columns are: {', '.join([columns.id, *names[:20]])}",
+            )
+    for name in names:
+        if name not in head and not (long and name == columns.option):
+            raise RecordError(f"The file lacks the column “{name}”.")
+    for i, name in enumerate(head):
+        if head.index(name) != i:
+            raise RecordError(f"The file has two columns “{name}”.")
+    for row in rows:
+        if len(row) != len(head):
+            raise RecordError(
+                f"A row of the file has {len(row)} fields, and the first has {len(head)}."
+            )
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    ids = {row[columns.id] for row in cells} if columns.id in head else {None}
+    if len(ids) > 1:
+        raise RecordError("The file holds records of several people. Keep only your own rows.")
+    options = _long(market, cells) if long else [_wide(market, row) for row in cells]
+    return _record(ids.pop(), options)
+
+
+def _wide(market: Market, row: dict[str, str]) -> tuple[float, list[float]]:
+    amounts = [
+        _csv_number(row[r.column], _amount_of(market, j), blank=True)
+        for j, r in enumerate(market.resources)
+    ]
+    return _csv_number(row[market.columns.value], "The value"), amounts
+
+
+def _long(market: Market, rows: list[dict[str, str]]) -> list[tuple[float, list[float]]]:
+    columns = [r.column for r in market.resources]
+    options: dict[str, tuple[float, list[float]]] = {}
+    seen = set()
+    for row in rows:
+        key = row.get(market.columns.option, "")
+        value = _csv_number(row[market.columns.value], "The value")
+        stated, demand = options.setdefault(key, (value, [0.0] * len(columns)))
+        if stated != value:
+            raise RecordError("One option has two values in the file.")
+        name = row[market.columns.resource]
+        if name == "":
+            continue
+        if name not in columns:
+            raise RecordError(f"There is no good named “{name}” here.", closest(market, name))
+        j = columns.index(name)
+        if (key, j) in seen:
+            raise RecordError(f"The file names “{name}” twice in one option.")
+        seen.add((key, j))
+        demand[j] = _csv_number(row[market.columns.amount], _amount_of(market, j), blank=True)
+    return list(options.values())
+
+
+def _csv_number(text: str, what: str, *, blank: bool = False) -> float:
+    if blank and _BLANKS.fullmatch(text):
+        return 0.0
+    found = number(text)
+    if found is None:
+        raise RecordError(f"{what} in the file is “{text}”, which is not a number.")
+    return found
+
+
+def _csv_rows(text: str) -> list[list[str]]:
+    """Rows of fields with commas, as RFC 4180 has them. Blank rows are left out."""
+    rows: list[list[str]] = [[]]
+    field, quoted, closed, at = "", False, False, 0
+    while at < len(text):
+        c, pair = text[at], text[at : at + 2]
+        at += 1
+        if quoted:
+            if c != '"':
+                field += c
+            elif pair == '""':
+                field += c
+                at += 1
+            else:
+                quoted, closed = False, True
+        elif c == '"' and field == "" and not closed:
+            quoted = True
+        elif c in ",\n\r":
+            rows[-1].append(field)
+            field, closed = "", False
+            if c != ",":
+                rows.append([])
+                at += pair == "\r\n"
+        else:
+            field += c
+    if quoted:
+        raise RecordError("A quotation mark in the file has no end.")
+    rows[-1].append(field)
+    full = [row for row in rows if row != [""]]
+    if not full:
+        raise RecordError("The file is empty.")
+    if len(full[0]) == 1 and re.search("[;\t]", full[0][0]):
+        raise RecordError("The fields in the file must be separated by commas.")
+    return full

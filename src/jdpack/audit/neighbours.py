@@ -1,0 +1,307 @@
+"""Private: replay of neighbours under identical randomness.
+
+One run is recorded. Then the pipeline runs on neighbours of its data set, with the same random
+bytes and the same posted answers forced on it, and everything that is claimed to be a function of
+the billboard must come out the same: steps, prices, weights, noise scales, the certificate, the
+seed, and what all other agents get. The exact answers may move, by no more than was claimed: all
+records of one agent are compared with each other, since any two of them make neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jdpack.audit.budget_checks import squared_sensitivity
+from jdpack.audit.findings import Finding, differ, fact
+from jdpack.audit.people import People, Record, beyond, candidates, everything
+from jdpack.audit.recording import Line, Setting, Tape, can_replay, record, replay
+from jdpack.engines.settings import Choice
+from jdpack.market.market import Neighbours, Query
+from jdpack.protocol import closing
+
+WHOLE = ("curvature", "gauge")
+"""Queries with one claim for the length of the whole move."""
+
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A recorded run, and replays of it in which one agent has other records."""
+
+    place: int
+    recorded: Tape
+    replayed: list[tuple[Record | None, Tape]]
+
+
+def family(
+    setting: Setting,
+    people: People,
+    count: int,
+    seed: int = 0,
+    engine: str | Choice = "memory",
+    place: int | None = None,
+    tell: Tell = lambda done: None,
+) -> Family:
+    """Record a run, in which the agent at `place` wants everything, and replay its neighbours."""
+    place = len(people.ids) // 2 if place is None else place
+    base = people.replaced(place, everything(people.market))
+    recorded = record(setting, base, engine)
+    found: list[tuple[Record | None, Tape]] = []
+    if recorded.board is None:  # what is wrong with it, `of_runs` tells
+        return Family(place, recorded, found)
+    records = candidates(people.market, _prices(recorded), count, seed)
+    if setting.clamp:
+        records = [*records, *(beyond(people.market, turn) for turn in range(4))]
+    for at, record_ in enumerate(records):
+        neighbour = people.replaced(place, record_)
+        if can_replay(recorded, neighbour):
+            found.append((record_, replay(recorded, setting, neighbour, engine)))
+        tell((at + 1) / len(records))
+    return Family(place, recorded, found)
+
+
+def _prices(tape: Tape) -> list[tuple[int, ...]]:
+    """Prices at which choices should be close: where curvature was asked, and some rounds."""
+    steps = [line.step for line in tape.lines]
+    curved = [step.prices for step in steps if step.query in WHOLE]
+    rounds = [step.prices for step in steps if step.query == "demand"]
+    return curved + curved + rounds[:: max(1, len(rounds) // 4)]
+
+
+def of_runs(tapes: Sequence[Tape]) -> Finding:
+    """No run ends before its time."""
+    wrong = [tape.error for tape in tapes if tape.error]
+    return fact("runs: finished", "every run ends with its seed", wrong, f"{len(tapes)} runs")
+
+
+# --- what must be the same ----------------------------------------------------------------
+
+
+def of_steps(group: Family) -> list[Finding]:
+    """Steps, lines and messages are functions of the billboard alone."""
+    steps, lines, told = [], [], []
+    first = group.recorded
+    posted = list(first.board.lines()) if first.board is not None else []
+    for record_, tape in group.replayed:
+        who = f"with {_shown(record_)} in place of agent {group.place}"
+        steps += _first(first, tape, who, _other_step)
+        if tape.board is not None and list(tape.board.lines()) != posted:
+            pairs = itertools.zip_longest(posted, tape.board.lines())
+            at = next(i for i, (a, b) in enumerate(pairs) if a != b)
+            lines.append(f"line {at + 1} of the billboard is another one {who}")
+        if tape.told != first.told:
+            told.append(f"progress or warnings are others {who}")
+        if tape.files != first.files:
+            told.append(f"the public files are others {who}")
+    changed = sum(_answered_otherwise(first, tape) for _, tape in group.replayed)
+    same = f"are the same in {len(group.replayed)} neighbours, {changed} with other exact answers"
+    return [
+        fact(
+            "replay: steps",
+            "prices, weights and noise scales follow from the billboard",
+            steps,
+            f"{len(first.lines)} steps {same}",
+            tested=changed > 0,
+        ),
+        fact(
+            "replay: billboard",
+            "with the same answers and random bytes, the same billboard",
+            lines,
+            f"{len(posted)} lines {same}",
+            tested=changed > 0,
+        ),
+        fact(
+            "replay: messages",
+            "progress, warnings and public files follow from the billboard",
+            told,
+            f"{len(first.told)} messages {same}",
+            tested=changed > 0,
+        ),
+    ]
+
+
+def _first(
+    one: Tape, two: Tape, how: str, differs: Callable[[Line, Line], str | None]
+) -> list[str]:
+    """The first release in which two tapes differ, or why the second one stops."""
+    for at, (a, b) in enumerate(zip(one.lines, two.lines, strict=False)):
+        what = differs(a, b)
+        if what is not None:
+            return [f"release {at} ({a.step.query}) {what} {how}"]
+    return [f"the run stops {how}: {two.error}"] if two.error else []
+
+
+def _other_step(one: Line, two: Line) -> str | None:
+    return "is another step" if one.step != two.step else None
+
+
+def _other_answer(one: Line, two: Line) -> str | None:
+    return differ(one.exact, two.exact) if one.exact != two.exact else None
+
+
+def _answered_otherwise(one: Tape, two: Tape) -> bool:
+    return any(a.exact != b.exact for a, b in zip(one.lines, two.lines, strict=False))
+
+
+def of_others(group: Family) -> Finding:
+    """What all other agents get does not depend on the record that differs."""
+    wrong, first = [], _others(group.recorded, group.place, present=True)
+    winners = sum(any(shares) for shares in first)
+    for record_, tape in group.replayed:
+        others = _others(tape, group.place, present=record_ is not None)
+        if tape.board is not None and others != first:
+            who = f"with {_shown(record_)} in place of agent {group.place}"
+            wrong.append(f"others get something else {who}")
+    return fact(
+        "replay: other agents",
+        "what others get is a function of their records and the billboard",
+        wrong,
+        f"{len(first)} others, {winners} of them winners, get the same in "
+        f"{len(group.replayed)} neighbours",
+        tested=winners > 0,
+    )
+
+
+def _others(tape: Tape, place: int, *, present: bool) -> list[list[int]]:
+    if tape.shares is None:
+        return []
+    shares, starts = tape.shares.tolist(), [*tape.people.starts.tolist(), len(tape.shares)]
+    each = [shares[a:b] for a, b in itertools.pairwise(starts)]
+    return each[:place] + each[place + present :]
+
+
+def of_same_people(
+    setting: Setting,
+    people: People,
+    engines: Sequence[str | Choice] = ("memory",),
+    recorded: Tape | None = None,
+) -> Finding:
+    """Order of the records, number of threads and engine change no answer."""
+    first = recorded if recorded is not None else record(setting, people)
+    people, wrong = first.people, list[str]()
+    trials: list[tuple[str, Tape]] = [
+        ("in another order", replay(first, setting, people.shuffled(1))),
+        ("in a third order", replay(first, setting, people.shuffled(2))),
+        ("on two threads", replay(first, setting, people, threads=2)),
+    ]
+    for engine in engines:
+        if engine != "memory":
+            trials.append((f"with the engine {engine}", replay(first, setting, people, engine)))
+    for how, tape in trials:
+        wrong += _first(first, tape, how, _other_answer)
+    some = sum(line.step.query != "scale" and any(line.exact) for line in first.lines)
+    return fact(
+        "queries: any order",
+        "answers depend on no order, threads or engine",
+        wrong,
+        f"{len(first.lines)} answers are the same in {len(trials)} ways, {some} of them about "
+        "agents who take something",
+        tested=some > 0,
+    )
+
+
+# --- what may move ------------------------------------------------------------------------
+
+
+def of_sensitivity(group: Family) -> list[Finding]:
+    """No two records of an agent move an exact answer by more than is claimed."""
+    market, board = group.recorded.people.market, group.recorded.board
+    if board is None:
+        return []
+    most: dict[Query, float] = {}
+    wrong: dict[Query, list[str]] = {}
+    relation, count = market.neighbours, len(group.recorded.lines)
+    tapes = [(everything(market), group.recorded), *group.replayed]
+    tapes = [(r, t) for r, t in tapes if len(t.lines) == count]
+    exact = [[line.exact for line in tape.lines] for _, tape in tapes]
+    for at, line in enumerate(group.recorded.lines):
+        query = line.step.query
+        claimed = closing.shifts(board, query)
+        own = squared_sensitivity(market, query, board)
+        wrong.setdefault(query, [])
+        pairs = [
+            (record_, answers[at])
+            for (record_, tape), answers in zip(tapes, exact, strict=True)
+            if tape.lines[at].step == line.step  # else `of_steps` tells
+        ]
+        for (one, a), (two, b) in itertools.combinations(pairs, 2):
+            if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
+                continue
+            share = moved(query, a, b, claimed)
+            square = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+            share = max(share, math.sqrt(square / own), math.nextafter(1.0, 2.0) * (square > own))
+            most[query] = max(share, most.get(query, 0.0))
+            if share > 1.0:
+                wrong[query].append(
+                    f"release {at} moves by {share:.6g} times the claim between {_shown(one)} "
+                    f"and {_shown(two)}"
+                )
+    return [
+        *_of_batches(tapes),
+        *(_sensitivity(query, wrong[query], most.get(query, 0.0)) for query in wrong),
+    ]
+
+
+def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
+    return fact(
+        f"sensitivity: {query}",
+        "one agent moves the answer by no more than is charged for",
+        wrong,
+        f"at most {most:.1%} of the claim" if most > 0.0 else "no neighbour moves the answer",
+        tested=most > 0.0,
+    )
+
+
+def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
+    """One agent moves the answers of one batch: that is why batches cost as much as one."""
+    wrong, asked, some = [], 0, 0
+    for (one, a), (two, b) in itertools.combinations(tapes, 2):
+        moved_in = {
+            x.step.batch
+            for x, y in zip(a.lines, b.lines, strict=True)
+            if x.step.batch is not None and x.exact != y.exact
+        }
+        asked += any(line.step.batch is not None for line in a.lines)
+        some += len(moved_in) > 0
+        if len(moved_in) > 1:
+            wrong.append(f"{_shown(one)} and {_shown(two)} differ in {len(moved_in)} batches")
+    if not asked:
+        return []
+    return [
+        fact(
+            "sensitivity: batches",
+            "one agent moves the answers of one batch",
+            wrong,
+            f"{some} pairs of records differ, each in one batch",
+            tested=some > 0,
+        )
+    ]
+
+
+def moved(query: Query, one: Sequence[int], two: Sequence[int], claimed: tuple[int, ...]) -> float:
+    """How far an answer moved, as a share of the claim; above 1 if it is not covered."""
+    moves = sorted((abs(a - b) for a, b in zip(one, two, strict=True)), reverse=True)
+    if query in WHOLE:
+        square = sum(move * move for move in moves)
+        if square > claimed[0] ** 2:
+            return max(math.sqrt(square) / claimed[0], math.nextafter(1.0, 2.0))
+        return math.sqrt(square) / claimed[0]
+    room = [*claimed, *[0] * len(moves)][: len(moves)]
+    if any(move > 0 for move, limit in zip(moves, room, strict=True) if limit == 0):
+        return math.inf
+    return max(
+        (move / limit for move, limit in zip(moves, room, strict=True) if limit), default=0.0
+    )
+
+
+def _shown(record_: Record | None) -> str:
+    if record_ is None:
+        return "nobody"
+    value, amounts = record_[0]
+    more = f" and {len(record_) - 1} more" if len(record_) > 1 else ""
+    some = ", ".join(f"{a:.4g}" for a in amounts[:4]) + (", ..." if len(amounts) > 4 else "")
+    return f"an agent of value {value:.4g} for ({some}){more}"

@@ -1,0 +1,362 @@
+"""Private: tests of the noise that real runs added, and of its source.
+
+The curator knows the exact answers, so answer minus exact answer is the noise. Every draw z is
+turned into a normal score, exactly: with F the law's distribution function and U uniform, the
+number F(z - 1) + U (F(z) - F(z - 1)) is uniform, whatever the scale and the lattice (Brockwell
+2007). If the noise is what was charged for, all scores of all runs are independent and standard
+normal, and so are the scores of their sizes. That is tested, query by query: their law, mean and
+variance, and the correlation between rounds, coordinates and runs, over disjoint pairs, where
+Student's law is exact. Beside it: whole draws that come twice, low bits that are not uniform (as of
+noise in single precision), and the shape of the source at scales so small that the lattice shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jdpack import door
+from jdpack.audit.findings import Finding, differ, fact, odds
+from jdpack.audit.lower_bound import scipy
+from jdpack.audit.recording import Tape
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
+
+Floats = NDArray[np.float64]
+
+LAGS = (1, 2, 3, 5, 8)
+SMALL = (0.4, 0.7, 2.5, 40.5)
+LARGE = (2.0**20, 2.0**30, 2.0**40, 2.0**50)
+FEW = 25
+"""Cells of a chi-square test expect at least so many."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The noise of one release, and its normal scores."""
+
+    run: int
+    index: int
+    query: str
+    noise: Noise
+    values: tuple[int, ...]
+    scores: Floats
+
+
+# --- facts --------------------------------------------------------------------------------
+
+
+def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
+    """Every answer is the exact one plus one draw of the vetted sampler at the posted scale.
+
+    The exact answer is the reference's, the scale the sampler's own: nothing here rests on what the
+    pipeline says of itself. Draws and lines are matched in order, so each draw is used once.
+    """
+    types, sums, sources, lines = [], [], [], 0
+    for tape in tapes:
+        for at, line in enumerate(tape.lines):
+            lines, query = lines + 1, line.step.query
+            numbers = [*line.answer, *(line.draw or [])]
+            if not all(type(number) is int for number in numbers):
+                kinds = sorted({type(number).__name__ for number in numbers})
+                types.append(f"release {at} ({query}) has numbers of type {kinds}")
+            if line.draw is None:
+                sources.append(
+                    f"the noise of release {at} ({query}) is not one draw of the vetted sampler "
+                    f"at scale {getattr(line.step.noise, 'scale', 0.0):.6g}"
+                )
+            elif line.exact != line.true:
+                sums.append(
+                    f"answer {at} ({query}) minus its noise {differ(line.exact, line.true)}"
+                )
+        if tape.unused:
+            sources.append(f"{tape.unused} draws of the sampler are in no answer")
+    seen = f"{lines} releases"
+    return [
+        fact(
+            "noise: whole numbers", "answers and noise are integers", types, seen, tested=lines > 0
+        ),
+        fact(
+            "noise: added once",
+            "a posted answer is the exact one plus its own draw",
+            sums,
+            seen,
+            tested=lines > 0,
+        ),
+        fact(
+            "noise: source",
+            "each release has one draw of its own, from the vetted sampler at the posted scale",
+            sources,
+            seen,
+            tested=lines > 0,
+        ),
+    ]
+
+
+# --- scores -------------------------------------------------------------------------------
+
+
+def draws_of(tapes: Iterable[Tape], seed: int | None = None) -> list[Draw]:
+    """The noise of real runs: posted answers minus the reference's exact ones."""
+    rng, found = np.random.default_rng(seed), []
+    for run, tape in enumerate(tapes):
+        for index, line in enumerate(tape.lines):
+            values = tuple(a - e for a, e in zip(line.answer, line.true, strict=True))
+            scores = normal_scores(line.step.noise, values, rng)
+            found.append(Draw(run, index, line.step.query, line.step.noise, values, scores))
+    return found
+
+
+def normal_scores(noise: Noise, values: Iterable[int], rng: np.random.Generator) -> Floats:
+    """Independent standard normals if the values are independent draws of the noise."""
+    z = np.floor(np.array(list(values), dtype=np.float64))  # doubles hold more than noise has
+    below, upto = _distribution(noise, z - 1.0), _distribution(noise, z)
+    uniform = below + rng.random(len(z)) * (upto - below)
+    scores: Floats = scipy("special").ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16))
+    return scores
+
+
+def _distribution(noise: Noise, z: Floats) -> Floats:
+    """P(draw <= z) by the law itself."""
+    if isinstance(noise, TruncatedLaplace):
+        tail, end = np.abs(np.where(z < 0.0, z, -z - 1.0)), noise.bound + 1.0
+        s = noise.scale
+        last = math.exp(-end / s)
+        share = (np.exp(-tail / s) - last) / (1.0 + math.exp(-1.0 / s) - 2.0 * last)
+        share = np.where(tail > noise.bound, 0.0, share)
+        return np.where(z < 0.0, share, 1.0 - share)
+    assert isinstance(noise, Gaussian)
+    if noise.scale >= 200.0:  # the midpoint rule is off by less than 1e-6
+        cut: Floats = scipy("special").ndtr((z + 0.5) / noise.scale)
+        return cut
+    values, mass = law(noise)
+    below = np.concatenate([[0.0], np.cumsum(mass)])
+    found: Floats = below[np.clip(z - values[0] + 1.0, 0, len(values)).astype(np.int64)]
+    return found
+
+
+def law(noise: Noise) -> tuple[NDArray[np.int64], Floats]:
+    """The values that noise of a small scale can take, and their probabilities."""
+    assert isinstance(noise, Gaussian | TruncatedLaplace)
+    s = noise.scale
+    reach = noise.bound if isinstance(noise, TruncatedLaplace) else math.ceil(12.0 * s) + 2
+    z = np.arange(-reach, reach + 1)
+    mass = np.exp(-(z**2) / (2.0 * s * s) if isinstance(noise, Gaussian) else -np.abs(z) / s)
+    return z, mass / mass.sum()
+
+
+def size_scores(scores: Floats) -> Floats:
+    """Standard normal scores of the sizes of standard normals."""
+    special = scipy("special")
+    uniform = np.clip(2.0 * special.ndtr(np.abs(scores)) - 1.0, 1e-16, 1.0 - 1e-16)
+    sizes: Floats = special.ndtri(uniform)
+    return sizes
+
+
+# --- tests --------------------------------------------------------------------------------
+
+
+def of_noise(draws: list[Draw]) -> list[Finding]:
+    """All tests of draws of real runs."""
+    return [*of_law(draws), *of_independence(draws), of_repeats(draws), *of_low_bits(draws)]
+
+
+def of_law(draws: list[Draw]) -> Iterator[Finding]:
+    """Law, mean and variance of each query's noise."""
+    stats = scipy("stats")
+    groups: dict[str, list[Floats]] = defaultdict(list)
+    for draw in draws:
+        groups[draw.query].append(draw.scores)
+        groups["all queries"].append(draw.scores)
+    for query, some in groups.items():
+        scores = np.concatenate(some)
+        n, squares = len(scores), float((scores**2).sum())
+        ends = float(stats.chi2.cdf(squares, n)), float(stats.chi2.sf(squares, n))
+        yield odds(
+            f"noise: variance of {query}",
+            "the posted one",
+            f"{squares / n:.3f} times the posted one in {n} draws",
+            min(1.0, 2.0 * min(ends)),
+        )
+        shift = float(scores.mean()) * math.sqrt(n)
+        yield odds(
+            f"noise: mean of {query}",
+            "0",
+            f"{shift:+.1f} standard errors in {n} draws",
+            2.0 * float(stats.norm.sf(abs(shift))),
+        )
+        if n >= 10:
+            result = stats.kstest(scores, "norm")
+            yield odds(
+                f"noise: law of {query}",
+                "that of the posted noise",
+                f"off by {result.statistic:.4f} in {n} draws",
+                float(result.pvalue),
+            )
+
+
+def of_independence(draws: list[Draw]) -> Iterator[Finding]:
+    """Correlations between rounds, coordinates and runs; of values and of sizes."""
+    by_run: dict[int, dict[int, Draw]] = defaultdict(dict)
+    for draw in draws:
+        by_run[draw.run][draw.index] = draw
+    for lag in LAGS:
+        pairs = [
+            _pair(lines[i], lines[i + lag])
+            for lines in by_run.values()
+            for i in lines
+            if (i // lag) % 2 == 0 and i + lag in lines
+        ]
+        yield from _correlation(f"rounds {lag} apart", pairs)
+    for lag in (1, 2):
+        pairs = []
+        for draw in draws:
+            n = len(draw.scores)
+            first = np.array([c for c in range(n - lag) if (c // lag) % 2 == 0], np.int64)
+            if len(first):
+                pairs.append((draw.scores[first], draw.scores[first + lag]))
+        yield from _correlation(f"coordinates {lag} apart", pairs)
+    for phase in (0, 1):
+        pairs = [
+            _pair(by_run[run][i], by_run[run + 1][i])
+            for run in sorted(by_run)
+            if run % 2 == phase and run + 1 in by_run
+            for i in by_run[run]
+            if i in by_run[run + 1]
+        ]
+        yield from _correlation(f"runs ({'odd' if phase else 'even'} and next)", pairs)
+
+
+def _pair(one: Draw, two: Draw) -> tuple[Floats, Floats]:
+    n = min(len(one.scores), len(two.scores))
+    return one.scores[:n], two.scores[:n]
+
+
+def _correlation(what: str, pairs: list[tuple[Floats, Floats]]) -> Iterator[Finding]:
+    n = sum(len(one) for one, _ in pairs)
+    if n < 10:
+        return
+    one, two = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    for kind, x, y in (("", one, two), ("sizes, ", size_scores(one), size_scores(two))):
+        x, y = x - x.mean(), y - y.mean()
+        length = math.sqrt(float(x @ x) * float(y @ y))
+        r = min(1.0, max(-1.0, float(x @ y) / length)) if length > 0.0 else 1.0
+        t = math.inf if abs(r) == 1.0 else abs(r) * math.sqrt((n - 2) / (1.0 - r * r))
+        yield odds(
+            f"noise: independence, {kind}{what}",
+            "no correlation",
+            f"correlation {r:+.4f} in {n} pairs",
+            2.0 * float(scipy("stats").t.sf(t, n - 2)),
+        )
+
+
+def of_repeats(draws: list[Draw]) -> Finding:
+    """Draws that are the same in all coordinates, of any two releases of a query."""
+    groups: dict[tuple[str, int], list[Draw]] = defaultdict(list)
+    for draw in draws:
+        groups[draw.query, len(draw.values)].append(draw)
+    least, told = 1.0, "no two draws are equal"
+    pairs = sum(math.comb(len(some), 2) for some in groups.values())
+    for (query, width), some in groups.items():
+        # No value has more mass than 0, and that of a smaller scale is the larger one.
+        most = max(_mass_at_zero(draw.noise) for draw in some)
+        expected = math.comb(len(some), 2) * most**width
+        counts = Counter(draw.values for draw in some)
+        seen = sum(math.comb(times, 2) for times in counts.values())
+        p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
+        if p_value < least:
+            least = p_value
+            told = f"{seen} pairs of equal draws of {query}, and {expected:.2g} by chance"
+    return odds(
+        "noise: repeats",
+        "every draw is fresh",
+        told if pairs else "no query was asked twice",
+        min(1.0, least * len(groups)),
+        tested=pairs > 0,
+    )
+
+
+def _mass_at_zero(noise: Noise) -> float:
+    assert isinstance(noise, Gaussian | TruncatedLaplace)
+    if noise.scale < 200.0 or isinstance(noise, TruncatedLaplace):
+        if isinstance(noise, TruncatedLaplace):
+            s, end = noise.scale, noise.bound + 1.0
+            both = 1.0 + math.exp(-1.0 / s) - 2.0 * math.exp(-end / s)
+            return -math.expm1(-1.0 / s) / both
+        return float(law(noise)[1].max())
+    return 1.0 / (math.sqrt(2.0 * math.pi) * noise.scale)
+
+
+def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
+    """The low bits of noise of a large scale, which are uniform but for less than 1e-100."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for draw in draws:
+        groups[int(math.log2(getattr(draw.noise, "scale", 1.0)))] += [int(z) for z in draw.values]
+    for size, values in sorted(groups.items()):
+        finding = low_bits(values, size)
+        if finding is not None:
+            yield finding
+
+
+def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | None:
+    """Of noise whose scale is at least 2^size."""
+    bits = min(8, size - 3, int(math.log2(max(1.0, len(values) / FEW))))
+    if bits < 1:
+        return None
+    seen = np.bincount([z % 2**bits for z in values], minlength=2**bits)
+    return odds(
+        f"{what}: low bits at scales from 2^{size}",
+        "uniform",
+        f"{bits} bits of {len(values)} draws, at most {seen.max() / len(values):.1%} alike",
+        float(scipy("stats").chisquare(seen).pvalue),
+    )
+
+
+def of_source(count: int = 1000) -> list[Finding]:
+    """The source itself, at scales from where the lattice shows to where 64 bits end."""
+    source, found = door.SystemRandomness(), []
+    noises: list[Noise] = [*map(Gaussian, SMALL), TruncatedLaplace(3.0, 8)]
+    for noise in noises:
+        values = source.draw(noise, count, 0)
+        p_value, cells = _chi_square(values, *law(noise))
+        found.append(
+            odds(
+                f"source: {noise}",
+                "the discrete law",
+                f"{count} draws, {values.count(0)} of them 0",
+                p_value,
+                tested=cells > 1,  # too few draws say nothing
+            )
+        )
+    for scale in LARGE:
+        values = [int(z) for z in source.draw(Gaussian(scale), count, 0)]
+        bits = low_bits(values, int(math.log2(scale)), "source")
+        if bits is not None:
+            found.append(bits)
+    return found
+
+
+def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> tuple[float, int]:
+    """Against the law, in so many cells of neighbouring values that expect enough each."""
+    expected, seen = [0.0], [0]
+    counts = Counter(draws)
+    outside = len(draws) - sum(counts[int(z)] for z in values)  # or not whole at all
+    for z, p in zip(values.tolist(), mass.tolist(), strict=True):
+        expected[-1] += p * len(draws)
+        seen[-1] += counts[z]
+        if expected[-1] >= FEW:
+            expected.append(0.0)
+            seen.append(0)
+    last, rest = expected.pop(), seen.pop()
+    expected[-1] += last
+    seen[-1] += rest
+    if outside:
+        return 0.0, 2
+    if len(seen) < 2:
+        return 1.0, 1
+    result = scipy("stats").chisquare(seen, expected, sum_check=False)
+    return float(result.pvalue), len(seen)

@@ -1,0 +1,420 @@
+"""Private: a run of the real pipeline, watched from below and from outside.
+
+The pipeline is a black box here. What goes in is watched where it comes from: every call of
+OpenDP's samplers, with the scale that the sampler itself states; every call of the operating
+system's randomness; and the moment at which the records are first touched. What comes out is kept:
+the billboard, the allocation, the files of the public folder. Nothing inside `solve` or `release`
+is replaced, so no fault in there can hide from the watch by going around it.
+
+From this the audit recomputes the rest: the exact answers from the records (`reference`), the
+public side from the billboard (`fold`). A replay (the method of Re:cord-play) runs the pipeline on
+a neighbour with the same random bytes, and with noise such that every answer is what was posted.
+
+Watching replaces `Measurement.__call__` of OpenDP and `urandom` for the time of a run, so one run
+is watched at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from opendp.mod import Measurement
+
+from jdpack.audit.people import People
+from jdpack.audit.reference import Rounds, reference
+from jdpack.billboard.board import Billboard, Step
+from jdpack.engines.base import Allocation
+from jdpack.engines.settings import Choice, Memory
+from jdpack.errors import JdpackError
+from jdpack.policies.registry import Policy
+from jdpack.privacy.accounting import Budget, Cost
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.protocol import closing
+
+_one_at_a_time = threading.RLock()
+
+SEED_BYTES = 16
+
+Chooser = Callable[[int, float, list[int]], list[int]]
+"""What a sampler is made to give: from the number of its call, its scale, and an honest draw."""
+
+
+class StoppedError(Exception):
+    """A run that was stopped on purpose."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same in all runs of an audit."""
+
+    policy: Policy[Any]
+    epsilon: float
+    delta: float
+    clamp: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        return Budget.split(self.epsilon, self.delta, truncated=self.policy.truncated)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a vetted sampler."""
+
+    kind: str
+    """Which: "gaussian" or "laplace", on 64-bit integers; or "other"."""
+    scale: float
+    """By the sampler's own privacy map, not by what anybody says."""
+    drawn: list[int]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One release, from the inside."""
+
+    step: Step
+    answer: tuple[int, ...]
+    """What was posted."""
+    true: tuple[int, ...]
+    """The exact answer, by the reference."""
+    draw: list[int] | None
+    """The vetted draw of this line; None if no call of the sampler belongs to it."""
+
+    @property
+    def exact(self) -> tuple[int, ...]:
+        """What the pipeline added the draw to; the reference's answer where there was no draw."""
+        if self.draw is None or len(self.draw) != len(self.answer):
+            return self.true
+        return tuple(a - z for a, z in zip(self.answer, self.draw, strict=True))
+
+
+@dataclass
+class Tape:
+    """All that was seen of a run."""
+
+    people: People
+    setting: Setting
+    calls: list[Call] = field(default_factory=list)
+    random_bytes: list[bytes] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    """What happened first, second and so on: "bytes", "records", "noise"."""
+    told: list[tuple[Any, ...]] = field(default_factory=list)
+    """Progress and warnings, in order."""
+    board: Billboard | None = None
+    shares: NDArray[np.uint32] | None = None
+    private: Allocation | None = None
+    spent: Cost | None = None
+    clamped: int = 0
+    screened: bool = False
+    """Whether some rounds skipped agents that were decided."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What the public folder holds, by name."""
+    error: str = ""
+    """Why it ended before its time, if it did."""
+    _matched: tuple[list[Line], int] | None = None
+
+    @property
+    def answers(self) -> list[tuple[int, ...]]:
+        """What was posted, release by release."""
+        return [] if self.board is None else [r.answer for r in self.board.releases]
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every release with its draw and its exact answer."""
+        return self._match()[0]
+
+    @property
+    def unused(self) -> int:
+        """How many calls of the samplers belong to no line."""
+        return self._match()[1]
+
+    def _match(self) -> tuple[list[Line], int]:
+        """Give every line the calls that were made for it, in order."""
+        if self._matched is None:
+            found, calls = list[Line](), list(self.calls)
+            releases = [] if self.board is None else self.board.releases
+            true = [] if self.board is None else true_answers(self.people, self.board)
+            for release, exact in zip(releases, true, strict=True):
+                draw, used = _draw_of(release.step.noise, len(exact), calls)
+                del calls[:used]
+                found.append(Line(release.step, release.answer, exact, draw))
+            self._matched = found, len(calls)
+        return self._matched
+
+
+def _draw_of(noise: Noise, count: int, calls: Sequence[Call]) -> tuple[list[int] | None, int]:
+    """The draw that the next calls make for a line, and how many calls it takes."""
+    if isinstance(noise, Gaussian):
+        if calls and _fits(calls[0], "gaussian", noise.scale) and len(calls[0].drawn) == count:
+            return calls[0].drawn, 1
+    elif isinstance(noise, TruncatedLaplace):
+        kept: list[int] = []
+        for used, call in enumerate(calls, start=1):
+            if not _fits(call, "laplace", noise.scale) or len(call.drawn) != count:
+                break
+            kept += [z for z in call.drawn if abs(z) <= noise.bound]
+            if len(kept) >= count:
+                return kept[:count], used
+    return None, 0
+
+
+def _fits(call: Call, kind: str, scale: float) -> bool:
+    return call.kind == kind and math.isclose(call.scale, scale, rel_tol=1e-9)
+
+
+def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
+    """The exact answers to all releases of a billboard, by the reference."""
+    own, found = reference(people), []
+    seed = b"" if board.seed is None else board.seed.seed
+    steps: list[Step] = []
+    rounds = Rounds((), board.header.order)
+    for release in board.releases:
+        step = release.step
+        if step.query in ("welfare", "granted", "luck"):
+            rounds = Rounds(tuple(steps), board.header.order)
+        luck = closing.luck_terms(board) if step.query == "luck" else None
+        found.append(own.answer(step, rounds, seed, luck))
+        if step.weight:
+            steps.append(step)
+    return found
+
+
+# --- running it ---------------------------------------------------------------------------
+
+
+def record(
+    setting: Setting,
+    people: People,
+    engine: str | Choice = "memory",
+    threads: int | None = 1,
+    *,
+    draws: Chooser | None = None,
+    output: Path | None = None,
+    **more: Any,
+) -> Tape:
+    """A real run, watched. Nothing about it is seeded; `draws` replaces its noise, if given.
+
+    `more` are further arguments of `solve`, such as the people's records in another form.
+    """
+    return _run(Tape(people, setting), engine, threads, draws, (), output, more)
+
+
+def replay(
+    tape: Tape,
+    setting: Setting,
+    people: People,
+    engine: str | Choice = "memory",
+    threads: int | None = 1,
+    *,
+    output: Path | None = None,
+) -> Tape:
+    """A run on other people, with the random bytes and the answers of the tape forced on it."""
+    assert tape.board is not None, "what is replayed has ended"
+    wanted = [
+        [a - e for a, e in zip(answer, exact, strict=True)]
+        for answer, exact in zip(tape.answers, true_answers(people, tape.board), strict=True)
+    ]
+
+    def forced(at: int, scale: float, honest: list[int]) -> list[int]:
+        fits = at < len(wanted) and len(wanted[at]) == len(honest)
+        return list(wanted[at]) if fits else honest  # else it shows on the billboard
+
+    given = tuple(tape.random_bytes)
+    return _run(Tape(people, setting), engine, threads, forced, given, output, {})
+
+
+def can_replay(tape: Tape, people: People) -> bool:
+    """Whether noise with an end can make the neighbour's answers what was posted."""
+    assert tape.board is not None
+    pairs = zip(tape.board.releases, true_answers(people, tape.board), strict=True)
+    return all(
+        not isinstance(r.step.noise, TruncatedLaplace)
+        or all(abs(a - e) <= r.step.noise.bound for a, e in zip(r.answer, exact, strict=True))
+        for r, exact in pairs
+    )
+
+
+def _run(
+    tape: Tape,
+    engine: str | Choice,
+    threads: int | None,
+    draws: Chooser | None,
+    given: Sequence[bytes],
+    output: Path | None,
+    more: dict[str, Any],
+) -> Tape:
+    # The module, not the function of the same name; its attribute is looked up for every run.
+    from jdpack.run import solve as pipeline
+
+    setting = tape.setting
+    arguments: dict[str, Any] = {
+        "policy": setting.policy,
+        "epsilon": setting.epsilon,
+        "delta": setting.delta,
+        "clamp": setting.clamp,
+        "threads": threads,
+        "engine": engine,
+        "output": output,
+        **more,
+    }
+
+    def progress(seen: Any) -> None:
+        if seen.stage != "reading":
+            tape.told.append((seen.stage, seen.rounds, seen.done))
+
+    with contextlib.ExitStack() as stack:
+        heard = stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        if "agents" in more or "values" in more:
+            pass  # they are given in another form
+        elif engine == "memory" or isinstance(engine, Memory):
+            arguments |= _noted(tape)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "agents"
+            tape.people.write(folder)
+            arguments["agents"] = folder
+        with _one_at_a_time, watching(tape, draws, given):
+            try:
+                result = pipeline.solve(tape.people.market, progress=progress, **arguments)
+            except Exception as error:
+                begun = tape.calls or tape.told
+                if not begun and isinstance(error, JdpackError):
+                    raise  # nothing was released: it is the input that is wrong
+                sentence = error.message if isinstance(error, JdpackError) else str(error)
+                tape.error = f"{type(error).__name__}: {sentence}"
+            else:
+                keep(tape, result)
+        tape.told += [("warning", type(w.message).__name__, str(w.message)) for w in heard]
+        if output is not None:
+            tape.files = public_files(output)
+    return tape
+
+
+def public_files(output: Path) -> dict[str, bytes]:
+    """What the public part of an output folder holds, by name."""
+    return {file.name: file.read_bytes() for file in sorted((output / "public").iterdir())}
+
+
+def keep(tape: Tape, result: Any) -> None:
+    """Note what a run left."""
+    tape.board, tape.private, tape.spent = result.billboard, result.private, result.spent
+    tape.shares, tape.clamped = result.shares, result.engine.clamped
+    tape.screened = getattr(getattr(result.engine, "shard", None), "_box", None) is not None
+
+
+class _Noted:
+    """An array of records that tells when somebody looks at it."""
+
+    def __init__(self, array: Any, tape: Tape) -> None:
+        self._array, self._tape = array, tape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        self._tape.events.append("records")
+        return np.array(self._array, dtype=dtype, copy=True)
+
+    def __len__(self) -> int:
+        self._tape.events.append("records")
+        return len(self._array)
+
+    def __getattr__(self, name: str) -> Any:
+        self._tape.events.append("records")
+        return getattr(self._array, name)
+
+
+def _noted(tape: Tape) -> dict[str, Any]:
+    data = tape.people.arrays
+    return {
+        "values": _Noted(data["values"], tape),
+        "demands": _Noted(data["demands"], tape),
+        "ids": data["ids"],
+    }
+
+
+@contextlib.contextmanager
+def watching(
+    tape: Tape, draws: Chooser | None = None, given: Sequence[bytes] = ()
+) -> Iterator[None]:
+    """Write down what the samplers and the operating system give, or decide it."""
+    invoke: Any = Measurement.__call__
+    urandom = os.urandom
+    stated: dict[int, tuple[Any, str, float]] = {}
+
+    def sampled(self: Any, arg: Any) -> Any:
+        drawn = invoke(self, arg)
+        if id(self) not in stated:
+            stated[id(self)] = (self, *_law_of(self))  # it lives as long as its number is used
+        _, kind, scale = stated[id(self)]
+        honest = list(drawn) if isinstance(drawn, list) else [drawn]
+        returned = honest if draws is None else draws(len(tape.calls), scale, honest)
+        tape.calls.append(Call(kind, scale, list(returned)))
+        tape.events.append("noise")
+        return returned if isinstance(drawn, list) else returned[0]
+
+    def random_bytes(count: int) -> bytes:
+        if _not_by_us(sys._getframe(1)):
+            return urandom(count)
+        at = len(tape.random_bytes)
+        fits = at < len(given) and len(given[at]) == count
+        tape.random_bytes.append(given[at] if fits else urandom(count))
+        tape.events.append("bytes")
+        return tape.random_bytes[-1]
+
+    with swapped(
+        (Measurement, "__call__", sampled),
+        (os, "urandom", random_bytes),
+        (random, "_urandom", random_bytes),  # where `secrets` and NumPy's seeds come from
+    ):
+        yield
+
+
+def _not_by_us(frame: FrameType | None) -> bool:
+    """Whether it is not jdpack that asks for random bytes, but what it calls or imports.
+
+    Numba draws names for the files in which it keeps what it compiled, Ray draws names too, and
+    some modules draw while they are imported.
+    """
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if module in ("numba", "ray", "importlib", "jdpack"):
+            return bool(module != "jdpack")
+        frame = frame.f_back
+    return False
+
+
+def _law_of(sampler: Any) -> tuple[str, float]:
+    """The law that a sampler draws from, by its own account of what it costs."""
+    if "VectorDomain(AtomDomain(T=i64))" not in str(sampler.input_domain):
+        return "other", math.nan
+    measure = str(sampler.output_measure)
+    if measure.startswith("ZeroConcentratedDivergence"):
+        return "gaussian", math.sqrt(0.5 / sampler.map(1.0))
+    if measure.startswith("MaxDivergence"):
+        return "laplace", 1.0 / sampler.map(1)
+    return "other", math.nan
+
+
+@contextlib.contextmanager
+def swapped(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Put other attributes in place of some, and the old ones back at the end."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)

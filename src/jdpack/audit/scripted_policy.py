@@ -1,0 +1,113 @@
+"""Private: a policy that asks every query, at prices where every agent responds.
+
+The policies of jdpack reach such prices in their own time, or not at all in a small market, and
+none asks every query. What holds for this one's queries holds for all: claims do not depend on who
+asks. It is no policy for users: only an audit knows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from jdpack.billboard.board import Release, Step
+from jdpack.common.batches import Batch
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.policies import registry
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import Gaussian, gaussian
+from jdpack.privacy.tail_bounds import Outlook, rounds_rho
+
+LEVELS = (0.0, 0.2, 0.5)
+"""What the largest bundle costs, as a share of the largest value, if all prices are equal."""
+ALL: tuple[Query, ...] = ("demand", "scale", "value", "gauge", "curvature")
+
+
+@dataclass(frozen=True)
+class Script:
+    """The same queries at each level of prices, or one batch of the agents at each."""
+
+    levels: tuple[float, ...] = LEVELS
+    queries: tuple[Query, ...] = ALL
+    batched: bool = False
+    uneven: bool = True
+    """Whether half of the resources cost nothing at every second level."""
+
+    name: ClassVar[str] = "audit-script"
+    truncated: ClassVar[bool] = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "levels": list(self.levels),
+            "queries": list(self.queries),
+            "batched": self.batched,
+            "uneven": self.uneven,
+        }
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        count, scale = len(self.levels), self._noise("demand", market, budget).scale
+        return Outlook(
+            rounds_at_most=count,
+            variance=count * scale * scale,
+            peak=scale,
+            weight=1 if self.batched else count,
+            scales=(scale,) * count,
+            batches=count if self.batched else None,
+        )
+
+    def start(self, market: Market, budget: Budget) -> tuple[Step, ...]:
+        found = []
+        for at, level in enumerate(self.levels):
+            prices = _prices(market, level, uneven=self.uneven and at % 2 == 1)
+            for query in self.queries:
+                step = Step(query, prices, self._noise(query, market, budget))
+                if query == "demand":
+                    batch = Batch(at, len(self.levels)) if self.batched else None
+                    step = replace(step, weight=1, batch=batch)
+                found.append(step)
+        return tuple(found)
+
+    def step(self, state: tuple[Step, ...]) -> Step | None:
+        return state[0] if state else None
+
+    def observe(self, state: tuple[Step, ...], release: Release) -> tuple[Step, ...]:
+        return state[1:]
+
+    def _noise(self, query: Query, market: Market, budget: Budget) -> Gaussian:
+        count = 1 if self.batched else len(self.levels) * len(self.queries)
+        noise = gaussian(market.shifts(query), rounds_rho(market, budget) / count * (1.0 - 1e-9))
+        assert isinstance(noise, Gaussian), "an audit is about a budget"
+        return noise
+
+
+GREEDY = Script((0.0,), ("demand",))
+"""Everything is free, and asked once: nobody learns more about one agent within a budget."""
+HALF = Script((0.0, 0.5, 1.0), ("demand",))
+"""Agents take something in some of the rounds, so that coins decide."""
+BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batched=True)
+
+
+STILL = Script((0.3, 0.3001, 0.3003, 0.6, 0.6005, 0.5999, 0.3, 0.3002, 0.2999), uneven=False)
+"""Prices that hardly move, jump, and come back: where agents are screened, and screened again."""
+
+
+def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
+    largest = sum(sorted(market.cap_codes, reverse=True)[: market.bundle_size])
+    worth = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE
+    price, m = int(level * worth / largest), len(market.resources)
+    return tuple(0 if uneven and 2 * j >= m else price for j in range(m))
+
+
+@contextlib.contextmanager
+def known(kind: type[Any]) -> Iterator[None]:
+    """For this time, the pipeline takes a policy of an audit."""
+    before = dict(registry.KINDS)
+    registry.KINDS[kind.name] = kind
+    try:
+        yield
+    finally:
+        registry.KINDS.clear()
+        registry.KINDS.update(before)

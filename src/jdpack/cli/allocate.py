@@ -1,0 +1,80 @@
+"""For a person: what do I get?"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jdpack.agent.explain import explain
+from jdpack.agent.in_words import tell
+from jdpack.agent.own_record import read_record
+from jdpack.billboard.board import Billboard
+from jdpack.cli.options import AsJson
+from jdpack.errors import AgentsError
+
+
+def allocate_command(
+    billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
+    agent: Annotated[str | None, typer.Option("--id", help="Your id.")] = None,
+    value: Annotated[
+        list[float] | None, typer.Option(help="Your value; once for each option.")
+    ] = None,
+    demand: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once an option."
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Your record in a file, JSON or CSV, in place of --value and --demand."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute your own allocation from the public billboard, and why. Nothing is sent anywhere."""
+    board = Billboard.read(billboard)
+    if record is not None:
+        if value or demand:
+            raise AgentsError("--record is in place of --value and --demand", "give one or other")
+        own = read_record(board.header.market, record)
+        values: list[float] = list(own.values)
+        demands: list[Any] = list(own.demands)
+        agent = agent if agent is not None else own.id
+    else:
+        values, demands = value or [], [_demand(d) for d in demand or []]
+        if not values or not demands:
+            raise AgentsError(
+                "your value and your demand are needed",
+                "give --value and --demand once for each option, or --record with a file",
+            )
+    if agent is None:
+        raise AgentsError("your id is needed", "give it with --id")
+    explained = explain(board, value=values, demand=demands, agent=agent)
+    if as_json:
+        print(json.dumps({**explained.to_dict(), "private": board.header.private}))
+        return
+    if not board.header.private:
+        print(f"NOT PRIVATE: {board.header.why_not_private}.")
+    print(tell(explained))
+
+
+def _demand(text: str) -> list[float] | dict[str, float]:
+    try:
+        if "=" in text:
+            pairs = re.findall(r"(.+?)=([^,=]+)(?:,|$)", text)  # a name may have commas
+            if sum(len(name) + len(amount) + 2 for name, amount in pairs) != len(text) + 1:
+                raise ValueError
+            amounts = {name.strip(): float(amount) for name, amount in pairs}
+            if len(amounts) < len(pairs):
+                raise ValueError
+            return amounts
+        return [float(amount) for amount in text.split(",")]
+    except ValueError:
+        raise AgentsError(
+            f"demand {text!r} cannot be read",
+            "write '1,0.5' or 'doses=1,beds=0.5', each resource once",
+        ) from None

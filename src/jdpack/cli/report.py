@@ -1,0 +1,69 @@
+"""Reports of a run: one to publish, one for the curator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet, Threads
+from jdpack.cli.progress import progress
+from jdpack.errors import BillboardError
+
+
+def report_command(
+    path: Annotated[
+        Path,
+        typer.Argument(help="The output folder of a run; or a billboard, for the public one."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A folder to create; beside the run if not given."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="The public report only; it needs no records.")
+    ] = False,
+    optimum: Annotated[
+        bool | None,
+        typer.Option(
+            "--optimum/--no-optimum",
+            help="Compute the optimum for the curator's; if not given, of small markets.",
+            show_default=False,
+        ),
+    ] = None,
+    agents: MovedAgents = None,
+    ledger: MovedLedger = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a report to publish, and one for the curator only, each a single file."""
+    from jdpack.curator.reports import report_run
+    from jdpack.run.solve import Progress as Round
+
+    curators = path.is_dir() and not public
+    if not curators and (agents is not None or ledger is not None or optimum is not None):
+        raise BillboardError("--agents, --ledger and --optimum are for the curator's report")
+    with progress(quiet) as show:
+        found = report_run(
+            path,
+            agents,
+            folder=output,
+            public=public,
+            optimum=optimum,
+            ledger=ledger,
+            threads=threads,
+            progress=lambda done: show(Round(0, done, "reading")),
+        )
+    if as_json:
+        print(json.dumps(found.to_dict()))
+    else:
+        print(f"public    {found.public}")
+        if found.private is not None:
+            print(f"private   {found.private} (curator only: not for publication)")
+    if curators and found.private is None:
+        print("the run is not finished: there is no curator's report of it yet", file=sys.stderr)
+        raise typer.Exit(1)

@@ -1,0 +1,10 @@
+"""Curator side: everything that reads the records again after a run, or instead of one.
+
+Read in this order:
+
+* `finished_run`: a finished run, together with its records.
+* `verify_run`: what was handed out is what the billboard says.
+* `reports` and `decision_margins`: the two reports of a run.
+* `optimum`: the best allocation without privacy, with its proof.
+* `compare`, `comparison` and `comparison_page`: policies measured against it.
+"""

@@ -1,0 +1,262 @@
+"""Private: policies side by side, against the optimum without privacy. Curator only.
+
+Every policy runs on the same encoded records with several seeds, and what it gave is measured on
+the true numbers. Seeded runs protect nobody and the optimum is a function of all records, so all
+of this is for the curator's eyes. Nothing is released, and no privacy budget is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdpack.curator.comparison import Best, Comparison, Row, Run
+from jdpack.engines.settings import Source
+from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
+from jdpack.market.market import Market
+from jdpack.planning.headroom import shortfall
+from jdpack.planning.plan import prepare
+from jdpack.policies.newton import Newton
+from jdpack.policies.registry import Policy
+from jdpack.policies.spec import label_of, policies_of
+from jdpack.privacy.accounting import Budget
+from jdpack.records import tables
+from jdpack.records.encode import encode
+from jdpack.records.tables import Piece
+from jdpack.run.solve import Progress as Round
+from jdpack.run.solve import Result, check_arguments, check_whole, experiment
+
+REFERENCE = "newton, no privacy"
+
+_ROUNDING = 1e-12  # of sums over true numbers
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a comparison is."""
+
+    label: str
+    """What is being computed."""
+    done: float
+    """The share of the runs that is done."""
+
+
+def compare(
+    market: Market | str | Path,
+    agents: Any = None,
+    *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    policies: Iterable[Policy[Any] | str] | None = None,
+    seeds: int = 5,
+    patience: float = 300.0,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    clamp: bool = False,
+    threads: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Run policies on the same records with several seeds, against the optimum.
+
+    Args:
+        market, agents, values, demands, ids, epsilon, delta, clamp, threads: as for `solve`.
+        policies: policies, or texts such as "mwu-adaptive:alpha=0.05"; every known one if
+            not given.
+        seeds: how many seeded runs of each, with the seeds 0, 1, 2 and so on.
+        patience: give up on a policy after so many seconds; runs that are finished count.
+        progress: called after every round.
+
+    Formal guarantees: none. The result is **private**: it compares exact numbers, and seeded runs
+    protect nobody. Nothing is released and no budget is touched. A policy that refuses the market
+    or the budget has a row that says why; if all do, the first refusal is raised.
+    """
+    import jdpack.curator.optimum  # noqa: F401  (raises if its solver is not installed)
+
+    if not isinstance(market, Market):
+        market = Market.from_toml(market)
+    check_arguments(agents, values, demands, ids, clamp, threads)
+    check_whole("seeds", seeds, least=1)
+    if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
+        raise MarketError(f"patience must be a number of seconds above 0, not {patience!r}")
+    entries = _entries(market, policies, epsilon, delta)
+    tell = progress if progress is not None else lambda _: None
+    tell(Progress("records", 0.0))
+    truth = Truth(market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp)
+    tell(Progress("optimum", 0.0))
+    best = truth.optimum()
+    rows = []
+    for k, entry in enumerate(entries):
+
+        def show(run: int, done: float, k: int = k, label: str = entry.label) -> None:
+            whole = (k + (run + done) / seeds) / len(entries)
+            tell(Progress(f"{label}, run {run + 1} of {seeds}", whole))
+
+        rows.append(_row(entry, truth, best, seeds, threads, patience, show))
+    budget = next(e.budget for e in reversed(entries) if e.budget is not None)
+    return Comparison(
+        market=market,
+        agents=truth.agents.count,
+        clamped=truth.agents.clamped,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        seeds=seeds,
+        optimum=best,
+        rows=tuple(rows),
+    )
+
+
+# --- what runs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A policy with its budget, or its refusal."""
+
+    label: str
+    policy: Policy[Any]
+    epsilon: float | None
+    budget: Budget | None = None
+    error: JdpackError | None = None
+
+
+def _entries(
+    market: Market,
+    policies: Iterable[Policy[Any] | str] | None,
+    epsilon: float | None,
+    delta: float | None,
+) -> list[_Entry]:
+    """The reference, then the policies; raises if all of them refuse."""
+    chosen = policies_of(policies)
+    epsilon = market.epsilon if epsilon is None else epsilon
+    entries = [_entry(market, policy, label_of(policy), epsilon, delta) for policy in chosen]
+    if all(entry.error is not None for entry in entries):
+        raise next(entry.error for entry in entries if entry.error is not None)
+    if epsilon == math.inf and Newton() in chosen:
+        return entries
+    return [_entry(market, Newton(), REFERENCE, math.inf, delta), *entries]
+
+
+def _entry(
+    market: Market, policy: Policy[Any], label: str, epsilon: float | None, delta: float | None
+) -> _Entry:
+    try:
+        _, _, budget = prepare(market, policy, epsilon, delta)
+    except (BudgetError, MarketError) as error:
+        return _Entry(label, policy, epsilon, error=error)
+    return _Entry(label, policy, budget.epsilon, budget)
+
+
+class _OutOfTimeError(Exception):
+    """A policy takes longer than there is patience for."""
+
+
+def _row(
+    entry: _Entry,
+    truth: Truth,
+    best: Best,
+    seeds: int,
+    threads: int | None,
+    patience: float,
+    tell: Callable[[int, float], None],
+) -> Row:
+    """Run a policy with every seed."""
+    row, runs = Row(entry.label, entry.policy.to_dict(), entry.epsilon), list[Run]()
+    if entry.budget is None:
+        assert entry.error is not None
+        return replace(row, refused=entry.error.message)
+    warning = shortfall(truth.market, entry.budget, entry.policy)
+    notes = [] if warning is None else [warning.message]
+    begin = time.perf_counter()
+
+    def heed(round: Round) -> None:
+        if time.perf_counter() - begin > patience:
+            raise _OutOfTimeError(
+                f"after {patience:g} seconds, in round {round.rounds:,} of run {len(runs) + 1} of "
+                f"{seeds}, patience ended"
+            )
+        tell(len(runs), round.done)
+
+    try:
+        for seed in range(seeds):
+            start = time.perf_counter()
+            result = experiment(truth.agents, entry.policy, entry.budget, seed, threads, heed)
+            runs.append(truth.measure(result, best, seed, time.perf_counter() - start))
+    except (AgentsError, BudgetError, MarketError) as error:
+        return replace(row, refused=error.message)
+    except _OutOfTimeError as end:
+        if not runs:
+            return replace(row, refused=str(end))
+        notes.append(str(end))
+    return replace(row, runs=tuple(runs), notes=tuple(notes))
+
+
+# --- the true numbers ---------------------------------------------------------------------
+
+
+class Truth:
+    """The records in their own units, clamped as they were encoded."""
+
+    def __init__(self, market: Market, pieces: Iterable[Piece], *, clamp: bool) -> None:
+        read = [list(tables.read(market, piece)) for piece in pieces]
+        self.market, self._kept = market, [batch for batches in read for batch in batches]
+        self.agents = encode(market, read, clamp=clamp)
+        self.supply = np.array([r.supply for r in market.resources])
+        self.owners = self.agents.numbers() if market.options > 1 else None
+        # What is beyond the bounds is here only if it was clamped.
+        values = np.concatenate([batch.values for batch in self._kept])
+        self.values = np.minimum(values, market.max_value)
+        self.demands = self._demands()
+        self._kept.clear()
+
+    def _demands(self) -> Any:
+        """A matrix with a row an option: NumPy, or SciPy's where records are pairs."""
+        caps = np.array([r.max_demand for r in self.market.resources])
+        if all(batch.indptr is None for batch in self._kept):
+            blocks = [
+                np.asarray(b.matrix) if b.columns is None else np.stack(b.columns, axis=1)
+                for b in self._kept
+            ]
+            return np.minimum(np.concatenate(blocks), caps)
+        from scipy.sparse import csr_matrix, vstack  # type: ignore[import-untyped]
+
+        blocks = []
+        for batch in self._kept:
+            assert batch.amounts is not None and batch.resources is not None
+            amounts, shape = (
+                np.minimum(batch.amounts, caps[batch.resources]),
+                (batch.rows, len(caps)),
+            )
+            blocks.append(csr_matrix((amounts, batch.resources, batch.indptr), shape))
+        return vstack(blocks, format="csr")
+
+    def optimum(self) -> Best:
+        from jdpack.curator.optimum import optimum
+
+        start = time.perf_counter()
+        found = optimum(self.values, self.demands, self.supply, self.owners)
+        return Best(found.value, found.bound, time.perf_counter() - start)
+
+    def measure(self, result: Result, best: Best, seed: int, seconds: float) -> Run:
+        given, board = result.allocation.astype(np.float64), result.billboard
+        load = float((np.asarray(self.demands.T @ given).ravel() / self.supply).max())
+        most = given.max() if self.owners is None else np.bincount(self.owners, given).max()
+        welfare = float(self.values @ given)
+        return Run(
+            seed=seed,
+            welfare=welfare,
+            share=welfare / best.value if best.value > 0.0 else 1.0,
+            certified=result.certificate.ratio_at_least,
+            load=load,
+            fits=bool(max(load, most) <= 1.0 + _ROUNDING),
+            dropped=result.private.dropped,
+            rounds=sum(release.step.query == "demand" for release in board.releases),
+            releases=len(board.releases),
+            seconds=seconds,
+        )

@@ -1,0 +1,301 @@
+"""Private: what a comparison of policies found: rows, a table, and JSON. Curator only."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.market.market import Market
+from jdpack.storage import new_folder
+
+NOTICE = (
+    "CURATOR ONLY: true loads and the optimum are private numbers; runs are seeded and protect "
+    "nobody; publish none of this"
+)
+UNTOUCHED = "Nothing is released, and no privacy budget is touched."
+CONFIDENCE = 0.95
+_PROVED = 1e-9  # how closely the optimum is known
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over the seeds, and its confidence interval by Student's t."""
+
+    mean: float
+    low: float | None
+    """None where there is one number only."""
+    high: float | None
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Interval:
+        from scipy.stats import t  # type: ignore[import-untyped]
+
+        mean, n = statistics.fmean(numbers), len(numbers)
+        if n == 1:
+            return cls(mean, None, None)
+        reach = float(t.ppf((1.0 + CONFIDENCE) / 2.0, n - 1)) * statistics.stdev(numbers)
+        reach /= math.sqrt(n)
+        return cls(mean, mean - reach, mean + reach)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seeded run, measured on the true numbers."""
+
+    seed: int
+    welfare: float
+    """The total value of what is given."""
+    share: float
+    """The same as a share of the optimum."""
+    certified: float | None
+    """The share that the certificate promises; None if it promises none."""
+    load: float
+    """The largest load, as a share of its supply."""
+    fits: bool
+    """Whether no supply is exceeded, and nobody has more than one option in all."""
+    dropped: int
+    """Agents that were dropped because the certified bound on loads failed."""
+    rounds: int
+    """Releases of demand."""
+    releases: int
+    seconds: float
+    """Of the rounds, the certificate and everybody's allocation; without reading records."""
+
+    @property
+    def valid(self) -> bool | None:
+        """Whether what the certificate promises is true; None if it promises nothing."""
+        return None if self.certified is None else self.certified <= self.share + _PROVED
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy: its runs, or why there are none."""
+
+    label: str
+    policy: dict[str, Any]
+    """Its name and parameters."""
+    epsilon: float | None
+    runs: tuple[Run, ...] = ()
+    refused: str | None = None
+    """Why there is no run."""
+    notes: tuple[str, ...] = ()
+    """That supply is too small for the budget; that there was no time for all runs."""
+
+    @property
+    def share(self) -> Interval | None:
+        """The value of what is given, as a share of the optimum."""
+        return Interval.of([run.share for run in self.runs]) if self.runs else None
+
+    @property
+    def promises(self) -> tuple[Run, ...]:
+        """The runs whose certificate promises a share of the optimum."""
+        return tuple(run for run in self.runs if run.certified is not None)
+
+    @property
+    def certified(self) -> Interval | None:
+        """The share that certificates promise, over the runs in which they do."""
+        promised = [run.certified for run in self.promises if run.certified is not None]
+        return Interval.of(promised) if promised else None
+
+    @property
+    def valid(self) -> int:
+        """How many of these promises are true."""
+        return sum(run.valid is True for run in self.runs)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether supply held in every run."""
+        return all(run.fits for run in self.runs) if self.runs else None
+
+    @property
+    def dropped(self) -> int:
+        """Agents dropped, over all runs."""
+        return sum(run.dropped for run in self.runs)
+
+    @property
+    def rounds(self) -> float | None:
+        return statistics.fmean(run.rounds for run in self.runs) if self.runs else None
+
+    @property
+    def releases(self) -> float | None:
+        return statistics.fmean(run.releases for run in self.runs) if self.runs else None
+
+    @property
+    def seconds(self) -> float | None:
+        """The median: the first run of a process also loads its kernels."""
+        return statistics.median(run.seconds for run in self.runs) if self.runs else None
+
+    def to_dict(self) -> dict[str, Any]:
+        share, certified = self.share, self.certified
+        return {
+            "label": self.label,
+            "policy": self.policy,
+            "epsilon": self.epsilon if self.epsilon != math.inf else None,
+            "refused": self.refused,
+            "notes": list(self.notes),
+            "share": None if share is None else asdict(share),
+            "certified": None if certified is None else asdict(certified),
+            "promises": len(self.promises),
+            "valid": self.valid,
+            "fits": self.fits,
+            "dropped": self.dropped,
+            "rounds": self.rounds,
+            "releases": self.releases,
+            "seconds": self.seconds,
+            "runs": [{**asdict(run), "valid": run.valid} for run in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class Best:
+    """The optimum without privacy, and its proof."""
+
+    value: float
+    """Of an allocation that was found."""
+    bound: float
+    """No allocation is worth more: the value of the dual."""
+    seconds: float
+    """How long it took."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Private: policies side by side; `str(comparison)` is the table for people."""
+
+    market: Market
+    """What was run."""
+    agents: int
+    """How many there are."""
+    clamped: int
+    """How many numbers lay beyond the public bounds."""
+    epsilon: float
+    """Of every run but the reference."""
+    delta: float
+    """Of every run."""
+    seeds: int
+    """How many runs there are of each policy."""
+    optimum: Best
+    """The best total value of any allocation."""
+    rows: tuple[Row, ...]
+    """The reference without privacy, then the policies in the order in which they were given."""
+
+    def row(self, label: str) -> Row:
+        """The row of a policy."""
+        return next(row for row in self.rows if row.label == label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs: strict JSON."""
+        return {
+            "notice": NOTICE,
+            "market": self.market.name,
+            "agents": self.agents,
+            "clamped": self.clamped,
+            "epsilon": self.epsilon if self.epsilon != math.inf else None,
+            "delta": self.delta,
+            "seeds": self.seeds,
+            "confidence": CONFIDENCE,
+            "optimum": asdict(self.optimum),
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+    def write(self, folder: str | Path) -> None:
+        """Make a folder of mode 0700 with the page, the table and the JSON, each of mode 0600."""
+        from jdpack.curator.comparison_page import comparison_page  # which imports this module
+
+        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
+        texts = {
+            "report.html": comparison_page(self),
+            "comparison.txt": f"{self}\n",
+            "comparison.json": f"{data}\n",
+        }
+        new_folder.fill(folder, texts, private=True)
+
+
+# --- the table ----------------------------------------------------------------------------
+
+_HEAD = (
+    "policy",
+    "share of the optimum",
+    "certified",
+    "true in",
+    "supply",
+    "dropped",
+    "rounds",
+    "releases",
+    "seconds",
+)
+
+
+def _text(c: Comparison) -> Iterator[str]:
+    market, privacy = c.market, "no privacy"
+    if c.epsilon != math.inf:
+        privacy = f"({c.epsilon:g}, {c.delta:g})-joint differential privacy"
+    kind = "divisible" if market.divisible else "indivisible"
+    runs = f"{c.seeds} seeded run{'s' if c.seeds > 1 else ''} of each"
+    yield from textwrap.wrap(NOTICE, 100)
+    yield f"{market.name}: {len(market.resources)} {kind} resources, {c.agents:,} agents"
+    yield f"noise as for {privacy}; {runs}"
+    yield UNTOUCHED
+    if c.clamped:
+        yield f"{c.clamped:,} numbers beyond the public bounds are clamped, for the optimum too"
+    yield ""
+    gap = max(0.0, c.optimum.bound - c.optimum.value)
+    yield f"optimum: {c.optimum.value:,.6g}; the dual bound is above it by {gap:.1g}"
+    yield ""
+    lines = [_HEAD, _cells_of_optimum(c.optimum), *(row_cells(row) for row in c.rows if row.runs)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        first, *others = (
+            cell.rjust(w) if i else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+        )
+        yield "  ".join([first, *others]).rstrip()
+    yield ""
+    if c.seeds > 1:
+        yield f"mean share with {CONFIDENCE:.0%} confidence interval (Student's t), median seconds"
+    for row in c.rows:
+        if row.refused is not None:
+            yield f"{row.label}, no run: {row.refused}"
+        yield from (f"{row.label}: {note}" for note in row.notes)
+
+
+def _cells_of_optimum(best: Best) -> tuple[str, ...]:
+    return ("optimum", "100%", *[""] * (len(_HEAD) - 3), f"{best.seconds:.3g}")
+
+
+def row_cells(row: Row) -> tuple[str, ...]:
+    """A policy that ran, as a line of the table."""
+    share, certified, promises = row.share, row.certified, len(row.promises)
+    assert share is not None
+    return (
+        row.label,
+        _share(share),
+        # A promise is rounded down.
+        f"{math.floor(1e4 * certified.mean) / 100:.2f}%" if certified is not None else "none",
+        f"{row.valid} of {promises}",
+        "held" if row.fits else "EXCEEDED",
+        f"{row.dropped:,}",
+        _mean(row.rounds),
+        _mean(row.releases),
+        f"{row.seconds:.3g}",
+    )
+
+
+def _mean(number: float | None) -> str:
+    return f"{number:,.1f}".removesuffix(".0")
+
+
+def _share(interval: Interval) -> str:
+    text = f"{100 * interval.mean:.2f}%"
+    if interval.low is None or interval.high is None:
+        return text
+    return f"{text} ({100 * interval.low:.2f} to {100 * interval.high:.2f})"

@@ -1,0 +1,179 @@
+"""Private: the curator's check of a whole run: what was handed out is what the billboard says.
+
+The records are read again and encoded, and every agent's own function of the billboard is compared
+with the allocation file, row by row; so are its bytes with their hash in the run file. Loads are
+summed anew in exact integers. The public page must be that of the billboard, and the ledger must
+have the run as paid and finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet
+
+from jdpack.billboard.board import SHARE, Billboard
+from jdpack.curator.finished_run import FinishedRun
+from jdpack.engines.settings import Ray, from_dict
+from jdpack.engines.shard import Final, Shard
+from jdpack.engines.sharded import final
+from jdpack.errors import LedgerError, OutputError
+from jdpack.ledger.account import Account
+from jdpack.pages import public_report
+from jdpack.protocol.verify import Verdict
+from jdpack.run.folder import Output
+from jdpack.run.run_file import RunFile
+from jdpack.storage.files import sha256
+
+_HINT = "the allocation is not the one of this billboard: `jdpack resume` writes it anew"
+
+
+@dataclass(frozen=True)
+class RunVerdict(Verdict):
+    """What a whole run turned out to be. `loads` and `winners` are private."""
+
+    agents: int
+    """How many records were read again."""
+    winners: int
+    """How many agents get something."""
+    loads: tuple[float, ...]
+    """The load on each resource as a share of its supply."""
+
+    def to_dict(self) -> dict[str, Any]:
+        curator = {"agents": self.agents, "winners": self.winners, "loads": list(self.loads)}
+        return {**super().to_dict(), "curator": curator}
+
+    def _lines(self) -> Iterator[str]:
+        yield from super()._lines()
+        yield ""
+        yield "curator only (exact, not noisy: do not publish)"
+        yield f"right: what each of {self.agents:,} agents is given; {self.winners:,} get something"
+        yield f"right: no supply is exceeded; the largest load is {100 * max(self.loads):.1f}%"
+        yield "right: the public page, and the ledger if the run has one"
+
+
+def verify_run(
+    output: str | Path,
+    agents: Any = None,
+    *,
+    values: Any = None,
+    demands: Any = None,
+    ids: Any = None,
+    ledger: str | Path | None = None,
+    threads: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> RunVerdict:
+    """Check a finished run with its private side; raise at the first thing that is wrong.
+
+    Args:
+        output: the folder of the run, as given to `solve`.
+        agents, values, demands, ids: the records, if they were given in memory or have moved.
+        ledger: where the run's ledger is now, if it has moved.
+        threads: how many cores to use.
+        progress: called with the share of the records that is read.
+    """
+    run = FinishedRun.open(output)
+    board = run.board
+    account = Account.from_dict(run.file.ledger)
+    if account is None and ledger is not None:
+        raise LedgerError("this run has no ledger", "it was begun without one")
+    if account is not None:
+        given = account if ledger is None else Account.at(ledger, account.dataset)
+        given.check(board)
+    _check_pages(run.folder, board)
+    source = run.source(agents, values, demands, ids, "verify_run")
+    with run.records(source, threads, progress) as engine:
+        allocation = engine.allocate(board)
+        _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))
+        limit = board.header.market.supply_code * SHARE
+        if max(allocation.loads) > limit:
+            raise OutputError(f"a supply is exceeded: {max(allocation.loads) / limit:g} of it")
+        loads = tuple(load / limit for load in allocation.loads)
+        return RunVerdict(board, run.verdict.spent, engine.count, allocation.winners, loads)
+
+
+def _check_pages(folder: Output, board: Billboard) -> None:
+    """Refuse public pages that say something else than the billboard."""
+    for name, page, hint in [
+        ("index.html", public_report.public_page, "`jdpack resume` writes it anew"),
+        ("report.html", public_report.public_report, "`jdpack report` writes it anew"),
+    ]:
+        path = folder.public / name
+        if path.exists() and path.read_bytes() != page(board).encode():
+            raise OutputError(
+                f"{str(path)!r} is not the page of this billboard, as this version makes it",
+                f"it was changed, or made by another version: {hint}",
+            )
+
+
+def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) -> None:
+    """Refuse an allocation that is not there, or differs in any row; or in any byte."""
+    files = _files(folder, run)
+    if not files:
+        raise OutputError(f"there is no allocation in {str(folder.private)!r}", _HINT)
+    for some in files:
+        _compare(shard.tables(get), _rows(some))
+    alone = folder.private / "allocation.parquet"
+    if alone.exists() and sha256(alone) != run.allocation:
+        raise OutputError("the allocation has the right rows, and other bytes beside them", _HINT)
+
+
+def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> None:
+    """Refuse an allocation that differs in any row."""
+    rest, row = pa.table({}), 0
+    for want in expected:
+        have = [rest] if rest.num_rows else []
+        while sum(t.num_rows for t in have) < want.num_rows:
+            if (batch := next(found, None)) is None:
+                break
+            have.append(pa.Table.from_batches([batch]))
+        got = pa.concat_tables(have) if have else want.slice(0, 0)
+        rest, got = got.slice(want.num_rows), got.slice(0, want.num_rows)
+        if got.schema.names != want.schema.names or got.schema.types != want.schema.types:
+            raise OutputError(f"the allocation has columns {', '.join(got.schema.names)}", _HINT)
+        if not got.equals(want):
+            raise OutputError(_difference(want, got, row), _HINT)
+        row += want.num_rows
+    if rest.num_rows or next(found, None) is not None:
+        raise OutputError(f"the allocation has more than the {row:,} rows of the records", _HINT)
+
+
+def _difference(want: pa.Table, got: pa.Table, before: int) -> str:
+    if got.num_rows < want.num_rows:
+        return f"the allocation ends after {before + got.num_rows:,} rows"
+    at = next(i for i in range(want.num_rows) if not got.slice(i, 1).equals(want.slice(i, 1)))
+    is_, should = got.slice(at, 1).to_pylist()[0], want.slice(at, 1).to_pylist()[0]
+    return f"row {before + at + 1:,} of the allocation is {is_}, and should be {should}"
+
+
+def _files(folder: Output, run: RunFile) -> list[list[tuple[pyarrow.fs.FileSystem, str]]]:
+    """The allocations that are there: one file, or those of a cluster's workers in order."""
+    local, found = pyarrow.fs.LocalFileSystem(), []
+    alone = folder.private / "allocation.parquet"
+    if alone.exists():
+        found.append([(local, str(alone))])
+    choice = from_dict(run.engine)
+    place = choice.allocation if isinstance(choice, Ray) else None
+    system, path = local, str((folder.private / "allocation").absolute())
+    if place is not None:
+        system, path = pyarrow.fs.FileSystem.from_uri(place) if "://" in place else (local, place)
+    there = system.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True))
+    parts = sorted(file.path for file in there if file.is_file and file.extension == "parquet")
+    if parts:
+        found.append([(system, part) for part in parts])
+    return found
+
+
+def _rows(files: list[tuple[pyarrow.fs.FileSystem, str]]) -> Iterator[pa.RecordBatch]:
+    for system, path in files:
+        try:
+            with system.open_input_file(path) as stream:
+                file = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
+                yield from file.iter_batches()
+        except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
+            raise OutputError(f"cannot read the allocation {path!r}: {error}", _HINT) from None

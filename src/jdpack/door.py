@@ -1,0 +1,134 @@
+"""The door: the only way from the private side to the public side.
+
+`release` answers one query with noise. It charges the filter **before** it touches the data, so
+a release that the budget does not cover does not happen. Nothing else in jdpack draws noise, and
+no other function hands a number that depends on the records to the public side.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol, cast
+
+import numpy as np
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian, make_laplace
+from opendp.metrics import l1_distance, l2_distance
+from opendp.mod import enable_features
+
+from jdpack.billboard.board import Billboard, Release, Seed, Step
+from jdpack.engines.base import Engine
+from jdpack.privacy.accounting import Filter
+from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
+from jdpack.protocol import closing
+from jdpack.protocol.charge import charge
+
+
+class Randomness(Protocol):
+    """A source of noise. `index` is the number of releases before this one."""
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]: ...
+
+
+def release(
+    step: Step,
+    engine: Engine,
+    filter: Filter,
+    randomness: Randomness,
+    board: Billboard,
+    coin_seed: Seed | None,
+) -> Release:
+    """Answer a step's query through the door.
+
+    Formal guarantees. The answer to the query moves between neighbours by at most
+    `closing.shifts`, proved in `Market.shifts` and `Market.luck_shifts` for fixed prices, rounds
+    and coins; prices and rounds are public, and the coins' seed is drawn before the first record
+    is read. Adding the step's noise to it therefore costs what `step.noise.cost` proves, which is
+    charged first.
+    """
+    charge(step, filter, board)
+    exact = statistic(step, engine, board, coin_seed)
+    noise = randomness.draw(step.noise, len(exact), len(board.releases))
+    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
+
+
+def statistic(
+    step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
+) -> tuple[int, ...]:
+    """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
+    assert coin_seed is not None or step.query not in ("granted", "luck"), "coins need their seed"
+    match step.query:
+        case "demand" if step.batch is not None:
+            return engine.batch_demand(step.prices, step.batch, board.header.order)
+        case "demand":
+            return engine.demand(step.prices)
+        case "scale":
+            supply = engine.market.supply_code
+            return (max(supply, *(abs(supply - d) for d in engine.demand(step.prices))),)
+        case "value":
+            return (engine.value(step.prices),)
+        case "curvature":
+            return engine.curvature(step.prices)
+        case "gauge":
+            return engine.gauge(step.prices)
+        case "welfare":
+            return (engine.welfare(board),)
+        case "granted":
+            return engine.granted(board, cast(Seed, coin_seed))
+        case "luck":
+            return (engine.luck(board, cast(Seed, coin_seed), *closing.luck_terms(board)),)
+
+
+class SystemRandomness:
+    """Exact discrete noise from the operating system's randomness, by OpenDP's samplers."""
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]:
+        match noise:
+            case Gaussian(scale):
+                drawn: list[int] = _gaussian(scale)([0] * count)
+                return drawn
+            case NoNoise():
+                return [0] * count
+            case TruncatedLaplace(scale, bound):
+                kept: list[int] = []
+                while len(kept) < count:  # rejection: exact, and independent of the data
+                    kept += [z for z in _laplace(scale)([0] * count) if abs(z) <= bound]
+                return kept[:count]
+
+
+class SeededRandomness:
+    """Reproducible noise for experiments and tests. It protects nobody.
+
+    Each release has its own stream, so a resumed run draws what the whole run would have.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def draw(self, noise: Noise, count: int, index: int) -> list[int]:
+        rng = np.random.default_rng([self.seed, index])
+        match noise:
+            case Gaussian(scale):
+                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]
+            case NoNoise():
+                return [0] * count
+            case TruncatedLaplace(scale, bound):
+                kept: list[int] = []
+                while len(kept) < count:
+                    fresh = [round(z) for z in rng.laplace(0.0, scale, count).tolist()]
+                    kept += [z for z in fresh if abs(z) <= bound]
+                return kept[:count]
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian(scale: float) -> Any:
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    return make_gaussian(*space, scale=scale)
+
+
+@functools.lru_cache(maxsize=64)
+def _laplace(scale: float) -> Any:
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    return make_laplace(*space, scale=scale)

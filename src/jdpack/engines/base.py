@@ -1,0 +1,106 @@
+"""Private: where the agents live. All engines give the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jdpack.billboard.board import Billboard, Seed
+from jdpack.common.batches import Batch
+from jdpack.market.market import Market
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What all agents get, in sums. Private."""
+
+    loads: tuple[int, ...]
+    """The exact load on each resource, in units of code / SHARE; at most the supply."""
+    winners: int
+    """Agents who get something."""
+    shares: int
+    """The sum of all shares, in units of 1/SHARE."""
+    value: int
+    """The total value of what is given, in value codes, rounded down for every row."""
+    dropped: int
+    """Winners dropped because the certified bound failed, which has probability beta at most."""
+    drop_from: int
+    """Agents with this coin or a larger one were dropped."""
+
+    @classmethod
+    def of_all(cls, parts: list[Allocation]) -> Allocation:
+        """What the agents of all parts get."""
+        return cls(
+            loads=tuple(sum(loads) for loads in zip(*(p.loads for p in parts), strict=True)),
+            winners=sum(p.winners for p in parts),
+            shares=sum(p.shares for p in parts),
+            value=sum(p.value for p in parts),
+            dropped=sum(p.dropped for p in parts),
+            drop_from=parts[0].drop_from,
+        )
+
+
+class Engine(Protocol):
+    """Answers rounds exactly, and computes everybody's allocation at the end."""
+
+    @property
+    def market(self) -> Market: ...
+
+    @property
+    def count(self) -> int:
+        """How many agents there are."""
+        ...
+
+    @property
+    def clamped(self) -> int:
+        """How many numbers lay beyond the public bounds."""
+        ...
+
+    @property
+    def numbered(self) -> bool:
+        """Whether agents have no ids, and are numbered."""
+        ...
+
+    def digest(self) -> int:
+        """A number that tells whether records have changed; see `jdpack.records.digest`."""
+        ...
+
+    # Exact answers to the queries of `Market.shifts`; they leave through `release` only.
+
+    def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def batch_demand(
+        self, prices: tuple[int, ...], batch: Batch, order: bytes
+    ) -> tuple[int, ...]: ...
+
+    def value(self, prices: tuple[int, ...]) -> int: ...
+
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
+
+    def welfare(self, board: Billboard) -> int: ...
+
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]: ...
+
+    def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int: ...
+
+    def allocate(self, board: Billboard) -> Allocation:
+        """Every agent's own function of the finished billboard, with supply held."""
+        ...
+
+    def shares(self, board: Billboard, allocation: Allocation) -> NDArray[np.uint32]:
+        """What every row of the input gets, in units of 1/SHARE."""
+        ...
+
+    def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
+        """Write what every agent gets into a private folder, whole files only."""
+        ...
+
+    def close(self) -> None:
+        """Let go of other machines; of an engine that has some, nothing can be asked any more."""
+        ...

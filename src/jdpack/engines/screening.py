@@ -1,0 +1,304 @@
+"""Private: which agents are decided while prices stay in a box, so that rounds can skip them.
+
+Codes are not negative, so a cost grows with every price. Over a box of prices [low, high], an
+option's surplus lies between value - cost(high) and value - cost(low). An agent is decided if one
+option's least surplus is not negative and above the largest surplus of its others, or if all its
+surpluses are negative: then it chooses the same at all prices of the box, by the exact arithmetic
+of `jdpack.engines.best_response`. Everything that skips decided agents gives the same integers.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from jdpack.engines.best_response import add_dense, add_sparse, cost_dense, cost_sparse
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.records.codes import BLOCK, Part, lay_out, rest_of
+from jdpack.records.threads import Threads
+
+OUT, IN, OPEN = 0, 1, 2
+"""What a row is in a box: not taken, taken, or not decided."""
+
+Prices = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Prices between low and high, and what is known of the agents there."""
+
+    low: Prices
+    high: Prices
+    open: list[Part]
+    """The agents that are not decided."""
+    demand: tuple[int, ...]
+    """The codes that the decided agents take of each resource."""
+
+    @classmethod
+    def screen(
+        cls,
+        parts: list[Part],
+        low: Prices,
+        high: Prices,
+        most: int,
+        threads: Threads,
+        room: int | None = None,
+    ) -> Box | None:
+        """The box, or None if more than `most` rows are open in it, or it takes more than `room`.
+
+        What tells which rows are open counts too, and a copy of few rows of a part takes a block.
+        While it is made, it may exceed the room by what threads have at work, a part each.
+        """
+        rows, space = _Limit(most), _Limit(room)
+
+        def find(part: Part) -> tuple[Part, NDArray[np.uint32], NDArray[np.int64]] | None:
+            if rows.exceeded or space.exceeded:
+                return None
+            states, demand, few = _screened(part, low, high)
+            rows.take(few)
+            space.take(4 * few + _about(part, few))
+            return part, np.flatnonzero(states == OPEN).astype(np.uint32), demand
+
+        def copy(pair: tuple[Part, NDArray[np.uint32]]) -> Part | None:
+            if space.exceeded:
+                return None
+            part, own = pair
+            some = rows_of(part, own.astype(np.int64))
+            space.take(some.nbytes - _about(part, len(own)))
+            return some
+
+        found = [screened for screened in threads.map(find, parts) if screened is not None]
+        if rows.exceeded or space.exceeded:
+            return None
+        taken = np.sum([demand for _, _, demand in found], axis=0)
+        some = [(part, own) for part, own, _ in found if len(own)]
+        copies = [part for part in threads.map(copy, some) if part is not None]
+        return None if space.exceeded else cls(low, high, copies, tuple(taken.tolist()))
+
+    def holds(self, prices: Prices) -> bool:
+        return bool(np.all((self.low <= prices) & (prices <= self.high)))
+
+
+def _about(part: Part, rows: int) -> int:
+    """The bytes of a copy of some rows, with whole blocks."""
+    return -(-rows // BLOCK) * (part.nbytes // max(len(part.fill), 1))
+
+
+class _Limit:
+    """So much, and not more, for all threads together; None is no limit."""
+
+    def __init__(self, most: int | None) -> None:
+        self._left: float = math.inf if most is None else most
+        self._lock = threading.Lock()
+
+    def take(self, much: int) -> None:
+        with self._lock:
+            self._left -= much
+
+    @property
+    def exceeded(self) -> bool:
+        return self._left < 0
+
+
+def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
+    """OUT, IN or OPEN for each row; the rows of an agent are OPEN together."""
+    return _screened(part, low, high)[0]
+
+
+def _screened(
+    part: Part, low: Prices, high: Prices
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+    """The states of the rows, the codes that rows that are IN take, and how many are OPEN."""
+    states, demand = np.empty(part.rows, np.uint8), np.zeros(len(low), np.int64)
+    least, most = np.empty(BLOCK), np.empty(BLOCK)
+    taken, rows = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.int64)
+    room = least, most, taken, rows
+    where = part.values, part.several, part.fill, low, high, *room, states, demand
+    if part.pairs is None:
+        few = _screen_dense(part.codes, *where)
+    else:
+        few = _screen_sparse(part.pairs, *where)
+    return states, demand, few
+
+
+def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
+    """Some rows of a part, whole agents in ascending order, as a part without ids of its own."""
+    several = part.starts.size > 0
+    source = np.empty(len(rows), np.int64)
+    _locate(part.fill, rows, source)
+    starts = part.starts.reshape(-1)[source] if several else None
+    slots = _slots(starts, len(rows))
+    blocks = int(slots[-1] // BLOCK) + 1
+    fill = np.bincount(slots // BLOCK, minlength=blocks).astype(np.int64)
+    values = np.zeros((blocks, BLOCK), np.uint32)
+    values.reshape(-1)[slots] = part.values.reshape(-1)[source]
+    heads = np.zeros((blocks, BLOCK), np.uint8) if several else np.empty((0, 0), np.uint8)
+    if starts is not None:
+        heads.reshape(-1)[slots] = starts
+    if part.pairs is None:
+        codes = np.zeros((blocks, part.codes.shape[1], BLOCK), np.uint16)
+        _gather_dense(part.codes, source, slots, codes)
+        return Part(values, fill, heads, codes)
+    counts = np.zeros(len(rows), np.uint16)
+    _count_pairs(part.pairs, source, counts)
+    total = int(counts.sum(dtype=np.int64))
+    resources, paired = np.empty(total, np.uint16), np.empty(total, np.uint16)
+    _gather_sparse(part.pairs, source, resources, paired)
+    some = Part(values, fill, heads, paired)
+    lay_out(some, counts, resources, paired)
+    return some
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _locate(fill, rows, source):  # type: ignore[no-untyped-def]
+    """Where rows stand: block * BLOCK + place."""
+    b, first = 0, 0
+    for r in range(rows.size):
+        while rows[r] >= first + fill[b]:
+            first += fill[b]
+            b += 1
+        source[r] = b * BLOCK + rows[r] - first
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gather_dense(codes, source, slots, out):  # type: ignore[no-untyped-def]
+    for r in range(source.size):
+        b, i, to, at = source[r] // BLOCK, source[r] % BLOCK, slots[r] // BLOCK, slots[r] % BLOCK
+        for j in range(codes.shape[1]):
+            out[to, j, at] = codes[b, j, i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _count_pairs(pairs, source, counts):  # type: ignore[no-untyped-def]
+    for r in range(source.size):
+        b, i = source[r] // BLOCK, source[r] % BLOCK
+        for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+            counts[r] += pairs.codes[pair] > 0
+        at = rest_of(pairs, b, i)
+        while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+            counts[r] += 1
+            at += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gather_sparse(pairs, source, resources, codes):  # type: ignore[no-untyped-def]
+    to = 0
+    for r in range(source.size):
+        b, i = source[r] // BLOCK, source[r] % BLOCK
+        for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
+            if pairs.codes[pair]:
+                resources[to], codes[to] = pairs.resources[pair], pairs.codes[pair]
+                to += 1
+        at = rest_of(pairs, b, i)
+        while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
+            resources[to], codes[to] = pairs.rest_resources[at], pairs.rest_codes[at]
+            to += 1
+            at += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slots(starts, rows):  # type: ignore[no-untyped-def]
+    """Where each row goes, so that no agent is split between two blocks."""
+    slots, at, row = np.empty(rows, np.int64), 0, 0
+    while row < rows:
+        end = row + 1
+        while starts is not None and end < rows and starts[end] == 0:
+            end += 1
+        if at % BLOCK + end - row > BLOCK:
+            at += BLOCK - at % BLOCK
+        while row < end:
+            slots[row] = at
+            at += 1
+            row += 1
+    return slots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _screen_dense(  # type: ignore[no-untyped-def]
+    codes, values, starts, fill, low, high, least, most, taken, rows, states, demand
+):
+    first, few = 0, 0
+    for b in range(fill.size):
+        cost_dense(codes[b], low, fill[b], least)
+        cost_dense(codes[b], high, fill[b], most)
+        own = states[first : first + fill[b]]
+        if starts is None:
+            _decide(values, b, fill[b], least, most, own)
+        else:
+            _decide_several(values, starts, b, fill[b], least, most, own)
+        few += _mark(own, fill[b], taken)
+        add_dense(codes[b], taken, fill[b], demand)
+        first += fill[b]
+    return few
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _screen_sparse(  # type: ignore[no-untyped-def]
+    pairs, values, starts, fill, low, high, least, most, taken, rows, states, demand
+):
+    first, few = 0, 0
+    for b in range(fill.size):
+        cost_sparse(pairs, b, low, fill[b], least)
+        cost_sparse(pairs, b, high, fill[b], most)
+        own = states[first : first + fill[b]]
+        if starts is None:
+            _decide(values, b, fill[b], least, most, own)
+        else:
+            _decide_several(values, starts, b, fill[b], least, most, own)
+        few += _mark(own, fill[b], taken)
+        add_sparse(pairs, b, taken, fill[b], rows, demand)
+        first += fill[b]
+    return few
+
+
+@njit(inline="always")
+def _decide(values, b, n, least, most, state):  # type: ignore[no-untyped-def]
+    """Set the state of each row from its least and its largest cost; agents have one option."""
+    for i in range(n):
+        value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
+        inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
+        state[i] = inside if least[i] <= value else np.uint8(OUT)
+
+
+@njit(inline="always")
+def _mark(state, n, taken):  # type: ignore[no-untyped-def]
+    """Set `taken` where rows are IN, and count those that are OPEN."""
+    few = 0
+    for i in range(n):
+        taken[i] = np.uint16(0xFFFF) if state[i] == IN else np.uint16(0)
+        few += state[i] == OPEN
+    return few
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _decide_several(values, starts, b, n, least, most, state):  # type: ignore[no-untyped-def]
+    """`_decide` where agents have several options."""
+    row = 0
+    while row < n:
+        end = row + 1
+        while end < n and starts[b, end] == 0:
+            end += 1
+        best, second, chosen = -1.0, -1.0, -1  # the largest surpluses at the low prices
+        for i in range(row, end):
+            surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - least[i]
+            if surplus > best:
+                best, second, chosen = surplus, best, i
+            elif surplus > second:
+                second = surplus
+        mark = OPEN
+        if chosen < 0:
+            mark = OUT
+        else:
+            sure = values[b, chosen] * float(PRICE_UNITS_PER_VALUE_CODE) - most[chosen]
+            if sure >= 0.0 and sure > second:
+                mark = OUT
+                state[chosen] = IN
+        for i in range(row, end):
+            if mark == OPEN or i != chosen:
+                state[i] = mark
+        row = end

@@ -1,0 +1,205 @@
+"""Private: which engine holds the agents, and how to open it.
+
+`Memory` keeps codes in memory, `Mapped` on disk, `Ray` on the machines of a cluster. All give the
+same bits, so the choice shows nowhere on the billboard.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from jdpack.engines.base import Engine
+from jdpack.errors import AgentsError, EngineError
+from jdpack.market.market import Market
+from jdpack.records import readers, tables
+from jdpack.records.codes import PART_ROWS, is_sparse
+from jdpack.records.tables import Piece
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_FITS = 0.5  # codes may take this share of the machine's memory
+
+
+@dataclass(frozen=True)
+class Source:
+    """The records of a run, in any of the ways in which they can be given."""
+
+    market: Market
+    agents: Any
+    values: Any
+    demands: Any
+    ids: Any
+    clamp: bool
+
+    def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
+        """The records in pieces of about so many rows."""
+        if self.agents is not None:
+            return tables.pieces(self.market, self.agents, rows)
+        return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
+
+    @property
+    def paths(self) -> list[str] | None:
+        """Where the files are, absolute; None if the records are in memory."""
+        if not readers.is_source(self.agents):
+            return None
+        given = [self.agents] if isinstance(self.agents, str | Path) else self.agents
+        return [str(path) if "://" in str(path) else os.path.abspath(path) for path in given]
+
+
+Tell = Callable[[float], None]
+"""Called with the share of the records that is read."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an engine has to know of the run that it is opened for."""
+
+    name: str
+    """Of the run; files that workers write bear it."""
+    folder: Path | None
+    """The folder in which the run's output is or will be; None if it leaves none."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Codes in memory. The default where they fit."""
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        from jdpack.engines.memory import MemoryEngine
+
+        return MemoryEngine.read(source, threads, tell)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Codes on disk, mapped: for more agents than fit in memory."""
+
+    store: str | None = None
+    """A folder that keeps the codes, so that later runs on the same records need not encode them.
+    It is as private as the records. If not given, they are gone when the run ends."""
+    memory: int | str = "1GB"
+    """The most memory for what is computed beside the codes, such as "500MB"."""
+
+    def __post_init__(self) -> None:
+        _bytes(self.memory)
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        from jdpack.engines.mapped import MappedEngine
+
+        _check_files("mapped", source)
+        store = None if self.store is None else Path(self.store)
+        near = place.folder or Path(gettempdir())
+        return MappedEngine.open(source, threads, store, near, _bytes(self.memory), tell)
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Codes on the machines of a Ray cluster."""
+
+    address: str | None = None
+    """Of the cluster, such as "ray://head:10001"; if not given, that of RAY_ADDRESS, or else a
+    local one is started."""
+    workers: int | None = None
+    """How many processes share the agents; one for each core of the cluster if not given."""
+    store: str | None = None
+    """A folder on each machine for the codes, as of `Mapped`; in memory if not given."""
+    allocation: str | None = None
+    """A folder that all workers can write to, or a URI such as "s3://bucket/folder", for the
+    allocation; in the output folder, which all must then share, if not given."""
+    patience: float = 900.0
+    """Give up on a worker that has not answered for so many seconds; ten times as many while it
+    reads its records."""
+
+    def __post_init__(self) -> None:
+        workers, patience = self.workers, self.patience
+        if workers is not None and (not _is_number(workers, int) or workers < 1):
+            raise EngineError(f"workers must be a whole number from 1 on, not {workers!r}")
+        if not _is_number(patience, int | float) or not 0 < patience < math.inf:
+            raise EngineError(f"patience must be a number of seconds above 0, not {patience!r}")
+        for name in ("store", "allocation"):  # workers have working folders of their own
+            path = getattr(self, name)
+            if path is not None and "://" not in path:
+                object.__setattr__(self, name, os.path.abspath(path))
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        from jdpack.engines.ray import RayEngine
+
+        _check_files("ray", source)
+        return RayEngine.open(source, threads, self, place, tell)
+
+
+Choice = Memory | Mapped | Ray
+KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray}
+
+
+def choice_of(engine: object, market: Market, agents: Any) -> Choice:
+    """The engine of an argument: None, a name, the address of a cluster, or a choice."""
+    if engine is None:
+        return Mapped() if readers.is_source(agents) and not fits(market) else Memory()
+    if isinstance(engine, Choice):
+        return engine
+    if isinstance(engine, str) and engine.startswith("ray://"):
+        return Ray(engine)
+    if isinstance(engine, str) and engine in KINDS:
+        return KINDS[engine]()
+    raise EngineError(f"there is no engine {engine!r}", f"one of: {', '.join(KINDS)}, ray://...")
+
+
+def to_dict(choice: Choice) -> dict[str, Any]:
+    """A choice as JSON, for a resume."""
+    name = next(name for name, kind in KINDS.items() if isinstance(choice, kind))
+    data = {"kind": name, **asdict(choice)}
+    if data.get("store") is not None:
+        data["store"] = os.path.abspath(data["store"])  # a resume may be called from elsewhere
+    return data
+
+
+def from_dict(data: dict[str, Any]) -> Choice:
+    """The inverse of `to_dict`."""
+    try:
+        kind = KINDS[data["kind"]]
+        return kind(**{f.name: data[f.name] for f in fields(kind)})
+    except (KeyError, TypeError):
+        raise EngineError(
+            f"there is no engine {data!r}", "put back the run's own run.json"
+        ) from None
+
+
+def fits(market: Market) -> bool:
+    """Whether the codes of a market fit in memory. A function of public numbers."""
+    m, k = len(market.resources), market.bundle_size
+    row = 4 + 8 + (4 * k if is_sparse(market) else 2 * m)
+    return market.agents * market.options * row <= _FITS * _memory()
+
+
+def _memory() -> int:
+    """Bytes that this machine, or the container that we are in, has."""
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else ""
+    return min(most, int(text)) if text.isdigit() else most
+
+
+def _bytes(size: int | str) -> int:
+    found = re.fullmatch(r"(\d{1,30}(?:\.\d+)?) ?([KMGT]?)i?B?", str(size), re.IGNORECASE)
+    if found is None or (number := int(float(found[1]) * _UNITS[found[2].upper()])) < 10**7:
+        raise EngineError(f"memory {size!r} is no size", "write '500MB' or '4GB'; at least 10MB")
+    return number
+
+
+def _is_number(number: object, kind: Any) -> bool:
+    return isinstance(number, kind) and not isinstance(number, bool)
+
+
+def _check_files(engine: str, source: Source) -> None:
+    if source.paths is None:
+        raise AgentsError(
+            f"the engine {engine} reads files, and the records are in memory",
+            "write them to Parquet and give its path, or use the engine memory",
+        )

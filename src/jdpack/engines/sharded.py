@@ -1,0 +1,102 @@
+"""Private: shards that answer as one engine. Their answers are sums, and are added here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jdpack.billboard.board import SHARE, Billboard, Seed
+from jdpack.common.batches import Batch
+from jdpack.engines.base import Allocation
+from jdpack.engines.shard import NOBODY, Final, Rounds, Shares
+from jdpack.market.market import Market
+
+
+class Combined(ABC):
+    """The engine of some shards."""
+
+    def __init__(self, market: Market) -> None:
+        self._market = market
+        self._last: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @abstractmethod
+    def _all(self, question: str, *about: Any) -> list[Any]:
+        """Every shard's answer: the method of `Shard` with this name, in the order of the rows."""
+
+    @abstractmethod
+    def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
+        """Write what everybody gets into the private folder, whole or not at all."""
+
+    @property
+    def market(self) -> Market:
+        return self._market
+
+    def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        # A round may ask for the scale and then for the demand at the same prices: one pass.
+        if self._last is None or self._last[0] != prices:
+            self._last = prices, _sums(self._all("demand", prices))
+        return self._last[1]
+
+    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+        return _sums(self._all("batch_demand", prices, batch, order))
+
+    def value(self, prices: tuple[int, ...]) -> int:
+        return sum(self._all("value", prices))
+
+    def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        return _sums(self._all("curvature", prices))
+
+    def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
+        return _sums(self._all("gauge", prices))
+
+    def welfare(self, board: Billboard) -> int:
+        return sum(self._all("welfare", Rounds.of(board)))
+
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
+        return _sums(self._all("granted", Rounds.of(board), seed))
+
+    def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int:
+        return sum(self._all("luck", Rounds.of(board), seed, factors, bound))
+
+    def allocate(self, board: Billboard) -> Allocation:
+        """What everybody gets, with supply held.
+
+        If it does not fit, agents are dropped by their coins, the largest first, as few as
+        needed. This happens with probability at most beta, and is paid for in delta (`Budget`).
+        What remains is feasible whatever the noise did. Bisection on the coin: loads only fall as
+        more are dropped.
+        """
+        limit = self.market.supply_code * SHARE
+        allocation = self.drop(board, NOBODY)
+        if max(allocation.loads) <= limit:
+            return allocation
+        low, high = 0, NOBODY  # to drop from `low` on is enough, from `high` on it is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = max(self.drop(board, middle).loads) <= limit
+            low, high = (middle, high) if fits else (low, middle)
+        return self.drop(board, low)
+
+    def shares(self, board: Billboard, allocation: Allocation) -> Shares:
+        return np.concatenate(self._all("shares", final(board, allocation.drop_from)))
+
+    def digest(self) -> int:
+        total: int = sum(self._all("digest")) % 2**64
+        return total
+
+    def drop(self, board: Billboard, drop_from: int) -> Allocation:
+        """What everybody gets, but agents with this coin or a larger one, who get nothing."""
+        return Allocation.of_all(self._all("give", final(board, drop_from)))
+
+
+def final(board: Billboard, drop_from: int) -> Final:
+    """What a shard needs of a finished billboard."""
+    assert board.certificate is not None and board.seed is not None, "the run is not finished"
+    return Final(Rounds.of(board), board.seed, board.certificate.factors, drop_from)
+
+
+def _sums(answers: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sum(numbers) for numbers in zip(*answers, strict=True))

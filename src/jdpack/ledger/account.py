@@ -1,0 +1,140 @@
+"""Public: what a run is paid from: a data set of a ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard.board import Billboard, Header
+from jdpack.billboard.file import Note
+from jdpack.errors import BudgetError, LedgerError
+from jdpack.ledger.balance import Balance
+from jdpack.ledger.ledger import Ledger
+from jdpack.storage.hash_chain import hash_of
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set of a ledger. A run is known there by the commitment in its header."""
+
+    ledger: str
+    dataset: str
+
+    @classmethod
+    def of(cls, ledger: str | Path | None, dataset: str | None) -> Account | None:
+        """The account of two arguments, which go together; None if neither is given."""
+        if ledger is None and dataset is None:
+            return None
+        if ledger is None or not isinstance(ledger, str | Path):
+            raise LedgerError(f"data set {dataset!r} needs the ledger that it is in")
+        if not isinstance(dataset, str):
+            raise LedgerError(
+                f"ledger {str(ledger)!r} needs the name of a data set, not {dataset!r}",
+                f"`jdpack ledger show {ledger}` lists them",
+            )
+        return cls.at(ledger, dataset)
+
+    @classmethod
+    def at(cls, ledger: str | Path, dataset: str) -> Account:
+        """The account of a data set that is in the ledger."""
+        account = cls(os.path.abspath(ledger), dataset)
+        Ledger.open(account.ledger).balance(dataset)
+        return account
+
+    def held(self, header: Header) -> contextlib.AbstractContextManager[None]:
+        """Hold a run; refuse if another process does, in its folder or in a copy of it."""
+        return self._ledger.held(header.commitment)
+
+    def reserve(self, header: Header, board: Billboard | None, again: bool = False) -> None:
+        """Reserve the whole budget of a run, or refuse it; nothing more for a run that resumes.
+
+        Args:
+            header: of the run.
+            board: what it has posted so far; None if nothing.
+            again: reserve it a second time if the ledger has forgotten how far the run has come.
+        """
+        if not header.private:
+            raise BudgetError(
+                "a run with seeded noise, or none, protects nobody and fits no budget",
+                "make it without a ledger, on records that are not private",
+            )
+        self._ledger.reserve(
+            self.dataset,
+            header.commitment,
+            header.budget,
+            header.market.neighbours,
+            posted=() if board is None else board.noisy,
+            drawn=board is not None and board.drawn,
+            again=again,
+        )
+
+    def note(self, header: Header, board: Billboard | None) -> Note:
+        """What tells the ledger of every line of a run from here on, before the line is public."""
+        lines = ["", *(board.noisy if board is not None else ())]
+        last = lines[-2] if board is not None and board.drawn else lines[-1]
+
+        def post(head: str) -> None:
+            nonlocal last
+            self._ledger.post(header.commitment, last, head)
+            last = head
+
+        return post
+
+    def cancel(self, header: Header) -> None:
+        """Give back what was reserved, if it was, for a run that has posted nothing."""
+        with contextlib.suppress(LedgerError):  # what cannot be given back stays spent
+            self._ledger.cancel(header.commitment)
+
+    def owes(self, header: Header) -> bool:
+        """Whether the ledger holds something for a run, as far as one can tell."""
+        try:
+            runs = self._ledger.runs
+        except LedgerError:
+            return True
+        return header.commitment in runs and runs[header.commitment].state != "cancelled"
+
+    def finish(self, board: Billboard, followed: bool) -> Balance:
+        """Note that a run is complete, with the head of its billboard.
+
+        Args:
+            followed: whether the ledger was told of every line, or only that the run began.
+        """
+        run = board.header.commitment
+        if not followed:
+            self._ledger.post(run, hash_of(board.first_line), board.head)
+        return self._ledger.finish(run, board.head)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(Path(self.ledger))
+
+    def check(self, board: Billboard) -> None:
+        """Refuse a finished billboard that is not the one in the ledger."""
+        known = self._ledger.runs.get(board.header.commitment)
+        paid = known is not None and known.budget == board.header.budget
+        if known is None or not paid or known.dataset != self.dataset:
+            raise LedgerError(
+                f"ledger {self.ledger!r} did not reserve the budget of this run",
+                "it is another ledger, or was rolled back",
+            )
+        if (known.state, known.billboard) != ("finished", board.head):
+            raise LedgerError(
+                f"in ledger {self.ledger!r} this run is {known.state}, and not with this billboard",
+                "`jdpack resume` ends a run",
+            )
+
+    def to_dict(self) -> dict[str, str]:
+        return {"ledger": self.ledger, "dataset": self.dataset}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any] | None) -> Account | None:
+        """The account that a run file names."""
+        if data is None:
+            return None
+        match data:
+            case {"ledger": str(ledger), "dataset": str(dataset)} if len(data) == 2:
+                return cls(ledger, dataset)
+        raise LedgerError(f"account {data!r} names no data set of a ledger")

@@ -1,0 +1,318 @@
+"""Public: the ledger, what all runs on the same people spend together.
+
+One SQLite file, whose one table is an append-only chain of sealed lines
+(`jdpack.storage.hash_chain`): a data set with its total, and for every run a reservation, that it
+began to post, then that it finished, or that it was cancelled before it began. All sums are
+recomputed from the chain at every use, by the rules of `jdpack.ledger.balance`. Beside it lies a
+small file for each run under way, with the hash of every line that the run posts
+(`jdpack.ledger.progress`).
+
+A reservation is one transaction: when processes race for the rest of a budget, exactly as many win
+as fit. A process killed at any moment leaves the entry whole or not at all; SQLite rolls back what
+it leaves behind at the next use.
+
+Formal guarantees. Once a line with noise may be public, its run's reservation is never given back,
+and the run resumes from that line or not at all:
+- `post` puts the hash of a line on disk before the line is public, and only if the last hash is
+  that of the line before. Of two processes that work on one run, or on copies of its folder, at
+  most one gets its line noted; the other is refused before its line is public.
+- `reserve` accepts only a folder whose last line has the last hash. A folder from a backup lacks
+  that line, or has another in its place.
+- The first `post` enters `begin`, after which the chain's rules admit no `cancel`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from jdpack.errors import BudgetError, LedgerError
+from jdpack.ledger.balance import Balance, check
+from jdpack.ledger.entries import Entry, Run, State, check_name
+from jdpack.ledger.progress import Progress
+from jdpack.ledger.sqlite_file import begin, insert, make, read, transaction
+from jdpack.market.market import Neighbours
+from jdpack.privacy.accounting import Budget
+
+_AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget once more"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `Ledger.verify` found: all of it in order."""
+
+    entries: int
+    """How many lines there are."""
+    datasets: int
+    """How many data sets have a total."""
+    runs: int
+    """How many runs count: finished, or reserved and not cancelled."""
+    open: int
+    """How many of them are not finished."""
+    head: str
+    """The hash of the last entry. Kept elsewhere, it shows later that nothing before it changed."""
+    since: int | None
+    """How many entries follow the one with the given head."""
+
+
+class Ledger:
+    """The privacy budgets of data sets, over all runs. Make one with `create`, or `open` it.
+
+    Every use opens the file anew and checks all of it, so a Ledger can be shared by threads, and
+    it outlives forks.
+
+    Args:
+        path: its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        dataset: str,
+        *,
+        epsilon: float,
+        delta: float,
+        neighbours: Neighbours = Neighbours.REPLACE_ONE,
+    ) -> Ledger:
+        """Enter a data set and its total, in a new file or one that has others already."""
+        check_name("data set", dataset)
+        balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours))
+        ledger = cls(Path(path))
+        make(ledger.path)
+        with transaction(ledger.path, write=True) as db:
+            state = begin(db)
+            insert(
+                db,
+                state,
+                "dataset",
+                dataset,
+                {
+                    "neighbours": balance.neighbours.value,
+                    "epsilon": balance.epsilon,
+                    "delta": balance.delta,
+                    "rho_limit": float(balance.rho_limit),
+                    "delta_limit": float(balance.delta_limit),
+                },
+            )
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | Path) -> Ledger:
+        """The ledger in a file, after checking it."""
+        ledger = cls(Path(path))
+        ledger._state()
+        return ledger
+
+    def reserve(
+        self,
+        dataset: str,
+        run: str,
+        budget: Budget,
+        neighbours: Neighbours,
+        *,
+        posted: Sequence[str] = (),
+        drawn: bool = False,
+        again: bool = False,
+    ) -> Balance:
+        """Take a run's whole budget from a data set, or raise and take nothing.
+
+        The same run again, with the same amounts, takes nothing more: it resumes. It may do so only
+        from where the ledger last saw it, so a folder put back from a backup is refused.
+
+        Args:
+            posted: the hashes of the billboard's lines that hold noise, as the run's folder has
+                them, in order.
+            drawn: whether the last of them is in the run's journal only. The ledger may then know
+                it, or the one before.
+            again: if the ledger is behind the run, because it was put back from a backup itself,
+                reserve the budget a second time instead of refusing.
+        """
+        check_name("run", run)
+        check(budget)
+        with transaction(self.path, write=True) as db:
+            state = read(db)
+            total = state.balance(dataset)
+            if neighbours is not total.neighbours:
+                raise BudgetError(
+                    f"a run for {neighbours.value} neighbours does not fit data set {dataset!r}, "
+                    f"whose total is for {total.neighbours.value} neighbours",
+                    "the market says which; budgets for both do not add up; nothing was spent",
+                )
+            known = state.runs.get(run)
+            lines, forgot = ["", *posted], False
+            amounts = {"run": run, **{k: float(v) for k, v in asdict(budget).items()}}
+            if known is None or known.state == "cancelled":
+                forgot = bool(posted)
+                if forgot and not again:
+                    raise self._behind(run, "knows nothing of")
+                insert(db, state, "reserve", dataset, amounts)
+            elif (known.dataset, known.budget) != (dataset, budget):
+                raise LedgerError(
+                    f"run {run!r} is in the ledger already, with another budget or data set",
+                    "a run keeps what it reserved; nothing more was spent",
+                )
+            elif known.state == "finished":
+                if known.billboard != lines[-1]:
+                    raise LedgerError(
+                        f"run {run!r} is finished, and this is not its billboard at the end",
+                        "put back the finished one: noise is never drawn again for a posted line",
+                    )
+            else:
+                head = self._progress(run).head if known.begun else ""
+                if head is not None and head not in lines:
+                    raise _stale(run)
+                forgot = head not in lines[-2 if drawn else -1 :] or not known.followed
+                if forgot and not again:
+                    raise self._lost(run) if head is None else self._behind(run, "is behind")
+                if forgot:
+                    insert(db, state, "again", dataset, amounts)
+            if forgot and posted and not state.run(run).begun:
+                insert(db, state, "begin", dataset, {"run": run})
+            balance = state.balance(dataset)
+        if forgot and posted:  # now that it is charged
+            self._progress(run).note(lines[-1], first=True)
+        return balance
+
+    def held(self, run: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a run while working on it; refuse if another process does, in whatever folder."""
+        return self._progress(run).held()
+
+    def post(self, run: str, before: str, head: str) -> None:
+        """Note that a line of a run is about to be public; it is on disk when this returns.
+
+        Whoever posts must know the line before, so of two processes that work on copies of one
+        run, the second is refused before its line is public.
+
+        Args:
+            before: the hash of the run's last line with noise; empty if this is the first.
+            head: the hash of the line.
+        """
+        progress = self._progress(run)
+        last = progress.head
+        if last is None or not before:
+            with transaction(self.path, write=True) as db:
+                state = read(db)
+                known = state.run(run)
+                if (known.state, known.billboard) == ("finished", head):
+                    return  # whoever posted it was killed before it was posted whole
+                if not before and not known.begun:
+                    insert(db, state, "begin", known.dataset, {"run": run})
+                    progress.note(head, first=True)  # before the entry is committed
+                    return
+        if last not in (before, head):
+            raise _stale(run)
+        if last != head:
+            progress.note(head)
+
+    def cancel(self, run: str) -> None:
+        """Give back what a run reserved that has posted nothing."""
+        with transaction(self.path, write=True) as db:
+            state = read(db)
+            known = state.run(run)
+            if not known.followed:
+                raise LedgerError(
+                    f"run {run!r} was reserved by an earlier version, which did not note how far "
+                    "it came",
+                    "what may be posted stays spent",
+                )
+            if known.state != "cancelled":
+                insert(db, state, "cancel", known.dataset, {"run": run})
+
+    def finish(self, run: str, billboard: str) -> Balance:
+        """Note that a run is over, with the hash of its billboard's last line."""
+        progress = self._progress(run)
+        with transaction(self.path, write=True) as db:
+            state = read(db)
+            known = state.run(run)
+            if (known.state, known.billboard) != ("finished", billboard):
+                if known.state == "open" and known.begun and progress.head != billboard:
+                    raise LedgerError(
+                        f"run {run!r} has gone further than this billboard, or elsewhere",
+                        "finish it with its newest state",
+                    )
+                insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
+            balance = state.balance(known.dataset)
+        progress.remove()
+        return balance
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        """What every run reserved, and what became of it."""
+        return self._state().runs
+
+    def balance(self, dataset: str) -> Balance:
+        """What of a data set's budget is spent, and what is left."""
+        return self._state().balance(dataset)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The names of all data sets, in the order of their entries."""
+        return list(self._state().balances)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, which depends on all of them."""
+        return self._state().head
+
+    def entries(self, dataset: str | None = None) -> list[Entry]:
+        """All entries, or those of one data set."""
+        state = self._state()
+        if dataset is not None:
+            state.balance(dataset)
+        return [e for e in state.entries if dataset in (None, e.dataset)]
+
+    def verify(self, head: str | None = None) -> Verified:
+        """Check everything; with a head noted earlier, also that nothing up to it has changed."""
+        state = self._state()
+        since = None
+        if head is not None:
+            places = [e.number for e in state.entries if e.hash == head]
+            if not places:
+                raise LedgerError(
+                    f"ledger {str(self.path)!r} has no entry with hash {head!r}",
+                    "it was rewritten or rolled back since that hash was noted, or is another one",
+                )
+            since = len(state.entries) - places[0]
+        states = [run.state for run in state.runs.values()]
+        return Verified(
+            entries=len(state.entries),
+            datasets=len(state.balances),
+            runs=len(states) - states.count("cancelled"),
+            open=states.count("open"),
+            head=state.head,
+            since=since,
+        )
+
+    def _state(self) -> State:
+        with transaction(self.path, write=False) as db:
+            return read(db)
+
+    def _progress(self, run: str) -> Progress:
+        return Progress(self.path, run)
+
+    def _behind(self, run: str, how: str) -> LedgerError:
+        return LedgerError(
+            f"ledger {str(self.path)!r} {how} run {run!r}, which has posted",
+            "it is another ledger, or was put back from a backup: put back the newest; if that is "
+            f"lost, {_AGAIN}",
+        )
+
+    def _lost(self, run: str) -> LedgerError:
+        return LedgerError(
+            f"{str(self._progress(run).path)!r} is missing, which says how far run {run!r} came",
+            f"it belongs beside the ledger: move it there, too; if it is lost, {_AGAIN}",
+        )
+
+
+def _stale(run: str) -> LedgerError:
+    return LedgerError(
+        f"run {run!r} has gone further than this folder, which is an earlier copy of it",
+        "put back its newest state; if that is lost, another run spends another budget: noise is "
+        "never drawn again for a line that may be public",
+    )

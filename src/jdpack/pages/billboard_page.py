@@ -1,0 +1,377 @@
+"""Public: the billboard page, a single file that anybody may open, from any host or from a disk.
+
+It is a function of the billboard alone, whole without scripts. Of a finished run it also carries
+the agent's function as plain JavaScript (`pages/web/allocate.js`) with the numbers that it needs,
+so a reader learns what they get without telling anybody who they are. A content security policy
+admits exactly the style and the script that are written here, by their hashes, and no connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from jdpack.billboard.board import SHARE, Billboard, Release
+from jdpack.common import checks
+from jdpack.market.market import Market
+from jdpack.pages import chart
+from jdpack.pages.number_text import (
+    exactly,
+    factor_text,
+    one_in,
+    percent,
+    percent_down,
+    percent_up,
+    price_text,
+    short,
+    short_down,
+    short_up,
+)
+from jdpack.pages.table import csv_of
+from jdpack.privacy.accounting import REVEALED_MOST
+from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.protocol.charge import totals
+
+NUMBERS_MAX = 2**20
+"""The most prices that a page carries for its form; longer records are for the command line."""
+
+DRAWN = 60
+"""The most resources whose charts are on the page."""
+
+SHOWN = 8
+"""The resources whose charts are seen at once; the others are a click away."""
+
+_POINTS = 150  # of a line
+_LINES = 8  # of the table below a chart
+_ROWS = 1000  # of the table of resources
+_UNFINISHED = {None: "open", True: "running", False: "stopped"}
+_SCRIPTS = ("allocate.js", "own_record.js", "number_text.js", "in_words.js", "form.js")
+
+
+def public_page(board: Billboard, *, running: bool | None = None, live: bool = False) -> str:
+    """The billboard page.
+
+    Args:
+        board: a billboard, finished or not.
+        running: whether a run that is not finished is still going on, if that is known.
+        live: of a run that is not finished, a page that `jdpack.serve` keeps up to date.
+    """
+    asks, spent = board.finished and board.weight > 0, totals(board)
+    long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
+    return render(
+        "billboard.html",
+        board,
+        script=script() if asks and not long else None,
+        live=_web("live.js") if live and not board.finished else None,
+        data=_embedded(data(board)) if asks and not long else None,
+        state="finished" if board.finished else _UNFINISHED[running],
+        figures=figures(board),
+        shown=SHOWN,
+        price_text=price_text,
+        rows_max=_ROWS,
+        table_csv=_csv(resource_rows(board)),
+        spent=None if spent is None else [0.0, *spent][-1],
+        long=long,
+        **promised(board, adds_up=spent is not None),
+    )
+
+
+def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
+    """What the part of a page that says what is promised needs beside the billboard."""
+    budget = board.header.budget
+    revealed = budget.delta * board.header.market.agents
+    return {
+        "e_to_epsilon": math.exp(min(budget.epsilon, 700.0)),
+        "adds_up": adds_up,
+        "weak": board.header.weakness is not None,
+        "revealed": revealed if revealed > REVEALED_MOST else None,
+    }
+
+
+def data(board: Billboard) -> dict[str, Any]:
+    """What the agent's function needs of a finished billboard, and no more."""
+    market, rounds = board.header.market, list(board.rounds)
+    assert board.certificate is not None and board.seed is not None
+    batch = rounds[0].batch
+    return {
+        "divisible": market.divisible,
+        "options": market.options,
+        "bundle_size": market.bundle_size,
+        "max_value": market.max_value,
+        "value_step": market.value_step,
+        "columns": {
+            "id": market.columns.id,
+            "value": market.columns.value,
+            "layout": market.columns.layout,
+            "option": market.columns.option,
+            "resource": market.columns.resource,
+            "amount": market.columns.amount,
+            "ignore": list(market.columns.ignore),
+        },
+        "resources": [
+            {
+                "name": r.name,
+                "unit": r.unit,
+                "column": r.column,
+                "max_demand": r.max_demand,
+                "unit_size": size,
+            }
+            for r, size in zip(market.resources, market.unit_sizes, strict=True)
+        ],
+        "factors": list(board.certificate.factors),
+        "weight": board.weight,
+        "batches": 0 if batch is None else batch.count,
+        "order": board.header.order.hex(),
+        "seed": board.seed.seed.hex(),
+        "final_prices": list(board.final_prices),
+        "rounds": {
+            "weights": [step.weight for step in rounds],
+            "prices": [list(step.prices) for step in rounds],
+        },
+    }
+
+
+def resource_rows(board: Billboard) -> list[dict[str, Any]]:
+    """One row a resource: what everybody may know of it. What is not there yet is None."""
+    market, certificate = board.header.market, board.certificate
+    posted = [r.step.prices for r in board.releases if r.step.prices]
+    final = board.final_prices if certificate is not None else ()
+    latest = final or (posted[-1] if posted else None)
+    return [
+        {
+            "name": r.name,
+            "unit": r.unit,
+            "supply": r.supply,
+            "max_demand": r.max_demand,
+            "price": None if latest is None else market.unit_price(j, latest[j]),
+            "factor": None if certificate is None else certificate.factors[j] / SHARE,
+            "load_at_most": None if certificate is None else certificate.load_at_most[j],
+        }
+        for j, r in enumerate(market.resources)
+    ]
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The course of one resource: two charts, and the same in numbers."""
+
+    name: str
+    unit: str
+    price: Markup
+    load: Markup
+    lines: list[tuple[int, str, str, str]]
+    """Round, price, load, and how far the noise may have moved the load."""
+
+
+def figures(board: Billboard) -> list[Figure]:
+    """Price and noisy load of each resource, round by round."""
+    market = board.header.market
+    asked = [r for r in board.releases if r.step.query == "demand"]
+    if not asked:
+        return []
+    picked = chart.thinned(len(asked), _POINTS)
+    since = next((t + 1 for t, r in enumerate(asked) if r.step.weight), None)
+    noise = [2.0 * _deviation(board, asked[t]) for t in picked]
+    found = []
+    for j, r in enumerate(market.resources[:DRAWN]):
+        prices = [market.unit_price(j, asked[t].step.prices[j]) for t in picked]
+        loads = [_load(market, asked[t], j) for t in picked]
+        rounds = [t + 1 for t in picked]
+        found.append(
+            Figure(
+                r.name,
+                r.unit,
+                _price_chart(r.name, rounds, prices, since),
+                _load_chart(r.name, rounds, loads, noise, since),
+                [
+                    (
+                        rounds[i],
+                        price_text(market, j, prices[i]),
+                        percent(loads[i]),
+                        percent(noise[i]),
+                    )
+                    for i in chart.thinned(len(rounds), _LINES)
+                ],
+            )
+        )
+    return found
+
+
+def _price_chart(name: str, rounds: list[int], prices: list[float], since: int | None) -> Markup:
+    high = max(prices) * 1.08 or 1.0
+    ticks = chart.round_ticks(high)
+    axis = chart.Axis(0.0, high, tuple((t, short(t)) for t in ticks))
+    words = (
+        f"Price of {name}: {short(prices[0])} in round {rounds[0]}, {short(prices[-1])} in round "
+        f"{rounds[-1]}; between {short(min(prices))} and {short(max(prices))}."
+    )
+    return chart.line_chart(words, "price", rounds, prices, axis, since=since)
+
+
+def _load_chart(
+    name: str, rounds: list[int], loads: list[float], noise: list[float], since: int | None
+) -> Markup:
+    band = chart.Band(
+        [load - n for load, n in zip(loads, noise, strict=True)],
+        [load + n for load, n in zip(loads, noise, strict=True)],
+    )
+    tail = loads[len(loads) // 2 :]
+    high = min(3.0, max(1.35, 1.1 * max(tail), 1.05 * max(loads)))
+    ticks = (0.0, 0.5, 1.0) if high < 2.0 else (0.0, 1.0, 2.0)
+    axis = chart.Axis(0.0, high, tuple((t, f"{100 * t:.0f}%") for t in ticks))
+    words = (
+        f"Demand for {name} with noise, as a share of its supply: {percent(loads[0])} in round "
+        f"{rounds[0]}, {percent(loads[-1])} in round {rounds[-1]}, where the noise has a band of "
+        f"plus or minus {percent(noise[-1])}."
+    )
+    noisy = any(n > 0.0 for n in noise)
+    return chart.line_chart(
+        words, "load", rounds, loads, axis,
+        band=band if noisy else None, mark=1.0, since=since,
+    )  # fmt: skip
+
+
+def _load(market: Market, release: Release, resource: int) -> float:
+    """The demand of all as a share of the supply; of a batch, as if all were like it."""
+    batch = release.step.batch
+    return release.answer[resource] / market.supply_code * (1 if batch is None else batch.count)
+
+
+def _deviation(board: Billboard, release: Release) -> float:
+    """The standard deviation of the noise in `_load`."""
+    market, noise, batch = board.header.market, release.step.noise, release.step.batch
+    if isinstance(noise, NoNoise):
+        return 0.0
+    own = noise.scale
+    if isinstance(noise, TruncatedLaplace):
+        own = min(math.sqrt(2.0) * own, float(noise.bound))
+    count = 1 if batch is None else batch.count
+    if board.header.local:  # everybody who is asked adds the noise of one
+        own *= math.sqrt(max(1.0, market.agents / count))
+    return own / market.supply_code * count
+
+
+# --- other numbers ------------------------------------------------------------------------
+
+
+def _count(board: Billboard) -> int:
+    return sum(1 for _ in board.rounds)
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    names = [key for key in rows[0] if rows[0][key] is not None]
+    return csv_of(names, ([row[name] for name in names] for row in rows[:_ROWS]))
+
+
+# --- the template -------------------------------------------------------------------------
+
+
+def waiting_page(running: bool | None = None) -> str:
+    """What `jdpack.serve` shows before anything is posted; `running` as for `public_page`."""
+    return filled(
+        "waiting.html", live=_web("live.js"), state=_UNFINISHED[running], not_private=None
+    )
+
+
+def render(name: str, board: Billboard, **more: Any) -> str:
+    """A page about a billboard."""
+    header = board.header
+    return filled(
+        name,
+        board=board,
+        market=header.market,
+        budget=header.budget,
+        certificate=board.certificate,
+        not_private=None if header.private else header.why_not_private,
+        rows=resource_rows(board),
+        rounds=_count(board),
+        in_turns=any(r.step.batch is not None for r in board.releases[:1]),
+        share=SHARE,
+        **more,
+    )
+
+
+def filled(
+    name: str, *, script: Markup | None = None, live: Markup | None = None, **more: Any
+) -> str:
+    """A page from its template; all of them have one style and one security policy."""
+    style, connect = _web("style.css"), "'none'" if live is None else "'self'"
+    policy = _policy(style, script or live, connect)
+    return _environment().get_template(name).render(
+        style=style, script=script, live=live, policy=policy, **more
+    )  # fmt: skip
+
+
+@cache
+def script() -> Markup:
+    """The scripts of the page, as one."""
+    return Markup("").join(_web(name) for name in _SCRIPTS)
+
+
+def _policy(style: Markup, script: Markup | None, connect: str) -> str:
+    """Nothing may be loaded, sent or run but what has these hashes."""
+    rules = ["default-src 'none'"]
+    if script is not None:
+        rules.append(f"script-src '{_hash(script)}'")
+    rules += [
+        f"style-src '{_hash(style)}'",
+        "img-src data:",
+        f"connect-src {connect}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return "; ".join(rules)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@cache
+def _web(name: str) -> Markup:
+    return Markup(resources.files("jdpack.pages").joinpath("web", name).read_text(encoding="utf-8"))
+
+
+def _embedded(data: dict[str, Any]) -> Markup:
+    """JSON in a script element: whatever names it has, none of them ends the element."""
+    text = json.dumps(data, separators=(",", ":"))
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return Markup(text)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("jdpack.pages", "web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "short": short,
+        "short_down": short_down,
+        "short_up": short_up,
+        "percent": percent,
+        "percent_down": percent_down,
+        "percent_up": percent_up,
+        "bar": chart.bar,
+        "exactly": exactly,
+        "factor": factor_text,
+        "one_in": one_in,
+        "plain": lambda value: value if isinstance(value, str) else checks.quoted(value),
+    }
+    return environment

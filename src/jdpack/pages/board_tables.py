@@ -1,0 +1,230 @@
+"""Public: the tables of a billboard: goods, every release and its cost, the bounds on loads.
+
+All of them are functions of the billboard alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jdpack.billboard.board import SHARE, Billboard, Release
+from jdpack.errors import JdpackError
+from jdpack.market.market import Query
+from jdpack.pages import chart
+from jdpack.pages.billboard_page import resource_rows
+from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
+from jdpack.pages.table import Sheet
+from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.protocol import certificate as certificates
+from jdpack.protocol import closing
+from jdpack.protocol.charge import totals
+
+RELEASES = 20_000
+"""The most releases that a report lists; of more, an even choice."""
+
+COURSE = 2**14
+"""The most rows of the CSV with prices and demand of every round; of more, an even choice."""
+
+ASKED: dict[Query, str] = {
+    "demand": "demand at posted prices",
+    "scale": "distance of demand from supply",
+    "value": "value at posted prices",
+    "curvature": "how demand moves with prices",
+    "gauge": "how demand moves with its price",
+    "granted": "amounts that coins grant",
+    "welfare": "value of the rounds' average",
+    "luck": "value that coins added to it",
+}
+
+
+# --- releases and what they cost ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a release cost, and how much it could give away."""
+
+    sensitivity: float
+    """The most that one agent can move the answer, in L2."""
+    rho: float
+    total: float
+    """Of all releases up to this one; of batches, each agent's own."""
+
+
+def spending(board: Billboard) -> list[Spent] | None:
+    """The cost of every release, or None if they are not those of any run."""
+    spent = totals(board)
+    if spent is None:
+        return None
+    found = []
+    for release, total in zip(board.releases, spent, strict=True):
+        shifts = closing.shifts(board, release.step.query)
+        rho = float(release.step.noise.cost(shifts).rho)
+        found.append(Spent(math.hypot(*shifts), rho, total))
+    return found
+
+
+def releases_sheet(board: Billboard, spending: list[Spent] | None) -> Sheet | None:
+    """Every release: what was asked, with how much noise, and what it cost."""
+    if not board.releases:
+        return None
+    shown, data, budget = [], [], board.header.budget.rho
+    for i in chart.thinned(len(board.releases), RELEASES):
+        release, spent = board.releases[i], None if spending is None else spending[i]
+        step, noise = release.step, release.step.noise
+        scale = None if isinstance(noise, NoNoise) else noise.scale
+        ratio = None if spent is None or scale is None else scale / spent.sensitivity
+        part = None if spent is None or budget == math.inf else spent.total / budget
+        shown.append(
+            (
+                f"{i + 2:,}",
+                ASKED[step.query] + _turn(release),
+                f"{step.weight:,}" if step.weight else "–",
+                "none" if scale is None else f"{short(scale)} {_kind(noise)}".strip(),
+                "–" if spent is None else short(spent.sensitivity),
+                "–" if ratio is None else short(ratio),
+                "–" if spent is None or spent.rho == math.inf else f"{spent.rho:.3g}",
+                "–" if part is None else percent(part),
+            )
+        )
+        data.append(
+            (
+                i + 2,
+                step.query,
+                "" if step.batch is None else step.batch.index,
+                step.weight,
+                noise.to_dict()["kind"],
+                scale,
+                None if spent is None else spent.sensitivity,
+                None if spent is None else spent.rho,
+                None if spent is None else spent.total,
+                release.answer[0] if len(release.answer) == 1 else None,
+            )
+        )
+    heads = (
+        "Line", "Asked for", "Weight", "Noise", "One person moves it by", "Noise over that",
+        "Cost (rho)", "Spent so far",
+    )  # fmt: skip
+    columns = (
+        "line", "query", "batch", "weight", "noise", "noise_scale", "sensitivity", "rho",
+        "rho_so_far", "answer_if_one_number",
+    )  # fmt: skip
+    return Sheet("Releases", heads, shown, columns, data, words=(1,))
+
+
+def _kind(noise: object) -> str:
+    return "(Laplace, cut off)" if isinstance(noise, TruncatedLaplace) else ""
+
+
+def _turn(release: Release) -> str:
+    batch = release.step.batch
+    return "" if batch is None else f", batch {batch.index + 1:,} of {batch.count:,}"
+
+
+# --- goods, prices and loads --------------------------------------------------------------
+
+
+def goods_sheet(board: Billboard) -> Sheet:
+    """The goods: what there is, and what it costs."""
+    market, rows = board.header.market, resource_rows(board)
+    shown = [
+        (
+            r["name"],
+            f"{short(r['supply'])} {r['unit']}".strip(),
+            f"{short(r['max_demand'])} {r['unit']}".strip(),
+            "–" if r["price"] is None else price_text(market, j, r["price"]),
+            "–" if r["load_at_most"] is None else percent_up(r["load_at_most"]),
+        )
+        for j, r in enumerate(rows)
+    ]
+    certified = board.certificate is not None
+    price = "Final price of a unit" if certified else "Latest price of a unit"
+    heads = ("Good", "Supply", "Most for one", price, "Given, at most")
+    columns = ("name", "unit", "supply", "max_demand", "price", "factor", "load_at_most")
+    return Sheet("Goods", heads, shown, columns, [tuple(r[c] for c in columns) for r in rows])
+
+
+def course_sheet(board: Billboard) -> Sheet | None:
+    """Prices and noisy demand of every round, as CSV alone: the charts show them to people."""
+    market = board.header.market
+    asked = [(i, r) for i, r in enumerate(board.releases) if r.step.query == "demand"]
+    if not asked:
+        return None
+    most = max(2, COURSE // len(market.resources))
+    data = []
+    for t in chart.thinned(len(asked), most):
+        i, release = asked[t]
+        noise = release.step.noise
+        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
+        for j, r in enumerate(market.resources):
+            size = market.unit_sizes[j]
+            data.append(
+                (
+                    i + 2,
+                    r.name,
+                    market.unit_price(j, release.step.prices[j]),
+                    release.answer[j] * size,
+                    scale * size,
+                    release.step.weight,
+                )
+            )
+    columns = ("line", "good", "price", "demand_with_noise", "noise_scale", "weight")
+    return Sheet("Prices and demand", (), (), columns, data)
+
+
+def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
+    """What anybody can tell of the load of what is granted, before scaling; with its noise."""
+    market = board.header.market
+    if not market.divisible and not board.header.local:
+        for release in board.releases:
+            if release.step.query == "granted":
+                return tuple(answer / market.supply_code for answer in release.answer)
+        return None
+    if not board.weight:
+        return None
+    totals = [0] * len(market.resources)
+    for release in board.releases:
+        for j, answer in enumerate(release.answer if release.step.weight else ()):
+            totals[j] += release.step.weight * answer
+    return tuple(total / (board.weight * market.supply_code) for total in totals)
+
+
+def bounds_sheet(board: Billboard) -> Sheet | None:
+    """How the bounds on loads come about; None before the certificate is there."""
+    certificate, market = board.certificate, board.header.market
+    if certificate is None:
+        return None
+    noisy = noisy_loads(board)
+    shown, data = [], []
+    for j, (r, bound) in enumerate(zip(market.resources, _unscaled(board), strict=True)):
+        factor, given = certificate.factors[j] / SHARE, certificate.load_at_most[j]
+        load = None if noisy is None else noisy[j]
+        room = None if load is None or bound is None else bound - load
+        shown.append(
+            (
+                r.name,
+                "–" if load is None else percent(load),
+                "–" if room is None else percent_up(room),
+                "–" if bound is None else percent_up(bound),
+                factor_text(factor),
+                percent_up(given),
+            )
+        )
+        data.append((r.name, load, room, bound, factor, given))
+    heads = (
+        "Good", "With noise", "Allowance for noise", "Bound before scaling", "Factor",
+        "Given, at most",
+    )  # fmt: skip
+    columns = ("good", "load_with_noise", "allowance", "bound", "factor", "load_at_most")
+    return Sheet("Bounds on loads", heads, shown, columns, data)
+
+
+def _unscaled(board: Billboard) -> list[float] | list[None]:
+    """The bounds on loads before scaling, computed anew; None each if no run has these lines."""
+    measured = not board.header.market.divisible and not board.header.local
+    try:
+        of = certificates.granted_loads if measured else certificates.averaged_loads
+        return of(board)
+    except (JdpackError, ArithmeticError, ValueError):
+        return [None] * len(board.header.market.resources)

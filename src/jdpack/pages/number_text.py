@@ -1,0 +1,96 @@
+"""Public: numbers as pages write them. By rules of our own, never by anybody's locale."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+
+from jdpack.market.market import Market
+
+
+def short(number: float) -> str:
+    """Four digits, or all before the point; three of what is very small or very large."""
+    return _written(_near(number, ROUND_HALF_UP))
+
+
+def short_down(number: float) -> str:
+    """As `short`, of a number that is claimed to be at least so much."""
+    near = _near(number, ROUND_HALF_UP)
+    return _written(_near(number, ROUND_FLOOR) if near > number else near)
+
+
+def short_up(number: float) -> str:
+    """As `short`, of a number that is claimed to be at most so much."""
+    near = _near(number, ROUND_HALF_UP)
+    return _written(_near(number, ROUND_CEILING) if near < number else near)
+
+
+def _near(number: float, rounding: str) -> float:
+    """The number with as many digits as are shown."""
+    size = abs(number)
+    if not 0.0 < size < math.inf:
+        return number
+    if 1e4 <= size < 1e15:
+        return float(Decimal(number).to_integral_value(rounding))
+    digits = 4 if 1e-3 <= size < 1e4 else 3
+    return float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
+
+
+def _written(number: float) -> str:
+    if 0.0 < abs(number) < 1e-3 or abs(number) >= 1e15:
+        return f"{number:.3g}"
+    return f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
+
+
+def exactly(number: float) -> str:
+    """All digits of a number that somebody chose: it is part of a promise."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+
+
+def price_text(market: Market, resource: int, price: float) -> str:
+    """A price; nearly 0 if all that one may ask for costs next to nothing."""
+    if 0.0 < price * market.resources[resource].max_demand < 1e-6 * market.max_value:
+        return "nearly 0"
+    return short(price)
+
+
+def one_in(probability: float) -> str:
+    """A small probability in words, never below what it is."""
+    if not 0.0 < probability < 0.5:
+        return f"{probability:.2g}"
+    # As it is written, not as it is stored: 1e-9 is 1 in 1 billion.
+    times = int(Context(prec=40, rounding=ROUND_FLOOR).divide(1, Decimal(repr(probability))))
+    if times >= 10**15:
+        return f"{Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(probability)):.1e}"
+    for name, size in [("trillion", 10**12), ("billion", 10**9), ("million", 10**6)]:
+        if times >= size:
+            return f"1 in {_two_digits(times // size)} {name}"
+    return f"1 in {_two_digits(times)}"
+
+
+def _two_digits(number: int) -> str:
+    """Rounded down to two digits."""
+    step = 10 ** max(0, len(str(number)) - 2)
+    return f"{number // step * step:,}"
+
+
+def percent(number: float) -> str:
+    """A share, to a tenth of a percent."""
+    return f"{100 * number:,.1f}%" if abs(number) < 1e13 else f"{number:.3g} times 100%"
+
+
+def percent_down(number: float) -> str:
+    """A share of which nothing is claimed that does not hold."""
+    return f"{math.floor(1000 * number) / 10:.1f}%" if abs(number) < 1e13 else percent(number)
+
+
+def percent_up(number: float) -> str:
+    """A share that is not exceeded."""
+    return f"{math.ceil(1000 * number) / 10:.1f}%" if abs(number) < 1e13 else percent(number)
+
+
+def factor_text(factor: float) -> str:
+    """A scale factor of at most 1; none but 1 reads as 1."""
+    if factor == 1.0:
+        return "1"
+    return "just under 1" if f"{factor:.4f}" == "1.0000" else f"{factor:.4f}"

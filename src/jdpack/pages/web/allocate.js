@@ -1,0 +1,304 @@
+/* The agent's function, as `jdpack.allocate` has it: what do I get, from my own record and the
+ * billboard? Golden vectors and random agents hold the two together, number by number.
+ *
+ * Plain script, no dependency. It touches no document and no network, so it runs anywhere.
+ * Numbers are doubles that hold exact integers: codes have 16 and 32 bits, prices at most 2^52. A
+ * cost is exact below 2^53, and whatever passes that is beyond every value however it is rounded.
+ * Only the hash, and a weight times 2^24, need more: those are BigInts.
+ *
+ * A "market" here is what the page carries: see `jdpack.pages.billboard_page.data`.
+ */
+"use strict";
+
+const jdpack = (() => {
+  const SHARE = 2 ** 24; // shares, weights and factors are whole numbers of 1/SHARE
+  const PRICE_UNITS = 2 ** 20; // of one value code
+  const GRAIN = 2 ** 29; // coins have 53 bits: so many of their steps are one step of a share
+  const EXACT = 2 ** 53;
+  const ID_BYTES = 4096; // the most of an id, as in every table of agents
+  const MASK = (1n << 64n) - 1n;
+
+  // --- coins and turns ----------------------------------------------------------------------
+
+  /** SipHash-2-4 (Aumasson & Bernstein 2012) of some bytes; the key is 32 hexadecimal digits. */
+  function siphash(key, bytes) {
+    const word = (at, from) => {
+      let sum = 0n;
+      for (let i = 7; i >= 0; i--) sum = (sum << 8n) | BigInt(from[at + i]);
+      return sum;
+    };
+    const raw = Uint8Array.from(key.match(/../g), (pair) => parseInt(pair, 16));
+    const [k0, k1] = [word(0, raw), word(8, raw)];
+    let v0 = 0x736f6d6570736575n ^ k0;
+    let v1 = 0x646f72616e646f6dn ^ k1;
+    let v2 = 0x6c7967656e657261n ^ k0;
+    let v3 = 0x7465646279746573n ^ k1;
+    const turned = (x, bits) => ((x << bits) | (x >> (64n - bits))) & MASK;
+    const rounds = (count) => {
+      for (let i = 0; i < count; i++) {
+        v0 = (v0 + v1) & MASK;
+        v1 = turned(v1, 13n) ^ v0;
+        v0 = turned(v0, 32n);
+        v2 = (v2 + v3) & MASK;
+        v3 = turned(v3, 16n) ^ v2;
+        v0 = (v0 + v3) & MASK;
+        v3 = turned(v3, 21n) ^ v0;
+        v2 = (v2 + v1) & MASK;
+        v1 = turned(v1, 17n) ^ v2;
+        v2 = turned(v2, 32n);
+      }
+    };
+    const padded = new Uint8Array(8 * (Math.floor(bytes.length / 8) + 1));
+    padded.set(bytes);
+    padded[padded.length - 1] = bytes.length & 255;
+    for (let at = 0; at < padded.length; at += 8) {
+      const next = word(at, padded);
+      v3 ^= next;
+      rounds(2);
+      v0 ^= next;
+    }
+    v2 ^= 255n;
+    rounds(4);
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
+
+  /** The coin of an agent, from 0 to 2^53 - 1; its id is a text. */
+  function coin(key, id) {
+    return Number(siphash(key, new TextEncoder().encode(id)) >> 11n);
+  }
+
+  /** In which of `count` batches an agent with this place in the order is asked. */
+  function turn(place, count) {
+    return Number(((BigInt(place) >> 9n) * BigInt(count)) >> 44n);
+  }
+
+  /** Whether a text can be written as UTF-8: no halves of pairs. */
+  function wellFormed(text) {
+    try {
+      encodeURIComponent(text);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  // --- codes --------------------------------------------------------------------------------
+
+  /** The least code that stands for at least `amount` of a resource; the product is exact. */
+  function demandCode(market, resource, amount) {
+    const size = market.resources[resource].unit_size;
+    const code = Math.trunc(amount / size);
+    return code * size < amount ? code + 1 : code;
+  }
+
+  /** The largest code that stands for at most `value`; the product is exact. */
+  function valueCode(market, value) {
+    const code = Math.trunc(value / market.value_step);
+    return code * market.value_step > value ? code - 1 : code;
+  }
+
+  function bounded(number, what, cap) {
+    if (typeof number !== "number" || !(number >= 0 && number < Infinity)) {
+      throw new RangeError(`${what} ${number} is not a number from 0 to ${cap}`);
+    }
+    return Math.min(number, cap);
+  }
+
+  /** Options, each {value, demand: an amount for each resource}, in codes. */
+  function encode(market, options) {
+    if (!(options.length >= 1 && options.length <= market.options)) {
+      throw new RangeError(`an agent has 1 to ${market.options} options here`);
+    }
+    return options.map(({ value, demand }) => {
+      if (demand.length !== market.resources.length) {
+        throw new RangeError(`demand lists ${demand.length} amounts`);
+      }
+      const codes = demand.map((amount, j) => {
+        const { name, max_demand } = market.resources[j];
+        return demandCode(market, j, bounded(amount, `demand for ${name}`, max_demand));
+      });
+      const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
+      if (touched.length > market.bundle_size) {
+        throw new RangeError(`an option may touch at most ${market.bundle_size} resources`);
+      }
+      const code = valueCode(market, bounded(value, "value", market.max_value));
+      return { value: code, codes, touched };
+    });
+  }
+
+  // --- rounds, shares, what is given --------------------------------------------------------
+
+  /** What an option costs at posted prices, in price units. */
+  function cost(option, prices) {
+    let sum = 0;
+    for (const j of option.touched) sum += option.codes[j] * prices[j];
+    return sum;
+  }
+
+  /** The numbers of the rounds in which an agent is asked: all, or the one of its turn. */
+  function asked(market, id) {
+    const all = market.rounds.weights.map((_, t) => t);
+    if (!market.batches) return all;
+    const mine = turn(coin(market.order, id), market.batches);
+    return all.filter((t) => t === mine);
+  }
+
+  /** The first option of the largest surplus, if that is not negative; else -1. `but` is left out. */
+  function best(values, costs, t, but) {
+    let [most, taken] = [-1, -1];
+    for (let o = 0; o < values.length; o++) {
+      const surplus = values[o] * PRICE_UNITS - costs[o][t];
+      if (o !== but && surplus > most) [most, taken] = [surplus, o];
+    }
+    return taken;
+  }
+
+  /** The share of each option, in 1/SHARE: the weight of its rounds over that of all. */
+  function sharesOf(won, weight) {
+    return won.map((w) => Number((BigInt(w) * BigInt(SHARE)) / BigInt(weight)));
+  }
+
+  /** What is given of each option, in 1/SHARE.
+   *
+   * Of indivisible goods: the options stand on [0, 1) one after the other, each as wide as its
+   * share. The one that the coin falls on is given if the coin is in the scaled part of its width.
+   */
+  function given(market, shares, factors, flipped) {
+    if (market.divisible) return scaled(shares, factors);
+    return coinPlaces(shares, factors).map(([from, below]) =>
+      from <= flipped && flipped < below ? SHARE : 0,
+    );
+  }
+
+  /** Where a coin must fall for each option to be given: from the first number, below the second. */
+  function coinPlaces(shares, factors) {
+    let begin = 0;
+    return shares.map((share, o) => {
+      const from = begin;
+      begin += share * GRAIN;
+      return [from, from + share * factors[o] * (GRAIN / SHARE)];
+    });
+  }
+
+  function scaled(shares, factors) {
+    return shares.map((share, o) => Math.floor((share * factors[o]) / SHARE));
+  }
+
+  /** All that the billboard says to an agent. Whole numbers; shares are in 1/SHARE. */
+  function allocate(market, id, options) {
+    if (typeof id !== "string" || !wellFormed(id)) throw new RangeError("the id is not text");
+    if (new TextEncoder().encode(id).length > ID_BYTES) throw new RangeError("the id is too long");
+    const coded = encode(market, options);
+    const rounds = asked(market, id);
+    const values = coded.map((option) => option.value);
+    const costs = coded.map((option) => rounds.map((t) => cost(option, market.rounds.prices[t])));
+    const weights = rounds.map((t) => market.rounds.weights[t]);
+    const [won, times] = [coded.map(() => 0), coded.map(() => 0)];
+    for (let t = 0; t < rounds.length; t++) {
+      const taken = best(values, costs, t);
+      if (taken < 0) continue;
+      won[taken] += weights[t];
+      times[taken] += 1;
+    }
+    const shares = sharesOf(won, market.weight);
+    const factors = coded.map(({ touched }) =>
+      touched.reduce((least, j) => Math.min(least, market.factors[j]), SHARE),
+    );
+    const flipped = coin(market.seed, id);
+    const prices = market.batches ? market.rounds.prices[rounds[0]] : market.final_prices;
+    const paid = coded.map((option) => (prices ? cost(option, prices) : null));
+    return {
+      options: coded,
+      rounds,
+      weights,
+      costs,
+      paid, // what each option costs at the final prices, or those of the turn if it came
+      surplus: paid.map((cost, o) => (cost === null ? null : values[o] * PRICE_UNITS - cost)),
+      won,
+      times,
+      shares,
+      factors,
+      odds: scaled(shares, factors),
+      coin: flipped,
+      places: coinPlaces(shares, factors),
+      given: given(market, shares, factors, flipped),
+    };
+  }
+
+  // --- how close it was ---------------------------------------------------------------------
+
+  /** What would be given of option `o` for each value of it, at the same prices, all else equal.
+   *
+   * A list of {from, given}: from the value code `from` on, up to the next entry, `given` of it.
+   * Round t takes the option from some value on, whatever the others are worth; below, it takes
+   * the best of the others, or none.
+   */
+  function byValue(market, outcome, o) {
+    const values = outcome.options.map((option) => option.value);
+    const cap = valueCode(market, market.max_value);
+    const won = values.map(() => 0);
+    const moves = [];
+    outcome.rounds.forEach((_, t) => {
+      const other = best(values, outcome.costs, t, o);
+      let least = outcome.costs[o][t];
+      if (other >= 0) {
+        won[other] += outcome.weights[t];
+        least += values[other] * PRICE_UNITS - outcome.costs[other][t] + (other < o ? 1 : 0);
+      }
+      const from = Math.ceil(least / PRICE_UNITS);
+      if (least < EXACT && from <= cap) moves.push({ from, t, other });
+    });
+    moves.sort((a, b) => a.from - b.from);
+    const now = () => given(market, sharesOf(won, market.weight), outcome.factors, outcome.coin)[o];
+    const steps = [{ from: 0, given: now() }];
+    for (let i = 0; i < moves.length;) {
+      const { from } = moves[i];
+      for (; i < moves.length && moves[i].from === from; i++) {
+        const { t, other } = moves[i];
+        if (other >= 0) won[other] -= outcome.weights[t];
+        won[o] += outcome.weights[t];
+      }
+      const next = now();
+      if (from === 0) steps[0].given = next;
+      else if (next !== steps[steps.length - 1].given) steps.push({ from, given: next });
+    }
+    return steps;
+  }
+
+  /** Where the agent's own value stands among the steps of `byValue`, in value codes.
+   *
+   * `more` is the least value from which more would be given, `kept` the least down to which no
+   * less is, `most` the least from which as much is given as any value brings; `more` is null if
+   * none does.
+   */
+  function closeness(market, outcome, o) {
+    const steps = byValue(market, outcome, o);
+    let at = steps.length - 1;
+    while (steps[at].from > outcome.options[o].value) at--;
+    const own = steps[at].given;
+    const above = steps.slice(at + 1).find((step) => step.given > own);
+    let kept = at;
+    while (kept > 0 && steps[kept - 1].given >= own) kept--;
+    const top = steps.reduce((a, b) => (b.given > a.given ? b : a));
+    return {
+      given: own,
+      more: above ? above.from : null,
+      kept: steps[kept].from,
+      most: top.from,
+      most_given: top.given,
+    };
+  }
+
+  return {
+    SHARE,
+    PRICE_UNITS,
+    ID_BYTES,
+    siphash,
+    coin,
+    turn,
+    wellFormed,
+    allocate,
+    byValue,
+    closeness,
+  };
+})();

@@ -1,0 +1,173 @@
+"""Public: a plan as a page for people: what a budget buys, and what another would.
+
+A function of the plan, and so of the market and the budget alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+
+from jdpack.pages import chart
+from jdpack.pages.billboard_page import filled
+from jdpack.pages.number_text import percent_down, short
+from jdpack.pages.table import Sheet
+from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with, percent
+from jdpack.planning.plan import Plan
+from jdpack.privacy.accounting import EPSILON_RANGE
+
+REACH = 5
+"""Drawn are budgets and supplies that are halved or doubled up to so many times."""
+
+_STEPS = 2  # points of a line from one to its double
+
+Curve = list[tuple[float, float | None]]
+"""Margins by epsilon, or by the factor on supplies; None where there is none."""
+
+
+def plan_page(plan: Plan) -> str:
+    """The page of a plan."""
+    epsilons, supplies = by_epsilon(plan), by_supply(plan)
+    return filled(
+        "plan.html",
+        plan=plan,
+        market=plan.market,
+        budget=plan.budget,
+        not_private=None if plan.private else "epsilon is inf, so there is no noise",
+        expects=plan.share_at_least is not None,
+        goods=goods_sheet(plan),
+        charts=[
+            ("Privacy budget, epsilon", _chart(plan, "epsilon", epsilons)),
+            ("Supply, times the present", _chart(plan, "supply", supplies)),
+        ],
+        sheets=[
+            curve_sheet("Other budgets", "epsilon", epsilons, plan),
+            curve_sheet("Other supplies", "times_the_present", supplies, plan),
+        ],
+        most=MARGIN_MOST,
+        margin_text=percent,
+    )
+
+
+# --- what if ------------------------------------------------------------------------------
+
+
+def by_epsilon(plan: Plan) -> Curve:
+    """The margin at budgets around that of the plan; around 1 if it has none."""
+    middle = plan.budget.epsilon if plan.private else 1.0
+
+    def margin(epsilon: float) -> float | None:
+        return margin_at(plan.market, plan.policy, epsilon, plan.budget.delta)
+
+    return _around(middle, EPSILON_RANGE, margin)
+
+
+def by_supply(plan: Plan) -> Curve:
+    """The margin if all supplies are multiplied by a factor around 1."""
+    return _around(
+        1.0,
+        factors(plan.market),
+        lambda factor: margin_with(plan.market, plan.budget, plan.policy, factor),
+    )
+
+
+def _around(
+    middle: float, ends: tuple[float, float], margin: Callable[[float], float | None]
+) -> Curve:
+    far = REACH * _STEPS
+    steps = [middle * 2.0 ** (i / _STEPS) for i in range(-far, far + 1)]
+    return [(x, margin(x)) for x in steps if x == middle or ends[0] <= x <= ends[1]]
+
+
+def _shown(plan: Plan, margin: float) -> float:
+    """What is drawn: the share of the optimum to expect, where one is; else the margin."""
+    return margin if plan.share_at_least is None else max(0.0, 1.0 - margin)
+
+
+def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
+    """Of epsilon or supply, on an axis of logarithms, with the plan itself as a dot."""
+    known = [(math.log10(x), _shown(plan, y)) for x, y in curve if y is not None]
+    low, high = math.log10(curve[0][0]), math.log10(curve[-1][0])
+    if high - low < 1e-9:  # no other supply is possible
+        low, high = low - 1.0, high + 1.0
+    across = chart.Axis(low, high, _ticks([x for x, _ in curve]))
+    axis = chart.Axis(0.0, 1.05, ((0.0, "0%"), (0.5, "50%"), (1.0, "100%")))
+    name = "Margin" if plan.share_at_least is None else "Expected share of the optimum, at least,"
+    by = "epsilon" if what == "epsilon" else "supply"
+    if not known:
+        known = [(low, axis.low)]
+    ends = " to ".join(percent(y) for _, y in (known[0], known[-1]))
+    words = f"{name} by {by}: from {ends}, for {by} from {10**low:.3g} to {10**high:.3g}"
+    point = None
+    if plan.private or what == "supply":
+        own = plan.budget.epsilon if what == "epsilon" else 1.0
+        point = (math.log10(own), _shown(plan, plan.margin))
+        words += f"; here {percent(point[1])} at {own:g}"
+    return chart.line_chart(
+        f"{words}.", "price", [x for x, _ in known], [y for _, y in known], axis,
+        across=across, mark=_shown(plan, MARGIN_MOST), point=point,
+    )  # fmt: skip
+
+
+def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
+    """Round numbers on an axis of logarithms: seven at most, or else powers of ten alone."""
+    low, high = xs[0] * (1 - 1e-9), xs[-1] * (1 + 1e-9)
+    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        found = [s * 10.0**e for e in exponents for s in steps if low <= s * 10.0**e <= high]
+        if len(found) <= 7:
+            break
+    return tuple((math.log10(x), f"{x:g}") for x in found)
+
+
+def curve_sheet(name: str, column: str, curve: Curve, plan: Plan) -> Sheet:
+    """A line as a table: halves and doubles for people, all of its points as CSV."""
+    expects, own = plan.share_at_least is not None, 1.0
+    if column == "epsilon" and plan.private:
+        own = plan.budget.epsilon
+    here = next(i for i, (x, _) in enumerate(curve) if x == own)
+    shown, data = [], []
+    for i, (x, margin) in enumerate(curve):
+        share = None if margin is None or not expects else _shown(plan, margin)
+        data.append((x, margin, share))
+        if (i - here) % _STEPS == 0:
+            is_plan = i == here and (plan.private or column != "epsilon")
+            cells = [f"{x:.3g}{' (here)' if is_plan else ''}"]
+            cells.append("refused" if margin is None else percent(margin))
+            cells += ["–" if share is None else percent_down(share)] if expects else []
+            shown.append(tuple(cells))
+    head = "Epsilon" if column == "epsilon" else "Times the present"
+    heads = (head, "Kept free", *(["Expected share, at least"] if expects else []))
+    return Sheet(name, heads, shown, (column, "margin", "share_at_least"), data)
+
+
+# --- resources ----------------------------------------------------------------------------
+
+
+def goods_sheet(plan: Plan) -> Sheet:
+    """The resources, and how much of each would be enough."""
+    least = plan.least_supply
+    shown, data = [], []
+    for j, r in enumerate(plan.market.resources):
+        enough = [None if x.supply is None else x.supply[j] for x in least]
+        shown.append(
+            (
+                r.name,
+                f"{short(r.supply)} {r.unit}".strip(),
+                f"{short(r.max_demand)} {r.unit}".strip(),
+                short(r.supply / r.max_demand),
+                *("–" if x is None else short(x) for x in enough),
+            )
+        )
+        data.append((r.name, r.unit, r.supply, r.max_demand, r.supply / r.max_demand, *enough))
+    heads = (
+        "Good", "Supply", "Most for one", "Supply over that",
+        *(f"Supply for a margin of {percent(x.margin)}" for x in least),
+    )  # fmt: skip
+    columns = (
+        "name", "unit", "supply", "max_demand", "ratio",
+        *(f"supply_for_{100 * x.margin:g}_percent" for x in least),
+    )  # fmt: skip
+    return Sheet("Goods", heads, shown, columns, data)

@@ -1,0 +1,453 @@
+"""Public: the plan. What a budget buys in a market, before any record is read.
+
+`jdpack.planning.headroom` says what share of every supply must be kept free, the margin. The
+optimum is a concave function of supply, and 0 without any: a supply that is smaller by a share x
+loses at most the share x of it. So 1 - margin is about the least share to expect, before what noise
+costs while prices are sought.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard.board import Release
+from jdpack.errors import BudgetError, BudgetWarning, MarketError, SupplyWarning
+from jdpack.market.market import Market
+from jdpack.pages.number_text import percent_down, short_up
+from jdpack.planning.headroom import (
+    MARGIN_MOST,
+    Need,
+    check,
+    floor,
+    margin_at,
+    margin_with,
+    percent,
+    shortfall,
+)
+from jdpack.planning.remedies import Help, remedies
+from jdpack.policies import registry
+from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.newton import Newton
+from jdpack.policies.registry import Policy
+from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, check_delta, weakness
+from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.tail_bounds import Outlook
+from jdpack.storage import new_folder
+
+MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.42, 1.96)}
+"""The loss against the optimum in multiples of `Plan.floor`, over the families of
+`experiments/loss.py`, of divisible and of indivisible goods. (Of the latter, identical agents lose
+up to 4.) docs/figures.md has the table."""
+
+LEVELS = (0.01, 0.05, 0.1)
+EPSILONS = (0.1, 1.0, 10.0)
+"""Budgets that a plan is always made for, beside its own, half and double of it."""
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""On all supplies, for which a plan is made too."""
+
+GROUPS = (2, 5, 10)
+"""Numbers of agents for which a plan says what the promise is, if they are taken at once."""
+
+ROWS = 8  # of supplies in the text
+
+
+@dataclass(frozen=True)
+class LeastSupply:
+    """The least supply for a margin, if all supplies are multiplied by one factor."""
+
+    margin: float
+    """The share of each supply that is kept free."""
+    factor: float | None
+    """Of the present supplies, rounded up; None if no market may be that large."""
+    supply: tuple[float, ...] | None
+    """Of each resource, in its unit."""
+    demands: float | None
+    """The scarcest supply in units of its `max_demand`: what the paper calls b."""
+    paper: float
+    """What the paper asks of it for alpha = margin: sqrt(m) / (alpha epsilon)."""
+    explicit: float
+    """The same with logarithms and constants (`MwuAdaptive.supply_ratio`)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a budget buys; `str(plan)` is the text for people."""
+
+    market: Market
+    """What was planned for."""
+    policy: Policy[Any]
+    """The algorithm."""
+    budget: Budget
+    """How epsilon and delta are split."""
+    rounds_at_most: int
+    """How many rounds a run takes at most."""
+    round_noise: tuple[float, float | None]
+    """The deviation of the noise of a round, as a share of each supply: the least and the largest
+    of the rounds that count; None where it follows the run."""
+    margin: float
+    """The share of each supply that is kept free; above 1 if noise exceeds supply."""
+    certified: float
+    """The part of it that the certificate adds for noise."""
+    floor: float
+    """M = z Delta / sqrt(2 rho), z = sqrt(2 ln(m / beta)): the margin of one Gaussian release of
+    demand with the whole budget, as a share of supply. Noise of other kinds can need less."""
+    share_at_least: float | None
+    """About the least share of the optimum to expect; None if none follows from public numbers."""
+    loss_measured: tuple[float, float] | None
+    """Losses as shares of the optimum that go with this floor, as measured for newton where it is
+    below MARGIN_MOST."""
+    least_supply: tuple[LeastSupply, ...]
+    """What supply would do for margins of 1%, 5% and 10%."""
+    by_epsilon: tuple[tuple[float, float | None], ...]
+    """Margins at the same delta; None if the policy refuses the budget."""
+    by_supply: tuple[tuple[float, float | None], ...]
+    """Margins with all supplies multiplied by a factor; None if that is refused."""
+    by_group: tuple[tuple[int, float | None, float], ...]
+    """The promise for several agents at once: their number g, the epsilon of the billboard at the
+    same delta (`Budget.epsilon_of_group`), and the delta of the whole promise at g times epsilon
+    (`Budget.delta_of_group`)."""
+    weakness: BudgetWarning | None
+    """Set if the budget promises little; `solve` gives the same."""
+    warning: SupplyWarning | None
+    """Set if supply is too small for the budget; `solve` gives the same."""
+    helps: tuple[Help, ...]
+    """What would help then; what is enough by itself comes first."""
+
+    @property
+    def private(self) -> bool:
+        """Whether epsilon is finite."""
+        return self.budget.epsilon != math.inf
+
+    @property
+    def delta_split(self) -> dict[str, float | None]:
+        """The parts of delta: for noise, for repair, and for noise with moving support."""
+        repair = float(REPAIR_SHARE) * self.budget.delta
+        rest = self.budget.delta - repair - self.budget.truncation
+        return {
+            "noise": rest if self.private else None,
+            "repair": repair,
+            "truncation": self.budget.truncation,
+        }
+
+    @property
+    def basis(self) -> str:
+        """What the expected share rests on."""
+        return "; ".join(_basis(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs: strict JSON, with null where there is no finite number."""
+        found = {
+            "private": self.private,
+            "market": self.market.name,
+            "policy": self.policy.to_dict(),
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "delta_split": self.delta_split,
+            "neighbours": self.market.neighbours.value,
+            "rho": self.budget.rho,
+            "beta": self.budget.beta,
+            "rounds_at_most": self.rounds_at_most,
+            "round_noise": self.round_noise,
+            "margin": self.margin,
+            "certified": self.certified,
+            "floor": self.floor,
+            "share_at_least": self.share_at_least,
+            "loss_measured": self.loss_measured,
+            "basis": self.basis,
+            "least_supply": [asdict(least) for least in self.least_supply],
+            "by_epsilon": [{"epsilon": e, "margin": x} for e, x in self.by_epsilon],
+            "by_supply": [{"factor": f, "margin": x} for f, x in self.by_supply],
+            "by_group": [
+                {"agents": g, "epsilon_at_delta": e, "delta_at_g_epsilon": d}
+                for g, e, d in self.by_group
+            ],
+            "weakness": None if self.weakness is None else str(self.weakness),
+            "warning": None if self.warning is None else str(self.warning),
+            "helps": [asdict(help) for help in self.helps],
+        }
+        return {key: _strict(value) for key, value in found.items()}
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+    def write(self, folder: str | Path) -> None:
+        """Make a folder with the plan as a page for people, and as JSON."""
+        from jdpack.planning.page import plan_page  # which imports this module
+
+        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
+        texts = {"report.html": plan_page(self), "plan.json": f"{data}\n"}
+        new_folder.fill(folder, texts, private=False)
+
+
+def plan(
+    market: Market | str | Path,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    policy: Policy[Any] | None = None,
+) -> Plan:
+    """Say what a budget buys in a market, from public numbers alone.
+
+    Args:
+        market: the public market, or the path of a market file.
+        epsilon, delta: the privacy budget; the market's own if not given.
+        policy: the algorithm; newton if not given.
+
+    Whatever `solve` would refuse before it reads the records is refused here, in the same words.
+    """
+    market, policy, budget = prepare(market, policy, epsilon, delta)
+    need = Need.of(market, budget, policy)
+    margin, least = need.margin(market.supply_code), floor(market, budget)
+    steered = isinstance(policy, Newton)
+    warning = shortfall(market, budget, policy)
+    private = budget.epsilon != math.inf
+    return Plan(
+        market=market,
+        policy=policy,
+        budget=budget,
+        rounds_at_most=need.outlook.rounds_at_most,
+        round_noise=_round_noise(market, budget, policy, need.outlook),
+        margin=margin,
+        certified=need.bound / market.supply_code,
+        floor=least,
+        share_at_least=max(0.0, 1.0 - margin) if steered else None,
+        loss_measured=_measured(market, least) if steered and private else None,
+        least_supply=tuple(_least_supplies(market, budget, need)) if private else (),
+        by_epsilon=tuple(_by_epsilon(market, budget, policy)),
+        by_supply=tuple((x, margin_with(market, budget, policy, x)) for x in FACTORS),
+        by_group=tuple(_by_group(budget)) if private else (),
+        weakness=weakness(budget, market.agents),
+        warning=warning,
+        helps=() if warning is None else tuple(remedies(market, budget, policy)),
+    )
+
+
+def prepare(
+    market: Market | str | Path,
+    policy: Policy[Any] | None,
+    epsilon: float | None,
+    delta: float | None,
+) -> tuple[Market, Policy[Any], Budget]:
+    """What a run is fixed by, checked: it raises what can be known before records are read."""
+    if not isinstance(market, Market):
+        market = Market.from_toml(market)
+    policy = policy if policy is not None else Newton()
+    if type(policy) not in registry.KINDS.values():  # its billboard could not be read back
+        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
+    epsilon = market.epsilon if epsilon is None else epsilon
+    delta = market.delta if delta is None else delta
+    for what, given in [("epsilon", epsilon), ("delta", delta)]:
+        if given is None:
+            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
+    assert epsilon is not None and delta is not None
+    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
+    check_delta(budget)
+    check(market, budget, policy)
+    return market, policy, budget
+
+
+def _measured(market: Market, floor: float) -> tuple[float, float] | None:
+    least, most = MEASURED_LOSS[market.divisible]
+    return (least * floor, most * floor) if floor < MARGIN_MOST else None
+
+
+def _round_noise(
+    market: Market, budget: Budget, policy: Policy[Any], outlook: Outlook
+) -> tuple[float, float | None]:
+    supply = market.supply_code
+    if outlook.scales is not None:
+        return min(outlook.scales) / supply, max(outlook.scales) / supply
+    if outlook.variance == 0.0:
+        return 0.0, 0.0
+    if outlook.batches is not None:  # with the agents' own noise: that of a batch of average size
+        spread = math.sqrt(outlook.variance / outlook.batches) / supply
+        return spread, spread
+    # The first round, if nobody demands anything: a full step, and so the least noise.
+    state = policy.start(market, budget)
+    while (step := policy.step(state)) is not None and step.query != "demand":
+        state = policy.observe(state, Release(step, (0,) * market.width(step.query)))
+    assert step is not None and not isinstance(step.noise, NoNoise)
+    spread = math.sqrt(2.0) if isinstance(step.noise, TruncatedLaplace) else 1.0
+    return spread * step.noise.scale / supply, None
+
+
+def _by_epsilon(
+    market: Market, budget: Budget, policy: Policy[Any]
+) -> Iterator[tuple[float, float | None]]:
+    low, high = EPSILON_RANGE
+    near = (factor * budget.epsilon for factor in (0.5, 1.0, 2.0))
+    for epsilon in sorted({*EPSILONS, *(e for e in near if low <= e <= high)}):
+        yield epsilon, margin_at(market, policy, epsilon, budget.delta)
+
+
+def _by_group(budget: Budget) -> Iterator[tuple[int, float | None, float]]:
+    for agents in GROUPS:
+        yield agents, budget.epsilon_of_group(agents), budget.delta_of_group(agents)
+
+
+def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[LeastSupply]:
+    present = min(r.supply / r.max_demand for r in market.resources)
+    for level in LEVELS:
+        factor = need.factor(market, level)
+        supply = None if factor is None else tuple(r.supply * factor for r in market.resources)
+        yield LeastSupply(
+            margin=level,
+            factor=factor,
+            supply=supply,
+            demands=None if factor is None else present * factor,
+            paper=math.sqrt(len(market.resources)) / (level * budget.epsilon),
+            explicit=present / MwuAdaptive(alpha=level).supply_ratio(market, budget),
+        )
+
+
+# --- text ---------------------------------------------------------------------------------
+
+
+def _text(plan: Plan) -> Iterator[str]:
+    market, budget = plan.market, plan.budget
+    m = len(market.resources)
+    bounds = "at most " if market.neighbours.value == "add-remove" else ""
+    goods = "divisible" if market.divisible else "indivisible"
+    yield (
+        f"{market.name}: {m} {goods} resource{'s' * (m > 1)}, {bounds}{market.agents:,} agents; "
+        f"policy {plan.policy.to_dict()['name']}"
+    )
+    if plan.private:
+        yield (
+            f"  privacy    ({budget.epsilon:g}, {budget.delta:g})-joint differential privacy, "
+            f"{market.neighbours.value} neighbours; rho {budget.rho:.5g}"
+        )
+        parts = [f"{part:.2g} for {what}" for what, part in plan.delta_split.items() if part]
+        yield f"  delta      {', '.join(parts)}; beta {budget.beta:.2g}"
+        if plan.weakness is not None:
+            yield from _wrapped("warning", plan.weakness.message)
+    else:
+        yield "  privacy    NONE: epsilon is inf, so there is no noise and nothing is private"
+    least, most = plan.round_noise
+    noise = "no noise"
+    if least > 0.0:
+        upto = " or more" if most is None else f" to {percent(most)}" if most > least else ""
+        noise = f"noise of deviation {percent(least)}{upto} of each supply"
+    yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
+    what = "is kept free" if plan.margin < 1.0 else "would have to be free: more than there is"
+    yield f"  margin     {percent(plan.margin)} of each supply {what}"
+    if not market.divisible and plan.margin < math.inf:
+        yield (
+            f"             {percent(plan.certified)} that the certificate adds for noise, "
+            f"{percent(plan.margin - plan.certified)} for where coins and noise land"
+        )
+    if plan.private:
+        yield f"  floor      {percent(plan.floor)}: one release of demand with the whole budget"
+    head, *basis = _basis(plan)
+    yield f"  expected   {head}"
+    yield from (f"             {line}" for line in basis)
+    if plan.least_supply:
+        yield from _supply_rows(plan)
+    yield _row("epsilon", [f"{epsilon:g}" for epsilon, _ in plan.by_epsilon])
+    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_epsilon])
+    yield _row("supply, times the present", [f"{factor:g}" for factor, _ in plan.by_supply])
+    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_supply])
+    if plan.by_group:
+        yield _row("agents at once, g", [f"{g:,}" for g, _, _ in plan.by_group])
+        epsilons = ["-" if e is None else short_up(e) for _, e, _ in plan.by_group]
+        yield _row("  billboard: epsilon, same delta", epsilons)
+        yield _row("  all: delta, at g times epsilon", [short_up(d) for _, _, d in plan.by_group])
+    yield from _verdict(plan)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=f"  {label:<11}", subsequent_indent=" " * 13)
+
+
+def _basis(plan: Plan) -> list[str]:
+    if plan.share_at_least is None:
+        return [
+            f"{_aim(plan)}, and the margin",
+            "what share of the optimum that is does not follow from public numbers",
+        ]
+    if plan.share_at_least == 0.0:
+        return ["no share of the optimum can be promised"]
+    share = percent_down(plan.share_at_least)
+    lines = [
+        f"about {share} of the optimum or more, less what steering costs",
+        "a supply smaller by a share x loses at most x of the optimum (it is concave in supply)",
+    ]
+    if plan.loss_measured is not None:
+        (low, high), (a, b) = plan.loss_measured, MEASURED_LOSS[plan.market.divisible]
+        lines.append(
+            f"measured on families of markets: a loss of {a:g} to {b:g} times the floor, so "
+            f"{percent(low)} to {percent(high)}"
+        )
+    return lines
+
+
+def _aim(plan: Plan) -> str:
+    """What a policy that does not say what it leaves of the optimum aims for."""
+    policy = plan.policy.to_dict()
+    alpha = policy.get("alpha") if policy.get("rounds") is None else None
+    if alpha is None:
+        return f"the loss that {plan.rounds_at_most:,} rounds of {policy['name']} leave"
+    loss = alpha * plan.market.agents * plan.market.max_value
+    return f"a loss of about alpha n V = {loss:,.4g}, the aim of {policy['name']}"
+
+
+def _supply_rows(plan: Plan) -> Iterator[str]:
+    least = plan.least_supply
+    yield _row("supply for a margin of", [percent(x.margin) for x in least])
+    yield _row("  times the present", [_number(x.factor) for x in least])
+    same: dict[tuple[float, str], list[int]] = {}  # resources that one row can speak for
+    for j, r in enumerate(plan.market.resources):
+        same.setdefault((r.supply, r.unit), []).append(j)
+    for (_, unit), group in list(same.items())[:ROWS]:
+        name = plan.market.resources[group[0]].name
+        more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
+        cells = [_number(None if x.supply is None else x.supply[group[0]]) for x in least]
+        yield _row(f"  {name}{more}{f' ({unit})' if unit else ''}", cells)
+    left = sum(map(len, list(same.values())[ROWS:]))
+    if left:
+        yield f"    ... and {left:,} more with --json"
+    yield _row("  in largest demands", [_number(x.demands) for x in least])
+    yield _row("  paper, sqrt(m)/(alpha epsilon)", [_number(x.paper) for x in least])
+    yield _row("  paper, with logs and constants", [_number(x.explicit) for x in least])
+
+
+def _verdict(plan: Plan) -> Iterator[str]:
+    if plan.warning is None:
+        if not plan.private:
+            yield "  verdict    an experiment: it protects nobody"
+        elif plan.margin > MARGIN_MOST:
+            yield "  verdict    nothing is scarce: all that agents may ask for fits with the margin"
+        else:
+            yield "  verdict    supply is large enough for this budget"
+        return
+    yield from _wrapped("verdict", plan.warning.message)
+    for help in plan.helps:
+        yield f"    {percent(help.margin):>8}  with {help.text}"
+
+
+def _row(label: str, cells: Sequence[str]) -> str:
+    return f"  {label:<32}" + "".join(f"{cell:>11}" for cell in cells)
+
+
+def _number(x: float | None) -> str:
+    if x is None:
+        return "-"
+    return f"{x:,.0f}" if 1e3 <= x < 1e9 else f"{x:.4g}"
+
+
+def _strict(value: Any) -> Any:
+    """Numbers that JSON does not have become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _strict(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(inner) for inner in value]
+    return value

@@ -1,0 +1,160 @@
+"""Public: what the policies of a fixed number of equal rounds have in common.
+
+mwu-fixed, dual-gd and mirror-descent differ in how a price follows its load. The rest is the same:
+T rounds, known beforehand; one release of demand a round, all with the same noise, so that T of
+them cost what the policy may spend; and equal weights, so that everybody gets the average of what
+they took. As weights and scales are fixed, the certificate may use the normal distribution's tail.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jdpack.billboard.board import Release, Step
+from jdpack.common import checks
+from jdpack.common.portable_math import FloatArray
+from jdpack.errors import MarketError
+from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.policies.mwu_adaptive import MwuAdaptive, check_alpha
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.tail_bounds import Outlook
+
+ROUNDS_MAX = 1_000_000
+"""The most rounds that a policy may take: every agent answers each of them."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The fold over the billboard."""
+
+    market: Market
+    noise: Gaussian | NoNoise
+    size: float
+    """The step size."""
+    prices: FloatArray
+    """Price codes before rounding; those of the m resources come first."""
+    left: int
+    """How many rounds are still to come."""
+
+    def moved(self, prices: FloatArray) -> State:
+        """The state after one more round."""
+        return replace(self, prices=prices, left=self.left - 1)
+
+
+def check_rounds(rounds: object) -> None:
+    """Refuse a number of rounds that makes no sense."""
+    if type(rounds) is not int:  # it is written in the header, where numpy's would not fit
+        raise MarketError(f"rounds must be a whole number, not {checks.quoted(rounds)}")
+    checks.count("rounds", rounds, ROUNDS_MAX)
+
+
+def rounds_for(name: str, alpha: float, rounds: float, market: Market, budget: Budget) -> int:
+    """The number of rounds that alpha asks for, rounded up, if it can be done."""
+    if rounds > ROUNDS_MAX:
+        other = MwuAdaptive(alpha=alpha).outlook(market, budget).rounds_at_most
+        raise MarketError(
+            f"{name} would take {rounds:.2g} rounds, and {ROUNDS_MAX:,} are the most",
+            "a larger alpha or supply, a number of rounds of your own, or mwu-adaptive, which "
+            f"takes at most {other:,}",
+        )
+    return math.ceil(rounds)
+
+
+def width(market: Market) -> float:
+    """W: the most that |1 - L_j| can be, at least 1; L_j is a load as a share of supply."""
+    return max(1.0, market.agents * max(market.cap_codes) / market.supply_code - 1.0)
+
+
+def worth(market: Market) -> float:
+    """The most that all agents could pay, n V, as the price code of a whole supply."""
+    codes = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
+    return codes / market.supply_code
+
+
+def noise_of(market: Market, budget: Budget, rounds: int) -> Gaussian | NoNoise:
+    """The noise with which so many rounds cost what the policy may spend."""
+    shifts = market.shifts("demand")
+    noise = gaussian(shifts, tail_bounds.rounds_rho(market, budget) / rounds)
+    noise.cost(shifts)  # noise that cannot be drawn is refused here
+    return noise
+
+
+def deviation(market: Market, noise: Gaussian | NoNoise) -> float:
+    """sigma: the deviation of the noise of one load."""
+    return noise.scale / market.supply_code if isinstance(noise, Gaussian) else 0.0
+
+
+def outlook(market: Market, budget: Budget, rounds: int) -> Outlook:
+    """The outlook of so many rounds of weight 1."""
+    noise = noise_of(market, budget, rounds)
+    if isinstance(noise, NoNoise):
+        return Outlook(rounds_at_most=rounds, variance=0.0, peak=0.0, weight=rounds)
+    return Outlook(
+        rounds_at_most=rounds,
+        variance=rounds * noise.scale * noise.scale,
+        peak=noise.scale,
+        weight=rounds,
+        scales=(noise.scale,) * rounds,
+    )
+
+
+def step(state: State) -> Step | None:
+    """The next round, if there is one."""
+    if state.left == 0:
+        return None
+    codes = state.prices[: len(state.market.resources)].tolist()
+    prices = tuple(min(PRICE_CODE_MAX, round(p)) for p in codes)
+    return Step("demand", prices, state.noise, weight=1)
+
+
+def excess(state: State, release: Release) -> FloatArray:
+    """L_j - 1 of every resource, with noise: the dual's gradient, with its sign turned."""
+    loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
+    return loads - 1.0
+
+
+@dataclass(frozen=True)
+class ByAlpha(ABC):
+    """A policy whose number of rounds follows from alpha, unless it is given.
+
+    Args:
+        alpha: the loss to aim for, as a share of n times the value cap.
+        rounds: the number of rounds, in place of the one that alpha asks for.
+    """
+
+    alpha: float = 0.1
+    rounds: int | None = None
+
+    name: ClassVar[str]
+    truncated: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if self.rounds is not None:
+            check_rounds(self.rounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook:
+        return outlook(market, budget, self.rounds_in(market, budget))
+
+    def step(self, state: State) -> Step | None:
+        return step(state)
+
+    @abstractmethod
+    def asked(self, market: Market) -> float:
+        """The rounds that alpha asks for, before rounding up."""
+
+    def rounds_in(self, market: Market, budget: Budget) -> int:
+        """The number of rounds; refuses if there are too many."""
+        if self.rounds is not None:
+            return self.rounds
+        return rounds_for(self.name, self.alpha, self.asked(market), market, budget)

@@ -1,0 +1,139 @@
+"""Public: the noise that a policy may ask for, what it costs, and how far it can stray.
+
+Only `release` draws it. Both kinds live on the integers, so an exact sum plus noise has no
+rounding error to leak.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from jdpack.common import checks
+from jdpack.errors import BillboardError, BudgetError
+from jdpack.privacy.accounting import Cost
+
+SCALE_MAX = 2.0**54
+"""Noise is drawn in 64 bits. Beyond, draws could reach their end and stop there, all alike, and
+an answer would show its exact sum; at this scale that has probability below exp(-2^9)."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Discrete Gaussian noise: P(z) proportional to exp(-z^2 / (2 scale^2)) on the integers."""
+
+    scale: float
+    """About its standard deviation."""
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (a scale and nothing else is kept)
+    def cost(self, shifts: tuple[int, ...]) -> Cost:
+        """The cost of adding this noise to each coordinate of an integer answer.
+
+        Formal guarantees. For any integer shift d the Renyi divergence of order a between z and
+        z + d is at most a d^2 / (2 scale^2) (Canonne, Kamath & Steinke 2020, Proposition 5).
+        The coordinates are independent, so a move by `shifts` costs rho = sum d_j^2 / (2 scale^2)
+        (their Theorem 14).
+        """
+        return Cost(rho=_quadratic(shifts, self.scale))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "gaussian", "scale": self.scale}
+
+
+@dataclass(frozen=True)
+class TruncatedLaplace:
+    """The paper's noise on the integers: P(z) proportional to exp(-|z| / scale), |z| <= bound."""
+
+    scale: float
+    """Its decay: P(z) falls by a factor e over so many integers."""
+    bound: int
+    """The largest |z|."""
+
+    def cost(self, shifts: tuple[int, ...]) -> Cost:
+        """The cost of adding this noise to each coordinate of an integer answer.
+
+        Formal guarantees. Let the answer's coordinate move by d, 0 < d <= bound, say upwards from
+        y to y + d. The supports [y - bound, y + bound] and [y + d - bound, y + d + bound] differ:
+        an outcome outside their intersection tells the two apart, and the paper's Lemma does not
+        count it. Let E be the event that the outcome is in the intersection. By symmetry its
+        probability is the same for both, 1 - tail(d), with tail(d) = P(z > bound - d). Inside E
+        the two probabilities differ by a factor of at most exp(d / scale), the normalising sums
+        being equal; so, conditioned on E, the coordinate is (d / scale)-DP and therefore
+        (d / scale)^2 / 2-zCDP (Bun & Steinke 2016, Proposition 1.4). Independent coordinates add
+        up: the answer is delta-approximately rho-zCDP with rho = sum d_j^2 / (2 scale^2) and
+        delta = sum tail(d_j), a bound on the probability that any of the coordinates is outside.
+
+        Both grow with each |d_j|, so the bounds `shifts` give the worst neighbour.
+        """
+        if max(shifts) > self.bound:
+            raise BudgetError(
+                f"truncated noise of at most {self.bound} cannot hide a move of {max(shifts)}",
+                "use Gaussian noise, or a larger supply",
+            )
+        # Rounded up; what is added last covers tails too small for doubles, which read 0.
+        delta = Fraction(sum(self.tail(d) for d in shifts) * (1.0 + 1e-9)) + Fraction(1, 2**1000)
+        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)
+
+    def tail(self, d: int) -> float:
+        """P(z > bound - d), 0 <= d <= bound: q^(bound-d+1) (1 - q^d) / (1 + q - 2 q^(bound+1))."""
+        log_q = -1.0 / self.scale
+        numerator = math.exp(log_q * (self.bound - d + 1)) * -math.expm1(log_q * d)
+        # 1 + q - 2 q^(bound+1) without cancellation, for scales far above the bound
+        return numerator / -(
+            math.expm1(log_q * (self.bound + 1)) + math.exp(log_q) * math.expm1(log_q * self.bound)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "truncated-laplace", "scale": self.scale, "bound": self.bound}
+
+
+@dataclass(frozen=True)
+class NoNoise:
+    """For runs without privacy (epsilon = inf): the exact answer, at infinite cost."""
+
+    def cost(self, shifts: tuple[int, ...]) -> Cost:
+        return Cost(rho=math.inf)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "none"}
+
+
+Noise = Gaussian | TruncatedLaplace | NoNoise
+
+
+def gaussian(shifts: tuple[int, ...], rho: float) -> Gaussian | NoNoise:
+    """The Gaussian noise with which an answer that moves by `shifts` costs rho, just not more."""
+    if math.isinf(rho):
+        return NoNoise()
+    # rounding in the scale stays on the private side of the filter
+    return Gaussian(math.sqrt(sum(d * d for d in shifts) / (2.0 * rho * (1.0 - 1e-9))))
+
+
+def from_dict(data: Mapping[str, Any]) -> Noise:
+    """The inverse of `to_dict`, for lines of a billboard."""
+    match data:
+        case {"kind": "gaussian", "scale": float(scale), **rest} if (
+            0.0 < scale < math.inf and not rest
+        ):
+            return Gaussian(scale)
+        case {"kind": "truncated-laplace", "scale": float(scale), "bound": int(bound), **rest} if (
+            0.0 < scale < math.inf and type(bound) is int and bound >= 0 and not rest
+        ):
+            return TruncatedLaplace(scale, bound)
+        case {"kind": "none", **rest} if not rest:
+            return NoNoise()
+    raise BillboardError(f"noise {checks.quoted(dict(data))} is of no known kind")
+
+
+def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
+    if scale <= 0.0:
+        raise BudgetError(f"noise of scale {scale:g} hides nothing")
+    if not scale <= SCALE_MAX:
+        raise BudgetError(
+            f"noise of scale {scale:.2g} does not fit in 64 bits", "use a larger epsilon"
+        )
+    return Fraction(sum(d * d for d in shifts)) / (2 * Fraction(scale) ** 2)

@@ -1,0 +1,79 @@
+"""Public: the releases that close a run, whatever its policy; the certificate rests on them.
+
+Divisible goods need one number, the welfare of the averaged allocation: the loads of the rounds
+bound its load already. Indivisible goods are granted by coins, which carry the load away from the
+average by the root of the supply. Bounding that without looking would cost more than the noise
+does as soon as supply is large; so the load of what coins grant is measured, and resources whose
+load might not fit are thinned from there. Then `luck` shows how much value the coins gave beyond
+the average, and `welfare` the average itself.
+
+Only agents whose options were taken in some rounds and not in others have luck. The value of such
+an option is at most what it cost in some round (or, of two options that an agent took in turn,
+the values differ by no more): so a public bound on all costs, `dearest`, bounds every agent's
+luck, and its noise is small where prices are far below the value cap.
+
+Where the agents add the noise themselves nobody can ask them all again, and nothing is released.
+"""
+
+from __future__ import annotations
+
+from jdpack.billboard.board import SHARE, Billboard, Step
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Query
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.noise import gaussian
+from jdpack.protocol import certificate
+
+
+def step(board: Billboard) -> Step | None:
+    """The next release that closes the run; None once all are in."""
+    market, budget = board.header.market, board.header.budget
+    if board.header.local:
+        return None
+    done = {release.step.query for release in board.releases}
+    for query, share in tail_bounds.closing_shares(market).items():
+        if query not in done:
+            return Step(query, (), gaussian(shifts(board, query), budget.rho * share))
+    return None
+
+
+def shifts(board: Billboard, query: Query) -> tuple[int, ...]:
+    """The sensitivity of any query, given the billboard so far."""
+    market = board.header.market
+    if query != "luck":
+        return market.shifts(query)
+    factors, bound = luck_terms(board)
+    return market.luck_shifts(bound, thinned=min(factors) < SHARE)
+
+
+def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
+    """The factors with which luck is measured, and the most that an agent adds to it.
+
+    If some resources are thinned, there are two ways: measure the luck of the grants, and bound
+    what thinning takes from them by the least factor; or measure what is given, of which every
+    agent's value may be part. The one that costs the certificate less is taken.
+    """
+    market, budget = board.header.market, board.header.budget
+    factors, bound = certificate.factors(board), dearest(board)
+    whole = (SHARE,) * len(factors)
+    if min(factors) == SHARE:
+        return whole, bound
+    cap, rho = market.value_cap_code, budget.rho * tail_bounds.INDIVISIBLE["luck"]
+    of_grants = certificate.value_radius(gaussian(market.luck_shifts(bound, thinned=False), rho))
+    of_grants += certificate.thinned_value(board, factors)
+    of_given = certificate.value_radius(gaussian(market.luck_shifts(cap, thinned=True), rho))
+    return (whole, bound) if of_grants <= of_given else (factors, cap)
+
+
+def dearest(board: Billboard) -> int:
+    """The most that any option can have cost in any round that counts, in value codes.
+
+    At most the value cap: what costs more was not taken. At least 1, also where all is free: a
+    release must cost something.
+    """
+    market = board.header.market
+    most: list[int] = [
+        max(prices) for prices in zip(*(s.prices for s in board.rounds), strict=True)
+    ]
+    costs = sorted((c * p for c, p in zip(market.cap_codes, most, strict=True)), reverse=True)
+    most_cost = -(-sum(costs[: market.bundle_size]) // PRICE_UNITS_PER_VALUE_CODE)
+    return min(market.value_cap_code, max(1, most_cost))

@@ -1,0 +1,110 @@
+"""Public: anybody's check of a billboard, from the file alone.
+
+What is checked, in this order: the schema and the hash chain of every line (`Billboard.read`); that
+the header's budget keeps its own promise; that every line asks for what the policy asks for there,
+prices, noise and weight; that all of them together cost no more than the budget; that the
+certificate is what the lines give; and that the seed is the one that the header committed to.
+
+What no reader can check: that the answers were computed from true records, and that their noise was
+drawn as posted. For that the curator is trusted, and audited (`jdpack.audit`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard.board import Billboard, Header
+from jdpack.errors import BillboardError
+from jdpack.ledger.balance import proved
+from jdpack.policies import registry
+from jdpack.privacy.accounting import Cost
+from jdpack.protocol.run_state import Replay
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a billboard turned out to be. Where it was wrong, there is an error instead."""
+
+    board: Billboard
+    """What was checked."""
+    spent: Cost
+    """The sum of what its releases cost, computed anew."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end. One that did not may have been cut short by anybody."""
+        return self.board.finished
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs: strict JSON."""
+        header = self.board.header
+        return {
+            "finished": self.finished,
+            "private": header.private,
+            "weakness": header.weakness,
+            "releases": len(self.board.releases),
+            "rounds": sum(1 for _ in self.board.rounds),
+            "rho_spent": _finite(float(self.spent.rho)),
+            "rho": _finite(header.budget.rho),
+            "epsilon": _finite(header.budget.epsilon),
+            "delta": header.budget.delta,
+            "head": self.board.head,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        header, releases = self.board.header, len(self.board.releases)
+        if not header.private:
+            yield f"NOT PRIVATE: {header.why_not_private}."
+        if header.weakness is not None:
+            yield f"LITTLE IS PROMISED: {header.weakness}."
+        rounds = sum(1 for _ in self.board.rounds)
+        yield f"right: the hash chain of {sum(1 for _ in self.board.lines())} lines"
+        name = header.policy["name"]
+        yield f"right: {releases} releases, in {rounds} rounds that count, are what {name} asks for"
+        yield (
+            f"right: they cost rho {float(self.spent.rho):.6g} of {header.budget.rho:.6g}, for "
+            f"epsilon {header.budget.epsilon:g}, delta {header.budget.delta:g}"
+        )
+        if self.finished:
+            yield "right: the certificate and the seed of the coins"
+        else:
+            yield "NOT FINISHED: the run did not end, or the end of the file was cut off"
+        yield f"head: {self.board.head}"
+
+
+def verify(billboard: Billboard | str | Path) -> Verdict:
+    """Check all of a billboard that can be computed anew; raise at the first thing that is wrong.
+
+    Args:
+        billboard: the path of a billboard, or one that was read.
+    """
+    board = billboard if isinstance(billboard, Billboard) else Billboard.read(billboard)
+    header = board.header
+    check_budget(header)
+    policy = registry.from_dict(header.policy)
+    try:
+        replay = Replay(policy, board)
+    except (ArithmeticError, ValueError) as error:  # numbers that no run comes to
+        raise BillboardError(f"the policy cannot follow the posted answers: {error}") from None
+    return Verdict(board, replay.filter.spent)
+
+
+def check_budget(header: Header) -> None:
+    """Refuse a budget whose parts do not prove its epsilon and delta."""
+    budget = header.budget
+    if budget.epsilon != math.inf and not proved(budget):
+        raise BillboardError(
+            f"billboard line 1: rho {budget.rho:g}, beta {budget.beta:g} and truncation "
+            f"{budget.truncation:g} do not prove epsilon {budget.epsilon:g}, delta {budget.delta:g}"
+        )
+
+
+def _finite(number: float) -> float | None:
+    return None if number == math.inf else number

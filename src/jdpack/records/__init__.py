@@ -1,0 +1,11 @@
+"""Private side: from tables of agents to exact integer codes.
+
+Read in this order:
+
+* `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the columns.
+* `tables` and `arrow`: turn any table or array into rows of options.
+* `ids` and `bulk_coins`: who the agents are, and their coins.
+* `encode` and `codes`: check the amounts and turn them into codes.
+* `digest`: a number that changes whenever a record does.
+* `threads`: the thread pool of the compiled kernels.
+"""

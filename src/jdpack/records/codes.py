@@ -1,0 +1,256 @@
+"""Private: the agents' records as exact integer codes.
+
+A row is an option: 16-bit demand codes and a 32-bit value code. An agent is one row, or up to
+`market.options` consecutive rows. Rows are kept in blocks of BLOCK, no agent split between two,
+and blocks in parts, which threads share out among them:
+
+* dense, `codes[block, resource, row]`: a resource's codes stand side by side, so kernels run over
+  agents with vector instructions and stream a block from memory once;
+* sparse, for bundles much smaller than the number of resources: (resource, code) pairs. A block
+  has some slots, each a pair of every row side by side; rows with fewer pairs are filled up with
+  resource 0 and code 0. A slot has a pair of half of the rows at least, so this takes at most
+  twice the room of the pairs; the pairs of rows that have more stand in a rest.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+from numpy.typing import NDArray
+
+from jdpack.market.market import Market
+
+BLOCK = 2048
+PART_ROWS = 2**17
+"""The most rows of a part: threads get even loads, and what they need beside it stays small."""
+
+_SMALL, _HUGE, _SLAB, _ALIGN = 2**18, 2**22, 2**24, 64  # bytes
+_slab: NDArray[np.uint8] = np.empty(0, np.uint8)
+"""What is left of the memory for large arrays; it is free again when all of them are."""
+_slab_lock = threading.Lock()
+
+
+class Pairs(NamedTuple):
+    """The demands of the rows of some blocks, sparse."""
+
+    codes: NDArray[np.uint16]
+    resources: NDArray[np.uint16]
+    offsets: NDArray[np.int64]
+    """Block b's slots are [offsets[b] : offsets[b + 1]], BLOCK pairs each."""
+    rest_codes: NDArray[np.uint16]
+    rest_resources: NDArray[np.uint16]
+    rest_rows: NDArray[np.uint16]
+    """The place of the pair's row in its block; ascending."""
+    rest_offsets: NDArray[np.int64]
+    """Block b's rest is [rest_offsets[b] : rest_offsets[b + 1]]."""
+
+
+@dataclass
+class Part:
+    """Some blocks of encoded rows."""
+
+    values: NDArray[np.uint32]
+    """Value codes, [block, row]."""
+    fill: NDArray[np.int64]
+    """How many rows each block holds."""
+    starts: NDArray[np.uint8]
+    """Where several options an agent are allowed: 1 at an agent's first row, [block, row]."""
+    codes: NDArray[np.uint16]
+    """Dense: demand codes [block, resource, row]. Sparse: as in `Pairs`, and so are these:"""
+    resources: NDArray[np.uint16] | None = None
+    offsets: NDArray[np.int64] | None = None
+    rest_codes: NDArray[np.uint16] | None = None
+    rest_resources: NDArray[np.uint16] | None = None
+    rest_rows: NDArray[np.uint16] | None = None
+    rest_offsets: NDArray[np.int64] | None = None
+    first: int = 0
+    """The number of the first row among all rows; agents without ids are numbered by it."""
+    ids: pa.Array | None = None
+    """The id of each row, 64-bit integers or large strings; None where agents are numbered."""
+
+    @property
+    def several(self) -> NDArray[np.uint8] | None:
+        """`starts`, or None if every row is an agent: kernels for that are much shorter."""
+        return self.starts if self.starts.size else None
+
+    @property
+    def pairs(self) -> Pairs | None:
+        """Sparse: the demands, for kernels."""
+        if self.resources is None:
+            return None
+        return Pairs(
+            self.codes, self.resources, self.offsets,  # type: ignore[arg-type]
+            self.rest_codes, self.rest_resources, self.rest_rows, self.rest_offsets,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        return int(self.fill.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+        demands = self.pairs or (self.codes,)
+        return sum(array.nbytes for array in (self.values, self.starts, *demands))
+
+    def heads(self) -> NDArray[np.uint8]:
+        """1 at the first row of each agent; empty if every row is an agent."""
+        if not self.starts.size:
+            return np.empty(0, np.uint8)
+        return np.concatenate([self.starts[b, :n] for b, n in enumerate(self.fill)])
+
+    def option_numbers(self) -> NDArray[np.int64]:
+        """The place of each row among the options of its agent, from 0."""
+        row, heads = np.arange(self.rows), self.heads()
+        if not heads.size:
+            return np.zeros(len(row), np.int64)
+        return row - np.maximum.accumulate(np.where(heads, row, 0))
+
+    def agents_with(self, shares: NDArray[np.uint32]) -> int:
+        """How many agents have a share of any option."""
+        heads = self.heads()
+        if not heads.size:
+            return int(np.count_nonzero(shares))
+        return int(np.count_nonzero(np.maximum.reduceat(shares, np.flatnonzero(heads))))
+
+
+@dataclass
+class Agents:
+    """All agents of a market, encoded. Private: never leaves the curator."""
+
+    market: Market
+    parts: list[Part]
+    count: int
+    """How many agents there are."""
+    clamped: int = 0
+    """How many numbers lay beyond the public bounds. Curator only."""
+
+    @property
+    def ids(self) -> pa.ChunkedArray | None:
+        """The id of every row; None where agents are numbered from 0."""
+        if any(part.ids is None for part in self.parts):
+            return None
+        return pa.chunked_array([part.ids for part in self.parts])
+
+    def starts(self) -> NDArray[np.uint8]:
+        """1 at the first row of each agent, where agents may have several options."""
+        return np.concatenate([part.heads() for part in self.parts])
+
+    def numbers(self) -> NDArray[np.int64]:
+        """The agent of each row, from 0."""
+        if self.market.options == 1:
+            return np.arange(self.rows)
+        return np.cumsum(self.starts(), dtype=np.int64) - 1
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+        return sum(part.nbytes for part in self.parts)
+
+
+def is_sparse(market: Market) -> bool:
+    """Whether (resource, code) pairs and their count take less room than a dense row."""
+    return 4 * market.bundle_size + 2 < 2 * len(market.resources)
+
+
+def room(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """An array to fill. Large ones stand side by side in memory that the system backs with huge
+    pages, as NumPy asks it to for 4 MiB and more: a round looks up far fewer pages.
+    """
+    global _slab
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not _SMALL <= size < _HUGE:
+        return np.empty(shape, dtype)
+    with _slab_lock:
+        if size + _ALIGN > _slab.size:
+            _slab = np.empty(_SLAB, np.uint8)
+        start = -_slab.ctypes.data % _ALIGN
+        mine, _slab = _slab[start : start + size], _slab[start + size :]
+    return mine.view(dtype).reshape(shape)
+
+
+def lay_out(
+    part: Part,
+    counts: NDArray[np.uint16],
+    resources: NDArray[np.uint16],
+    codes: NDArray[np.uint16],
+) -> None:
+    """Give a part the sparse demands of its rows, which come row after row, `counts` pairs each."""
+    blocks = len(part.fill)
+    offsets, rest_offsets = np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
+    _measure(part.fill, counts, offsets, rest_offsets)
+    slots, rest = int(offsets[-1]), int(rest_offsets[-1])
+    part.codes, part.resources = room((slots,), np.uint16), room((slots,), np.uint16)
+    part.codes[:], part.resources[:] = 0, 0
+    part.offsets, part.rest_offsets = offsets, rest_offsets
+    part.rest_codes, part.rest_resources = np.empty(rest, np.uint16), np.empty(rest, np.uint16)
+    part.rest_rows = np.empty(rest, np.uint16)
+    _fill_in(part.fill, counts, resources, codes, part.pairs)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _measure(fill, counts, offsets, rest_offsets):  # type: ignore[no-untyped-def]
+    """Choose the slots of every block: as many as half of its rows have pairs for."""
+    row = 0
+    for b in range(fill.size):
+        own = counts[row : row + fill[b]]
+        row += fill[b]
+        most = np.int64(0)
+        for count in own:
+            most = max(most, np.int64(count))
+        more = np.zeros(most + 1, np.int64)  # rows that have more pairs than s
+        for count in own:
+            for s in range(count):
+                more[s] += 1
+        width, rest = 0, 0
+        for s in range(most):
+            if 2 * more[s] >= fill[b]:
+                width += 1
+            else:
+                rest += more[s]
+        offsets[b + 1] = offsets[b] + width * BLOCK
+        rest_offsets[b + 1] = rest_offsets[b] + rest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_in(fill, counts, resources, codes, pairs):  # type: ignore[no-untyped-def]
+    row, pair = 0, 0
+    for b in range(fill.size):
+        width = (pairs.offsets[b + 1] - pairs.offsets[b]) // BLOCK
+        rest = pairs.rest_offsets[b]
+        for i in range(fill[b]):
+            for s in range(counts[row]):
+                if s < width:
+                    at = pairs.offsets[b] + s * BLOCK + i
+                    pairs.codes[at] = codes[pair]
+                    pairs.resources[at] = resources[pair]
+                else:
+                    pairs.rest_codes[rest] = codes[pair]
+                    pairs.rest_resources[rest] = resources[pair]
+                    pairs.rest_rows[rest] = i
+                    rest += 1
+                pair += 1
+            row += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def rest_of(pairs, b, i):  # type: ignore[no-untyped-def]
+    """Where the rest of row i of block b begins, if it has one."""
+    low, high = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if pairs.rest_rows[middle] < i:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,97 @@
+"""Private: a number that tells whether records have changed. It never leaves the curator.
+
+Every row is hashed with its agent's id, its place among that agent's options, its value code and
+its demand codes; the hashes are summed. So the digest of the same records is the same in any
+layout, from any engine and for any cut into parts, and two sets of records that differ by accident
+have the same one with odds of about 2^-64; of about 2^-53 if they differ in the texts of ids alone,
+which enter as so many bits. It is no defence against somebody who seeks a collision: whoever can
+change the records needs none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from jdpack.records.arrow import to_numpy
+from jdpack.records.bulk_coins import coins_of_texts
+from jdpack.records.codes import BLOCK, Part
+from jdpack.records.ids import texts
+
+
+def digest(part: Part) -> int:
+    """The sum of the hashes of a part's rows, modulo 2^64."""
+    if part.ids is None:
+        ids = np.arange(part.first, part.first + part.rows).astype(np.uint64)
+    elif part.ids.type == "int64":
+        ids = to_numpy(part.ids).view(np.uint64)
+    else:
+        ids = coins_of_texts(bytes(16), *texts(part.ids))
+    if part.pairs is None:
+        total = _dense(part.codes, part.values, part.starts, part.fill, ids)
+    else:
+        total = _sparse(part.pairs, part.values, part.starts, part.fill, ids)
+    return int(total)
+
+
+@njit(cache=True, nogil=True)
+def _dense(codes, values, starts, fill, ids):  # type: ignore[no-untyped-def]
+    total, row = np.uint64(0), 0
+    keys = _keys(codes.shape[1])
+    sums = np.empty(BLOCK, np.uint64)
+    for b in range(fill.size):
+        sums[:] = np.uint64(0)
+        for j in range(codes.shape[1]):
+            for i in range(fill[b]):
+                sums[i] += np.uint64(codes[b, j, i]) * keys[j]
+        total += _rows(sums, values, starts, b, fill[b], ids, row)
+        row += fill[b]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _sparse(pairs, values, starts, fill, ids):  # type: ignore[no-untyped-def]
+    total, row = np.uint64(0), 0
+    keys = _keys(2**16)
+    sums = np.empty(BLOCK, np.uint64)
+    for b in range(fill.size):
+        sums[:] = np.uint64(0)
+        for slot in range(pairs.offsets[b], pairs.offsets[b + 1], BLOCK):
+            for i in range(fill[b]):
+                key = keys[pairs.resources[slot + i]]
+                sums[i] += np.uint64(pairs.codes[slot + i]) * key
+        for pair in range(pairs.rest_offsets[b], pairs.rest_offsets[b + 1]):
+            key = keys[pairs.rest_resources[pair]]
+            sums[pairs.rest_rows[pair]] += np.uint64(pairs.rest_codes[pair]) * key
+        total += _rows(sums, values, starts, b, fill[b], ids, row)
+        row += fill[b]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _rows(sums, values, starts, b, n, ids, row):  # type: ignore[no-untyped-def]
+    """The hashes of a block's rows, whose demands are hashed to `sums`."""
+    total, option = np.uint64(0), np.uint64(0)
+    for i in range(n):
+        option = np.uint64(0) if starts.size == 0 or starts[b, i] else option + np.uint64(1)
+        value = np.uint64(values[b, i]) | option << np.uint64(32)
+        total += _mix(sums[i] + _mix(value + _mix(ids[row + i])))
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _keys(count):  # type: ignore[no-untyped-def]
+    """An odd number for each resource."""
+    keys = np.empty(count, np.uint64)
+    for j in range(count):
+        keys[j] = _mix(np.uint64(j)) | np.uint64(1)
+    return keys
+
+
+@njit(cache=True, nogil=True)
+def _mix(x):  # type: ignore[no-untyped-def]
+    """SplitMix64 (Steele, Lea & Flood 2014)."""
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,611 @@
+"""Private: records to codes.
+
+Records are checked against the market and encoded once, piece by piece, to the codes of
+`jdpack.records.codes`; the amounts are then forgotten.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+
+from jdpack.errors import AgentsError
+from jdpack.market.market import Market, Neighbours
+from jdpack.records import tables
+from jdpack.records.arrow import to_numpy
+from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, room
+from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
+from jdpack.records.tables import Batch, Piece
+from jdpack.records.threads import Threads
+
+_PART_BYTES = 16 * 2**20
+
+_FEW = 2**20  # agents too many that are counted one by one, for a better error
+
+_TILE = 2**11  # numbers of a matrix that stay in the cache while they are encoded
+
+# What the kernels below found wrong with a number.
+_FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, _BEYOND = range(5)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a piece held. Private."""
+
+    rows: int
+    agents: int
+    clamped: int
+    """How many numbers lay beyond the public bounds."""
+    id: int | str | None
+    """Its first id; None where there are none."""
+
+
+Codes = tuple[list[Part], Tally]
+"""The parts of a piece, whose rows are counted from its first, and what it held."""
+
+
+def encode(
+    market: Market,
+    pieces: Iterable[Piece],
+    *,
+    clamp: bool = False,
+    threads: Threads | None = None,
+    tell: Callable[[float], None] = lambda done: None,
+) -> Agents:
+    """Check and encode records, some pieces at a time; `tell` hears of the share that is done.
+
+    Numbers beyond the public bounds are refused or, with `clamp`, brought back to the bound.
+    Records that are no numbers, infinite or negative, that touch more resources than the bundle
+    size, or whose ids or count do not fit the market are always refused: of several bad records,
+    the first.
+    """
+    all_pieces = list(pieces)
+    finished = itertools.count(1)
+
+    def one(piece: Piece) -> Codes:
+        kept: list[Part] = []
+        tally = encode_piece(market, piece, clamp=clamp, keep=kept.append)
+        tell(next(finished) / len(all_pieces))
+        return kept, tally
+
+    return gather(market, (threads or Threads()).map(one, all_pieces))
+
+
+def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> Agents:
+    """The agents of all pieces, once their ids and their number are checked.
+
+    `room` is the most bytes that the check of ids may take.
+    """
+    parts, tallies, row = list[Part](), list[Tally](), 0
+    for some, tally in codes:
+        for part in some:
+            part.first += row
+        row += tally.rows
+        parts += some
+        tallies.append(tally)
+    check_whole(market, tallies)
+    if parts[0].ids is not None:
+        check_unique(lambda: (part.ids for part in parts), market.options > 1, room)
+    return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
+
+
+def encode_piece(
+    market: Market, piece: Piece, *, clamp: bool, keep: Callable[[Part], None]
+) -> Tally:
+    """Encode one piece; `keep` gets its parts in order, whose rows are counted from its first."""
+    encoder = _Encoder(market, clamp, keep)
+    for batch in tables.read(market, piece):
+        encoder.add(batch)
+    if encoder.part is not None:
+        encoder._close_part()
+    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
+    return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
+
+
+def check_whole(market: Market, tallies: Iterable[Tally]) -> None:
+    """Refuse pieces, all that there are, whose ids or number of agents do not fit."""
+    count, id = 0, None
+    for tally in tallies:
+        count += tally.agents
+        if tally.id is not None:
+            id = tally.id if id is None else id
+            check_same_type(id, tally.id)
+    if count == 0:
+        raise AgentsError("there are no agents", "the table has no rows")
+    exact = market.neighbours is Neighbours.REPLACE_ONE
+    if count > market.agents or (exact and count < market.agents):
+        raise AgentsError(
+            f"there are {count} agents, and the market declares "
+            f"{'' if exact else 'at most '}{market.agents}",
+            "the number of agents is public: set it before looking at the data",
+        )
+
+
+@dataclass
+class _Encoder:
+    market: Market
+    clamp: bool
+    keep: Callable[[Part], None]
+    clamped: int = 0
+    rows: int = 0
+    agents: int = 0
+    first_id: int | str | None = None
+    last_id: Any = None
+    last_options: int = 0
+
+    # The part that is being filled.
+    part: Part | None = None
+    blocks: int = 0
+    """Blocks of it that hold rows."""
+    ids: list[pa.Array] = field(default_factory=list)
+    pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]] = field(
+        default_factory=list
+    )
+    """Sparse: the number of pairs of each row, their resources and codes."""
+    problems: list[tuple[int, AgentsError]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        m = len(self.market.resources)
+        row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_size
+        expected = -(-self.market.agents * self.market.options // BLOCK)
+        most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
+        self.capacity = max(1, min(most, 2 * expected))
+
+    def add(self, batch: Batch) -> None:
+        if batch.rows == 0:
+            return
+        ids = None
+        if batch.ids is not None:
+            ids = plain_ids(batch.ids, batch.first, batch.where)
+        starts = self._group(ids, batch.rows)
+        if self.agents > self.market.agents + _FEW:  # the rest may be without end
+            raise AgentsError(
+                f"there are more than {self.market.agents + _FEW} agents, and the market declares "
+                f"{self.market.agents}",
+                "the number of agents is public: set it before looking at the data",
+            )
+        row = 0
+        while row < batch.rows:
+            part = self.part if self.part is not None else self._open_part(self.rows + row)
+            runs = np.empty((len(part.fill), 4), np.int64)
+            placed, self.blocks, count = _place(
+                starts[row:], self.market.options, self.blocks, part.fill, runs
+            )
+            if placed == 0:
+                self._close_part()
+                continue
+            self._encode(batch, slice(row, row + placed), runs[:count], starts, part)
+            if ids is not None:
+                self.ids.append(ids.slice(row, placed))
+            row += placed
+        self.rows += batch.rows
+
+    # --- ids ------------------------------------------------------------------------------
+
+    def _group(self, ids: pa.Array | None, rows: int) -> NDArray[np.uint8]:
+        """1 at the first row of each agent; counts agents and checks the options of each."""
+        if ids is None:
+            if self.market.options > 1:
+                raise AgentsError(
+                    "agents with several options need ids",
+                    "give each row the id of its agent, the rows of one agent together",
+                )
+            if self.market.neighbours is Neighbours.ADD_REMOVE and not self.market.divisible:
+                # Numbers would shift when an agent leaves, and with them the others' coins.
+                raise AgentsError(
+                    "agents that may be added or removed need ids of their own",
+                    "give ids, so that nobody's coin depends on who else is there",
+                )
+            self.agents += rows
+            return np.ones(rows, np.uint8)
+        first: int | str = ids[0].as_py()
+        self.first_id = first if self.first_id is None else self.first_id
+        check_same_type(self.first_id, first)
+        if self.market.options == 1:
+            self.agents += rows
+            return np.ones(rows, np.uint8)
+        starts = np.ones(rows, np.uint8)
+        if rows > 1:
+            starts[1:] = to_numpy(pc.not_equal(ids.slice(1), ids.slice(0, rows - 1)))
+        starts[0] = ids[0].as_py() != self.last_id or self.agents == 0
+        heads = np.flatnonzero(starts)
+        edges = np.concatenate([[-self.last_options], heads[starts[0] :], [rows]])
+        if starts[0]:
+            edges[0] = 0
+        options = np.diff(edges)
+        many = np.flatnonzero(options > self.market.options)
+        if len(many):
+            row = int(edges[many[0] + 1]) - 1
+            raise AgentsError(
+                f"agent {ids[row].as_py()!r} has more than {self.market.options} options",
+                "hand in no more options than that; [agents] options is public, so set it by the "
+                "rules of your market and never by this table",
+            )
+        self.agents += len(heads)
+        self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
+        return starts
+
+    # --- codes ----------------------------------------------------------------------------
+
+    def _open_part(self, first: int) -> Part:
+        nb, m = self.capacity, len(self.market.resources)
+        sparse = is_sparse(self.market)
+        self.blocks = 0
+        self.part = Part(
+            values=room((nb, BLOCK), np.uint32),
+            fill=np.zeros(nb, np.int64),
+            starts=np.empty((nb, BLOCK) if self.market.options > 1 else (0, 0), np.uint8),
+            codes=room((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
+            first=first,
+        )
+        return self.part
+
+    def _close_part(self) -> None:
+        part, nb = self.part, self.blocks
+        assert part is not None
+        part.values, part.fill = part.values[:nb], part.fill[:nb]
+        part.starts = part.starts[:nb]
+        for b, n in enumerate(part.fill.tolist()):  # what memory held before goes nowhere
+            part.values[b, n:] = 0
+            part.starts[b : b + 1, n:] = 0
+            part.codes[b : b + 1, :, n:] = 0
+        if is_sparse(self.market):
+            counts, resources, codes = (np.concatenate(a) for a in zip(*self.pairs, strict=True))
+            lay_out(part, counts, resources, codes)
+        else:
+            part.codes = part.codes[:nb]
+        if self.ids:
+            part.ids = joined(self.ids)
+        self.keep(part)
+        self.part, self.pairs, self.ids = None, [], []
+
+    def _encode(
+        self,
+        batch: Batch,
+        of: slice,
+        runs: NDArray[np.int64],
+        starts: NDArray[np.uint8],
+        part: Part,
+    ) -> None:
+        """Encode some rows of a batch into their places in a part."""
+        market, values = self.market, batch.values[of]
+        bad, clamped = _encode_values(
+            values, market.value_step, market.max_value, self.clamp, runs, part.values
+        )
+        self._judge(bad, values, of.start, batch, "value", market.max_value)
+        self.clamped += clamped
+        if part.starts.size:
+            _store(starts[of], runs, part.starts)
+        if is_sparse(market) or batch.indptr is not None:
+            self._encode_pairs(batch, of, runs, part)
+        elif batch.matrix is not None:
+            self._encode_matrix(batch, of, runs, part)
+        else:
+            self._encode_columns(batch, of, runs, part)
+        if self.problems:
+            raise min(self.problems, key=lambda problem: problem[0])[1]
+
+    def _encode_columns(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+        market = self.market
+        touched = self._counters(of)
+        assert batch.columns is not None
+        for j, column in enumerate(batch.columns):
+            cap, amounts = market.resources[j].max_demand, column[of]
+            bad, clamped = _encode_amounts(
+                amounts, market.unit_sizes[j], cap, self.clamp, runs, part.codes[:, j], touched
+            )
+            self._judge(bad, amounts, of.start, batch, self._demand(j), cap)
+            self.clamped += clamped
+        self._check_bundles(batch, of.start, touched)
+
+    def _encode_matrix(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+        market = self.market
+        touched = self._counters(of)
+        assert batch.matrix is not None
+        caps = np.array([r.max_demand for r in market.resources])
+        matrix, sizes = batch.matrix[of], np.array(market.unit_sizes)
+        bad, j, clamped = _encode_matrix(matrix, sizes, caps, self.clamp, runs, part.codes, touched)
+        self._judge(bad, matrix[:, j], of.start, batch, self._demand(j), float(caps[j]))
+        self.clamped += clamped
+        self._check_bundles(batch, of.start, touched)
+
+    def _encode_pairs(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+        market = self.market
+        indptr, resources, amounts = self._pairs_of(batch, of)
+        self._check_bundles(batch, of.start, np.diff(indptr))
+        caps = np.array([r.max_demand for r in market.resources])
+        codes = np.empty(len(amounts), np.uint16)
+        bad, clamped = _encode_pairs(
+            amounts, resources, np.array(market.unit_sizes), caps, self.clamp, codes
+        )
+        if bad >= 0:
+            at = int(np.searchsorted(indptr, bad, side="right")) - 1  # the row of the bad pair
+            j = int(resources[bad])
+            one = amounts[bad : bad + 1]
+            self._judge(0, one, of.start + at, batch, self._demand(j), float(caps[j]))
+        self.clamped += clamped
+        if is_sparse(market):
+            counts = np.diff(indptr).astype(np.uint16)
+            self.pairs.append((counts, resources.astype(np.uint16), codes))
+        else:
+            _scatter(indptr, resources, codes, runs, part.codes)
+
+    def _pairs_of(
+        self, batch: Batch, of: slice
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Some rows of a batch as compressed sparse rows, without zeros."""
+        if batch.indptr is None:
+            matrix = batch.matrix
+            if matrix is None:
+                assert batch.columns is not None
+                matrix = np.stack([column[of] for column in batch.columns], axis=1)
+            else:
+                matrix = matrix[of]
+            at, resources = np.nonzero(matrix)
+            indptr = np.searchsorted(at, np.arange(len(matrix) + 1)).astype(np.int64)
+            return indptr, resources, matrix[at, resources]
+        assert batch.resources is not None and batch.amounts is not None
+        indptr = batch.indptr[of.start : of.stop + 1]
+        self._check_repeated(batch, of.start, indptr)
+        first, last = indptr[0], indptr[-1]
+        kept = batch.amounts[first:last] != 0.0
+        return (
+            np.concatenate([[0], np.cumsum(kept)])[indptr - first],
+            batch.resources[first:last][kept],
+            batch.amounts[first:last][kept],
+        )
+
+    def _counters(self, of: slice) -> NDArray[np.int64]:
+        """Room to count the resources that a row touches, where there is a limit."""
+        limited = self.market.bundle_size < len(self.market.resources)
+        return np.zeros(of.stop - of.start if limited else 0, np.int64)
+
+    # --- what is wrong --------------------------------------------------------------------
+
+    def _demand(self, j: int) -> str:
+        return f"demand for {self.market.resources[j].name!r}"
+
+    def _who(self, row: int, batch: Batch) -> str:
+        if batch.ids is None:
+            return f"agent {batch.first + row}"
+        return f"agent {batch.ids[row].as_py()!r}"
+
+    def _check_repeated(self, batch: Batch, row: int, indptr: NDArray[np.int64]) -> None:
+        at, pair = _first_repeated(indptr, batch.resources, len(self.market.resources))
+        if at >= 0:
+            assert batch.resources is not None
+            name = self.market.resources[batch.resources[pair]].name
+            self._refuse(
+                row + at,
+                f"{self._who(row + at, batch)} names {name!r} twice",
+                "give the sum of the amounts once; options of one agent need [agents] options",
+            )
+
+    def _check_bundles(self, batch: Batch, row: int, touched: NDArray[np.int64]) -> None:
+        large = np.flatnonzero(touched > self.market.bundle_size)
+        if len(large):
+            at = int(large[0])
+            self._refuse(
+                row + at,
+                f"{self._who(row + at, batch)} demands {touched[at]} resources, and the bundle "
+                f"size is {self.market.bundle_size}",
+                "hand in smaller options; [agents] bundle_size is public, so set it by the rules "
+                "of your market and never by this table",
+            )
+
+    def _judge(
+        self, bad: int, numbers: NDArray[np.float64], row: int, batch: Batch, what: str, cap: float
+    ) -> None:
+        if bad < 0:
+            return
+        number, hint = float(numbers[bad]), ""
+        kind = _kind.py_func(number, cap)  # type: ignore[no-untyped-call]
+        if kind == _BEYOND:
+            problem = f"is above the public bound {cap:g}"
+            hint = (
+                "clamp (--clamp, or clamp=True) brings it back to the bound; the bound is public, "
+                "so set it by the rules of your market and never by this table"
+            )
+        else:
+            problem = {
+                _NOT_A_NUMBER: "is not a number",
+                _INFINITE: "is infinite",
+                _NEGATIVE: "is negative",
+            }[kind]
+        who = self._who(row + bad, batch)
+        self._refuse(row + bad, f"{who}: {what} {number!r} {problem}", hint)
+
+    def _refuse(self, row: int, message: str, hint: str) -> None:
+        """Something is wrong with a row of the batch; others may be wrong before it."""
+        self.problems.append((row, AgentsError(message, hint)))
+
+
+@njit(inline="always")
+def _kind(number, cap):  # type: ignore[no-untyped-def]
+    if 0.0 <= number <= cap:
+        return _FINE
+    if number != number:
+        return _NOT_A_NUMBER
+    if np.isinf(number):
+        return _INFINITE
+    return _NEGATIVE if number < 0.0 else _BEYOND
+
+
+@njit(inline="always")
+def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
+    """The number to encode, whether it was clamped, and whether it must be refused."""
+    kind = _kind(number, cap)
+    if kind == _FINE:
+        return number, False, False
+    if kind == _BEYOND and clamp:
+        return cap, True, False
+    return 0.0, False, True
+
+
+@njit(inline="always")
+def _code_up(amount, size):  # type: ignore[no-untyped-def]
+    """Market.demand_code: the product is exact."""
+    code = np.floor(amount / size)
+    return np.uint16(np.int32(code + 1.0 if code * size < amount else code))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
+    """Give rows their places, block after block, until the part is full.
+
+    A new agent gets a block with room for all the options that it may have, so it is never split.
+    `block` is the number of blocks in use. A run is (block, place in it, row, number of rows).
+    Returns how many rows were placed, `block`, and the number of runs.
+    """
+    row, count = 0, 0
+    while row < starts.size:
+        if block == 0 or (starts[row] == 1 and fill[block - 1] + options > BLOCK):
+            if block == fill.size:
+                break
+            block += 1
+        at, begin = fill[block - 1], row
+        if options == 1:
+            row += min(BLOCK - at, starts.size - row)
+        else:
+            row += 1
+            while row < starts.size and not (
+                starts[row] == 1 and at + row - begin + options > BLOCK
+            ):
+                row += 1
+        # One by one: to assign a tuple, the compiler would need seconds.
+        runs[count, 0], runs[count, 1] = block - 1, at
+        runs[count, 2], runs[count, 3] = begin, row - begin
+        fill[block - 1] += row - begin
+        count += 1
+    return row, block, count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyped-def]
+    bad, clamped = -1, 0
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
+        source, codes, odd = values[row : row + n], out[block, at : at + n], 0
+        for i in range(n):
+            value = source[i]
+            odd += not (value >= 0.0 and value <= cap)
+            code = np.floor(value / step)  # Market.value_code: the product below is exact
+            codes[i] = np.int64(code - 1.0 if code * step > value else code)
+        if odd == 0:
+            continue
+        for i in range(n):
+            value, is_clamped, is_bad = _admit(source[i], cap, clamp)
+            clamped += is_clamped
+            if is_bad and bad < 0:
+                bad = row + i
+            code = np.floor(value / step)
+            codes[i] = np.int64(code - 1.0 if code * step > value else code)
+    return bad, clamped
+
+
+@njit(inline="always")
+def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def]
+    """Encode some amounts side by side; almost always all are fine."""
+    odd = 0
+    for i in range(source.size):
+        amount = source[i]
+        odd += not (amount >= 0.0 and amount <= cap)
+        codes[i] = _code_up(amount, size)
+    bad, clamped = -1, 0
+    if odd:
+        for i in range(source.size):
+            amount, is_clamped, is_bad = _admit(source[i], cap, clamp)
+            clamped += is_clamped
+            if is_bad and bad < 0:
+                bad = i
+            codes[i] = _code_up(amount, size)
+    return bad, clamped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
+    bad, clamped = -1, 0
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
+        codes = out[block, at : at + n]
+        wrong, more = _encode_run(amounts[row : row + n], size, cap, clamp, codes)
+        clamped += more
+        if wrong >= 0 and bad < 0:
+            bad = row + wrong
+        if touched.size:
+            for i in range(n):
+                touched[row + i] += codes[i] > 0
+    return bad, clamped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
+    """The columns of a matrix in turn, some rows at a time, so that they stay in the cache."""
+    bad, column, clamped = -1, 0, 0
+    tile = max(16, _TILE // matrix.shape[1])
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
+        for begin in range(0, n, tile):
+            size = min(tile, n - begin)
+            low = row + begin
+            for j in range(matrix.shape[1]):
+                codes = out[block, j, at + begin : at + begin + size]
+                wrong, more = _encode_run(
+                    matrix[low : low + size, j], sizes[j], caps[j], clamp, codes
+                )
+                clamped += more
+                if wrong >= 0 and (bad < 0 or low + wrong < bad):
+                    bad, column = low + wrong, j
+                if touched.size:
+                    for i in range(size):
+                        touched[low + i] += codes[i] > 0
+    return bad, column, clamped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[no-untyped-def]
+    bad, clamped = -1, 0
+    for i in range(amounts.size):
+        amount, is_clamped, is_bad = _admit(amounts[i], caps[resources[i]], clamp)
+        clamped += is_clamped
+        if is_bad and bad < 0:
+            bad = i
+        out[i] = _code_up(amount, sizes[resources[i]])
+    return bad, clamped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
+    """The first row that names a resource twice, and where; or -1."""
+    seen = np.full(m, -1, np.int64)
+    for row in range(indptr.size - 1):
+        for at in range(indptr[row], indptr[row + 1]):
+            if seen[resources[at]] == row:
+                return row, at
+            seen[resources[at]] = row
+    return -1, -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _store(items, runs, out):  # type: ignore[no-untyped-def]
+    for r in range(runs.shape[0]):
+        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
+        out[block, at : at + n] = items[row : row + n]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scatter(indptr, resources, codes, runs, out):  # type: ignore[no-untyped-def]
+    for r in range(runs.shape[0]):
+        block, place, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
+        out[block, :, place : place + n] = 0
+        for i in range(n):
+            for at in range(indptr[row + i], indptr[row + i + 1]):
+                out[block, resources[at], place + i] = codes[at]

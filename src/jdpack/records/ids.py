@@ -1,0 +1,212 @@
+"""Private: the ids of agents, whole numbers or texts.
+
+An id is public by itself: it gives the agent's coin. Which ids are there is not, where agents may
+be added or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+
+from jdpack.common.coins import COIN_BITS
+from jdpack.errors import AgentsError
+from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.bulk_coins import coins_of_texts
+from jdpack.records.parquet_guard import TEXT_MAX
+from jdpack.records.schema import is_text
+
+Chunks = Callable[[], Iterator[pa.Array]]
+"""The ids of all rows, some at a time; they may be asked for again."""
+
+_KEY_ROOM = 16  # bytes that a key needs while keys are gathered and sorted
+
+
+def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
+    """Ids as 64-bit integers or texts; `first` rows stand before them in their file or table."""
+    ids = plain_texts(ids, "an id")
+    if ids.null_count:
+        row = first + pc.index(ids.is_null(), True).as_py() + 1
+        raise AgentsError(
+            f"row {row}{f' of {where!r}' if where else ''} has no id",
+            "rows are counted from 1, without headers",
+        )
+    if pa.types.is_integer(ids.type):
+        try:
+            return ids.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise AgentsError(f"id {pc.max(ids)} is above 2^63 - 1", "use text ids") from None
+    if is_text(ids.type):
+        return ids.cast(pa.large_string())
+    raise AgentsError(f"ids are of type {ids.type}", "ids are whole numbers or texts")
+
+
+def plain_texts(texts: pa.Array, what: str) -> pa.Array:
+    """An array without a dictionary, whose texts are of a length that is fit to be repeated."""
+    coded = pa.types.is_dictionary(texts.type)
+    own = texts.dictionary if coded else texts
+    if is_text(own.type):
+        length = pc.max(pc.binary_length(own.cast(pa.large_string()))).as_py()
+        if length is not None and length > TEXT_MAX:
+            raise AgentsError(f"{what} has {length} bytes, and {TEXT_MAX} are the most")
+    return texts.dictionary_decode() if coded else texts
+
+
+def check_same_type(one: Any, other: Any) -> None:
+    """Refuse tables where some ids are numbers and some are texts; these are two of them."""
+    if type(one) is not type(other):
+        raise AgentsError(
+            f"ids {one!r} and {other!r} are a number and a text",
+            "write all ids as numbers, or all as texts",
+        )
+
+
+def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None:
+    """Refuse an id of two agents; with `several` options, rows that stand together are one.
+
+    Numbers in increasing order need no room. Else the keys of all ids are gone through as often
+    as it takes for `room` bytes to hold those of one pass.
+    """
+
+    def heads() -> Iterator[pa.Array]:
+        return first_ids(chunks()) if several else chunks()
+
+    count, in_order = survey(heads())
+    if in_order:
+        return
+    passes = 1 if room is None else max(1, -(-_KEY_ROOM * count // max(1, room)))
+    edges = [2**64 * i // passes for i in range(passes + 1)]
+    for low, high in pairwise(edges):
+        own = (_between(keys(chunk), low, high) for chunk in heads())
+        twice = _repeated_in(heads(), repeated(own))
+        if twice is not None:
+            refuse_repeated(twice, several)
+
+
+def refuse_repeated(id: int | str, several: bool) -> None:
+    """Raise the error for an id of two agents."""
+    raise AgentsError(
+        f"id {id!r} stands for more than one agent",
+        "keep the rows of one agent together"
+        if several
+        else "ids must be unique; if agents may have several options by the rules of your market, "
+        "say so in [agents] options",
+    )
+
+
+def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
+    """A number for each id, spread over all 64 bits; with `several`, one for each run of an id.
+
+    Equal ids have equal keys, and different numbers different ones; two texts may share a key, with
+    odds of 2^-53.
+    """
+    if several:
+        chunk = next(first_ids(iter([chunk])))
+    if pa.types.is_integer(chunk.type):
+        return _mixed(to_numpy(chunk).view(np.uint64))  # type: ignore[no-any-return]
+    return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
+
+
+def repeated(arrays: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """The keys that stand there more than once, in order."""
+    together = np.concatenate([np.empty(0, np.uint64), *arrays])
+    together.sort()
+    return np.unique(together[1:][together[1:] == together[:-1]])
+
+
+def _repeated_in(chunks: Iterator[pa.Array], suspects: NDArray[np.uint64]) -> int | str | None:
+    """An id with one of these keys that stands there twice, if any."""
+    if not len(suspects):
+        return None
+    seen = set()
+    for chunk in chunks:
+        for at in np.flatnonzero(np.isin(keys(chunk), suspects)).tolist():
+            id: int | str = chunk[at].as_py()
+            if id in seen:
+                return id
+            seen.add(id)
+    return None
+
+
+def survey(chunks: Iterator[pa.Array]) -> tuple[int, bool]:
+    """How many ids there are, and whether they are numbers in increasing order."""
+    count, last, in_order = 0, None, True
+    for chunk in chunks:
+        if len(chunk) == 0:
+            continue
+        count += len(chunk)
+        if in_order:
+            numbers = pa.types.is_integer(chunk.type)
+            in_order = numbers and (last is None or chunk[0].as_py() > last)
+            in_order = in_order and bool(_increasing(to_numpy(chunk)))
+            last = chunk[-1].as_py()
+    return count, in_order
+
+
+def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """The first of each run of equal ids."""
+    last = None
+    for chunk in chunks:
+        if len(chunk) == 0:
+            continue
+        new = np.ones(len(chunk), bool)
+        new[0] = chunk[0].as_py() != last
+        new[1:] = to_numpy(pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1)))
+        yield chunk.filter(to_arrow(new))
+        last = chunk[-1].as_py()
+
+
+def joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    """Some ids in one array, apart from the memory that Arrow reads files with.
+
+    There they would stand between buffers that come and go, and keep much of it from being given
+    back.
+    """
+    if pa.types.is_integer(chunks[0].type):
+        return to_arrow(np.concatenate([to_numpy(chunk) for chunk in chunks]))
+    split = [texts(chunk) for chunk in chunks]
+    data = np.concatenate([data[ends[0] : ends[-1]] for data, ends in split])
+    lengths = np.concatenate([np.diff(ends) for _, ends in split])
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
+
+
+def texts(chunk: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of an array of texts, and where each begins and ends."""
+    _, offsets, data = chunk.buffers()
+    ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+    return (np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)), ends
+
+
+def _between(keys: NDArray[np.uint64], low: int, high: int) -> NDArray[np.uint64]:
+    if low == 0 and high == 2**64:
+        return keys
+    return keys[(keys >= np.uint64(low)) & (keys <= np.uint64(high - 1))]
+
+
+@njit(cache=True, nogil=True)
+def _increasing(numbers):  # type: ignore[no-untyped-def]
+    for i in range(1, numbers.size):  # noqa: SIM110 (compiled code has no generators)
+        if numbers[i] <= numbers[i - 1]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _mixed(numbers):  # type: ignore[no-untyped-def]
+    """SplitMix64 (Steele, Lea & Flood 2014): one to one, and spread over all bits."""
+    out = np.empty(numbers.size, np.uint64)
+    for i in range(numbers.size):
+        x = numbers[i] + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = x ^ (x >> np.uint64(31))
+    return out

@@ -1,0 +1,116 @@
+"""Private: which columns a table of agents must have, and of what types."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from jdpack.errors import AgentsError
+from jdpack.market.market import Market
+
+
+def is_long(market: Market) -> bool:
+    """Whether a row is a (resource, amount) pair, and not a whole option."""
+    return market.columns.layout == "long"
+
+
+def has_runs(market: Market) -> bool:
+    """Whether an agent may have several rows."""
+    return market.options > 1 or is_long(market)
+
+
+def most_rows(market: Market) -> int:
+    """How many rows one agent may have, and some more."""
+    return market.options * (len(market.resources) + 1 if is_long(market) else 1) + 1
+
+
+def wanted(market: Market) -> list[str]:
+    """The names of the columns that a table must have."""
+    c = market.columns
+    if not is_long(market):
+        return [c.id, c.value, *(r.column for r in market.resources)]
+    return [c.id, c.value, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
+
+
+def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
+    """Refuse a table that lacks a column, has one too many, or one that holds no numbers."""
+    check_names(market, schema.names, where)
+    c = market.columns
+    kind = schema.field(c.id).type
+    id = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(id) or pa.types.is_null(id) or is_text(id)):
+        raise AgentsError(f"ids are of type {kind}", "ids are whole numbers or texts")
+    for name in wanted(market):
+        if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
+            continue
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
+            pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
+        ):
+            raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are texts."""
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def check_texts(table: pa.Table | pa.RecordBatch, where: str) -> None:
+    """Refuse texts that are none: files and other programs may hold any bytes for them."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            try:
+                chunk.validate(full=is_text(kind) and not _is_ascii(chunk))
+            except pa.ArrowInvalid as error:
+                raise AgentsError(f"{where}: column {name!r} is no text: {clean(error)}") from None
+
+
+def _is_ascii(texts: pa.Array) -> bool:
+    """Whether all bytes are plain ASCII; found much faster than that they are text."""
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return False
+    data = texts.buffers()[2]
+    return not data or int(np.frombuffer(data, np.uint8).max()) < 128
+
+
+def check_names(market: Market, found: list[str], where: str) -> None:
+    """Refuse a table that lacks a column, or has one too many."""
+    needed, ignored = wanted(market), set(market.columns.ignore)
+    names = [n for n in found if n not in ignored]
+    known, there = set(needed), set(names)
+    missing = [name for name in needed if name not in there]
+    if missing:
+        raise AgentsError(
+            f"{where} lacks the column {missing[0]!r}", f"it has: {', '.join(names[:20])}"
+        )
+    extra = [name for name in names if name not in known]
+    if extra:
+        raise AgentsError(
+            f"{where} has a column {extra[0]!r} that the market does not name",
+            "drop it, or add it to [agents] ignore",
+        )
+    if len(names) > len(needed):
+        repeated = next(n for n, times in Counter(names).items() if times > 1)
+        raise AgentsError(f"{where} has two columns named {repeated!r}")
+
+
+def csv_types(market: Market) -> dict[str, pa.DataType]:
+    """Nothing is guessed from the first rows: numbers are doubles, and an id is its text."""
+    c = market.columns
+    types = {c.id: pa.string(), c.value: pa.float64()}
+    if is_long(market):
+        types |= {c.option: pa.string(), c.resource: pa.string(), c.amount: pa.float64()}
+    else:
+        types |= {r.column: pa.float64() for r in market.resources}
+    return types | {name: pa.binary() for name in c.ignore}
+
+
+def clean(error: Exception) -> str:
+    """The first line of an error, fit for a terminal."""
+    line = str(error).split("\n")[0]
+    return "".join(c if c.isprintable() else "?" for c in line[:300].rstrip("."))

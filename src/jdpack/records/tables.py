@@ -1,0 +1,431 @@
+"""Private: tables of agents (arrays, Arrow, pandas, polars, files) as batches to encode.
+
+Wide: a row an option, with the columns id, value and one a resource. Long, for sparse bundles: a
+row a (resource, amount) pair, with the columns id, value, resource, amount and, where agents may
+have several options, option. The rows of an agent stand together, and so do those of an option,
+whose value is repeated; an option that demands nothing is one row without resource and amount.
+
+Whatever it is, the input is cut into pieces of whole agents, and each piece is read by itself, in a
+stream: the whole table is never in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jdpack.errors import AgentsError
+from jdpack.market.market import Market
+from jdpack.records import readers
+from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.codes import PART_ROWS
+from jdpack.records.ids import check_same_type, plain_ids, plain_texts
+from jdpack.records.readers import Rows
+from jdpack.records.schema import check_columns, check_texts, clean, has_runs, is_long
+
+_CELLS = 2**18  # numbers in a batch
+
+
+@dataclass
+class Batch:
+    """Some consecutive rows as they come in.
+
+    The amounts stand in a matrix, in a column for each resource, or in compressed sparse rows.
+    """
+
+    values: NDArray[np.float64]
+    ids: pa.Array | None = None
+    columns: list[NDArray[np.float64]] | None = None
+    indptr: NDArray[np.int64] | None = None
+    resources: NDArray[np.int64] | None = None
+    amounts: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+    first: int = 0
+    """The number of its first row in its file, table or array."""
+    where: str = ""
+    """The file that it comes from, if any."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class TablePiece:
+    """Some whole agents of a table in memory."""
+
+    table: pa.Table
+    first: int
+
+
+class SparseRows(NamedTuple):
+    """Some rows of a matrix of compressed sparse rows, whose pairs are those of the whole."""
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArrayPiece:
+    """Some whole agents of arrays in memory; nothing is copied."""
+
+    values: NDArray[Any]
+    demands: NDArray[Any] | SparseRows
+    ids: pa.Array | None
+    first: int
+
+
+Piece = readers.Piece | TablePiece | ArrayPiece | Iterable[Batch]
+"""Some consecutive agents, that can be read by themselves."""
+
+
+def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
+    """Cut files or a table into pieces of about so many rows."""
+    if readers.is_source(source):
+        return readers.pieces(market, source, rows)
+    table = _table(market, source)
+    ids = table.column(market.columns.id) if has_runs(market) else None
+    edges = _cuts(ids, table.num_rows, rows)
+    return [TablePiece(table.slice(a, b - a), a) for a, b in edges]
+
+
+def array_pieces(
+    market: Market, values: Any, demands: Any, ids: Any = None, rows: int = PART_ROWS
+) -> Sequence[Piece]:
+    """Cut a vector of values and a matrix of demands, dense or SciPy sparse, into pieces."""
+    values = _array(values, "values")
+    if values.ndim != 1:
+        raise AgentsError(f"values have the shape {values.shape}, not that of a vector")
+    n, m = len(values), len(market.resources)
+    ids = None if ids is None else _id_array(ids, n)
+    sparse = hasattr(demands, "tocsr")
+    matrix: Any = demands.tocsr() if sparse else _array(demands, "demands")
+    if not sparse and matrix.ndim == 1 and m == 1:
+        matrix = matrix[:, None]
+    if matrix.shape != (n, m):
+        raise AgentsError(
+            f"demands have the shape {matrix.shape}, not ({n}, {m})",
+            "a row for each value, a column for each resource",
+        )
+    matrix = _canonical(matrix) if sparse else matrix
+    found = []
+    for a, b in _cuts(ids if market.options > 1 else None, n, rows):
+        if sparse:
+            demands = SparseRows(matrix.indptr[a : b + 1], matrix.indices, matrix.data)
+        else:
+            demands = matrix[a:b]
+        found.append(ArrayPiece(values[a:b], demands, None if ids is None else ids[a:b], a))
+    return found
+
+
+def read(market: Market, piece: Piece) -> Iterator[Batch]:
+    """The batches of a piece: of all agents whose first rows stand in it, and of no others."""
+    if isinstance(piece, ArrayPiece):
+        return _read_arrays(market, piece)
+    if isinstance(piece, TablePiece):
+        stream = _table_rows(market, piece)
+    elif isinstance(piece, readers.Piece):
+        stream = _file_rows(market, piece)
+    else:
+        return iter(piece)
+    return _read_long(market, stream) if is_long(market) else _read_wide(market, stream)
+
+
+def _cuts(ids: Any, n: int, rows: int) -> list[tuple[int, int]]:
+    """Where to cut n rows; where ids are given, only between two of them that differ."""
+    edges = [0]
+    while edges[-1] < n:
+        cut = min(n, edges[-1] + rows)
+        if ids is not None and cut < n:
+            cut += _same(ids, cut, ids[cut - 1].as_py())
+        edges.append(cut)
+    return list(pairwise(edges))
+
+
+def _same(ids: Any, start: int, id: Any) -> int:
+    """How many rows from `start` on have this id."""
+    row = start
+    while id is not None and row < len(ids) and ids[row].as_py() == id:
+        row += 1
+    return row - start
+
+
+def _batch_rows(market: Market) -> int:
+    return max(1024, min(16384, _CELLS // len(market.resources)))
+
+
+# --- arrays -------------------------------------------------------------------------------
+
+
+def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[Batch]:
+    demands, rows = piece.demands, _batch_rows(market)
+    for start in range(0, len(piece.values), rows):
+        stop = min(len(piece.values), start + rows)
+        batch = Batch(
+            piece.values[start:stop].astype(np.float64, copy=False),
+            None if piece.ids is None else piece.ids.slice(start, stop - start),
+            first=piece.first + start,
+        )
+        if isinstance(demands, SparseRows):
+            first, last = demands.indptr[start], demands.indptr[stop]
+            batch.indptr = (demands.indptr[start : stop + 1] - first).astype(np.int64)
+            batch.resources = demands.indices[first:last].astype(np.int64)
+            batch.amounts = demands.data[first:last].astype(np.float64)
+        elif demands.flags.f_contiguous or demands.strides[0] == demands.itemsize:
+            block = demands[start:stop].astype(np.float64, copy=False)
+            batch.columns = [block[:, j] for j in range(block.shape[1])]
+        else:
+            batch.matrix = np.ascontiguousarray(demands[start:stop], dtype=np.float64)
+        yield batch
+
+
+def _array(numbers: Any, what: str) -> NDArray[Any]:
+    if np.ma.is_masked(numbers):
+        raise AgentsError(f"{what} have masked entries", "every agent needs its own numbers")
+    try:
+        array = np.asarray(numbers)
+    except (TypeError, ValueError) as error:
+        raise AgentsError(f"{what} cannot be read as an array: {clean(error)}") from None
+    _check_kind(array, what)
+    return array
+
+
+def _check_kind(array: Any, what: str) -> None:
+    if array.dtype.kind not in "iuf":
+        raise AgentsError(f"{what} are of type {array.dtype}, not numbers")
+
+
+def _id_array(ids: Any, n: int) -> pa.Array:
+    try:
+        array = pa.array(ids)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise AgentsError(
+            f"ids cannot be read: {clean(error)}", "ids are whole numbers or texts, one a value"
+        ) from None
+    if len(array) != n:
+        raise AgentsError(f"there are {len(array)} ids for {n} values")
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _canonical(matrix: Any) -> Any:
+    """A matrix of compressed sparse rows with every entry in range and written once."""
+    _check_kind(matrix, "demands")
+    if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < matrix.shape[1]:
+        outside = [j for j in matrix.indices.tolist() if not 0 <= j < matrix.shape[1]]
+        raise AgentsError(f"demands name column {outside[0]}, and there are {matrix.shape[1]}")
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+# --- tables and files ---------------------------------------------------------------------
+
+
+def _table(market: Market, source: Any) -> pa.Table:
+    try:
+        if type(source).__module__.partition(".")[0] == "pandas":
+            # A named index is a column; the numbers of the rows are not.
+            named = [name for name in source.index.names if name is not None]
+            table = pa.Table.from_pandas(source.reset_index(named), preserve_index=False)
+        else:
+            table = pa.table(source)
+    except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
+        raise AgentsError(
+            f"cannot read agents from a {type(source).__name__}: {clean(error)}",
+            "give a path, or an Arrow, pandas or polars table",
+        ) from None
+    check_columns(market, table.schema, "the table")
+    check_texts(table, "the table")
+    return table
+
+
+def _table_rows(market: Market, piece: TablePiece) -> Iterator[Rows]:
+    first = piece.first
+    for batch in piece.table.to_batches(max_chunksize=_batch_rows(market)):
+        yield Rows(batch, first, "")
+        first += batch.num_rows
+
+
+def _file_rows(market: Market, piece: readers.Piece) -> Iterator[Rows]:
+    """The rows of the agents of a piece; the last one may go on in what follows."""
+    size, id = _batch_rows(market), market.columns.id
+    own = chain.from_iterable(readers.stream(market, span, size) for span in piece.spans)
+    if not has_runs(market):
+        yield from own
+        return
+    last = readers.last_id(market, piece)
+    begun = False
+    for rows in own:
+        skip = 0 if begun else _same(rows.batch.column(id), 0, last)
+        if skip < rows.batch.num_rows:
+            rows, begun = rows.slice(skip), True
+            yield rows
+            last = rows.batch.column(id)[-1].as_py()
+    if not begun:
+        return
+    for span in piece.after:
+        for rows in readers.stream(market, span, size):
+            same = _same(rows.batch.column(id), 0, last)
+            if same:
+                yield rows.slice(0, same)
+            if same < rows.batch.num_rows:
+                return
+    if not piece.to_the_end:
+        raise AgentsError(
+            f"agent {last!r} has far too many rows", "the rows of an agent are its options"
+        )
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _numbers(column: pa.Array, name: str, ids: pa.Array) -> NDArray[np.float64]:
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise AgentsError(f"agent {ids[row].as_py()!r}: {name!r} is missing")
+    try:
+        return to_numpy(column.cast(pa.float64()))
+    except pa.ArrowInvalid as error:
+        raise AgentsError(f"column {name!r} does not fit a double: {clean(error)}") from None
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column = plain_texts(batch.column(name), f"column {name!r}")
+    try:
+        return column.cast(pa.large_string())
+    except pa.ArrowException:
+        raise AgentsError(f"column {name!r} is of type {column.type}, not text") from None
+
+
+# --- wide ---------------------------------------------------------------------------------
+
+
+def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
+    c = market.columns
+    for rows in stream:
+        batch = rows.batch
+        ids = batch.column(c.id)
+        values = _numbers(batch.column(c.value), c.value, ids)
+        columns = [_numbers(batch.column(r.column), r.column, ids) for r in market.resources]
+        yield Batch(values, ids, columns=columns, first=rows.first, where=rows.where)
+
+
+# --- long ---------------------------------------------------------------------------------
+
+
+def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
+    """Gather the pairs of each option; the last agent of a batch may go on in the next one."""
+    held = None
+    for rows in stream:
+        if rows.batch.num_rows == 0:
+            continue
+        pairs = _pairs(market, rows)
+        if held is not None:
+            check_same_type(held.column("id")[0].as_py(), pairs.column("id")[0].as_py())
+            pairs = pa.Table.from_batches([held, pairs]).combine_chunks().to_batches()[0]
+        last = int(_heads(pairs, ["id"])[-1])
+        if last > 0:
+            yield _options(market, pairs.slice(0, last))
+        held = pairs.slice(last)
+    if held is not None:
+        yield _options(market, held)
+
+
+def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
+    """Rows in plain types: id, value, resource (its number, or -1), amount and option."""
+    c, batch = market.columns, rows.batch
+    ids = plain_ids(batch.column(c.id), rows.first, rows.where)
+    names, amounts = _texts(batch, c.resource), batch.column(c.amount)
+    half = pc.not_equal(names.is_valid(), amounts.is_valid())
+    row = pc.index(half, True).as_py()
+    if row >= 0:
+        lacking = c.amount if names[row].is_valid else c.resource
+        raise AgentsError(
+            f"agent {ids[row].as_py()!r}: a row lacks its {lacking!r}",
+            "an option that demands nothing is one row without resource and amount",
+        )
+    known = pa.array([r.column for r in market.resources], pa.large_string())
+    resources = pc.index_in(names, value_set=known)
+    row = pc.index(pc.and_(names.is_valid(), resources.is_null()), True).as_py()
+    if row >= 0:
+        raise AgentsError(
+            f"agent {ids[row].as_py()!r}: there is no resource {names[row].as_py()!r}",
+            f"the market has: {', '.join(r.column for r in market.resources[:20])}",
+        )
+    if pa.types.is_null(amounts.type):
+        amounts = amounts.cast(pa.float64())
+    columns = {
+        "id": ids,
+        "value": to_arrow(_numbers(batch.column(c.value), c.value, ids)),
+        "resource": resources.fill_null(-1),
+        "amount": to_arrow(_numbers(amounts.fill_null(0), c.amount, ids)),
+    }
+    if market.options > 1:
+        columns["option"] = _texts(batch, c.option)
+        row = pc.index(columns["option"].is_null(), True).as_py()
+        if row >= 0:
+            raise AgentsError(f"agent {ids[row].as_py()!r}: {c.option!r} is missing")
+    return pa.record_batch(columns)
+
+
+def _options(market: Market, pairs: pa.RecordBatch) -> Batch:
+    """The options of some whole agents."""
+    ids, several = pairs.column("id"), market.options > 1
+    heads = _heads(pairs, ["id", "option"] if several else ["id"])
+    if several:
+        _check_together(pairs, heads)
+    edges = np.append(heads, pairs.num_rows)
+    option = np.repeat(np.arange(len(heads)), np.diff(edges))
+    values = to_numpy(pairs.column("value"))
+    nan = np.isnan(values)
+    differs = np.flatnonzero((values != values[heads][option]) & ~nan & ~nan[heads][option])
+    if len(differs):
+        row = int(differs[0])
+        two = f"{float(values[heads][option[row]])!r} and {float(values[row])!r}"
+        raise AgentsError(f"agent {ids[row].as_py()!r}: an option has two values, {two}")
+    value = values[heads]
+    value[option[nan]] = np.nan  # refused when it is encoded
+    given = to_numpy(pairs.column("resource")) >= 0
+    return Batch(
+        value,
+        ids.take(to_arrow(heads)),
+        indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
+        resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
+        amounts=to_numpy(pairs.column("amount"))[given],
+    )
+
+
+def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64]) -> None:
+    """Refuse an agent that comes back to an option of its own."""
+    agent = np.searchsorted(_heads(pairs, ["id"]), heads, side="right")
+    name = to_numpy(pairs.column("option").take(to_arrow(heads)).dictionary_encode().indices)
+    key = agent * len(heads) + name
+    order = np.argsort(key, kind="stable")
+    again = order[1:][key[order[1:]] == key[order[:-1]]]
+    if len(again):
+        row = int(heads[again.min()])
+        who, option = pairs.column("id")[row].as_py(), pairs.column("option")[row].as_py()
+        raise AgentsError(
+            f"agent {who!r}: the rows of option {option!r} do not stand together",
+            "sort the table by agent and option",
+        )
+
+
+def _heads(pairs: pa.RecordBatch, keys: list[str]) -> NDArray[np.int64]:
+    """The rows at which a new agent or option begins."""
+    new = np.zeros(pairs.num_rows, bool)
+    new[0] = True
+    for key in keys:
+        column = pairs.column(key)
+        changed = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+        new[1:] |= to_numpy(changed)
+    return np.flatnonzero(new)

@@ -1,0 +1,10 @@
+"""Curator side: a run from start to end. It joins the private side and the public side.
+
+Read in this order:
+
+* `solve`: start or resume a run; the loop that asks the policy and posts what the door releases.
+* `folder` and `run_file`: the files that a run leaves, and what a resume needs.
+* `summary`: the closing summary in the terminal.
+* `local`: runs without a curator; each agent adds its own noise.
+* `demo`: a market to try.
+"""

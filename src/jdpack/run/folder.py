@@ -1,0 +1,153 @@
+"""Private: the folder that a run leaves, public and private files apart.
+
+    out/public/billboard.jsonl      the billboard
+    out/public/index.html           the same for people
+    out/private/run.json            what a resume needs (mode 0600)
+    out/private/journal.jsonl       the last line that was posted, or was about to be (mode 0600)
+    out/private/allocation.parquet  what everybody gets (mode 0600)
+    out/private/report.html         the curator's page (mode 0600)
+
+`jdpack report` adds out/public/report.html, and writes the curator's page anew.
+
+The folder must not exist. It is made before anything is reserved or read, and taken back if the
+records are refused. Files are written under a temporary name and moved into place whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jdpack.errors import OutputError
+from jdpack.pages import public_report
+from jdpack.run.run_file import RunFile
+from jdpack.storage import new_folder
+from jdpack.storage.files import sha256, sync_folder, write_text
+
+if TYPE_CHECKING:
+    from jdpack.run.solve import Result
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output folder that is free to be made."""
+
+    folder: Path
+
+    @classmethod
+    def claim(cls, folder: str | Path) -> Output:
+        """Check that the folder can be made; make nothing yet."""
+        return cls(new_folder.claim(folder))
+
+    @classmethod
+    def reopen(cls, folder: str | Path) -> Output:
+        """The folder of a run that was interrupted."""
+        output = cls(Path(folder))
+        try:
+            begun = output.run_file.is_file()
+            folders = output.public, output.private, output.private / "allocation"
+            links = [folder for folder in folders if folder.is_symlink()]
+        except OSError as error:
+            raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
+        if links:
+            raise OutputError(
+                f"{str(links[0])!r} is a link", "a run's folders are its own: put them back"
+            )
+        if not begun:
+            raise OutputError(
+                f"there is no run in {str(folder)!r}",
+                "give the output folder of a run that solve began",
+            )
+        return output
+
+    @property
+    def public(self) -> Path:
+        return self.folder / "public"
+
+    @property
+    def private(self) -> Path:
+        return self.folder / "private"
+
+    @property
+    def journal(self) -> Path:
+        return self.private / "journal.jsonl"
+
+    @property
+    def billboard(self) -> Path:
+        return self.public / "billboard.jsonl"
+
+    @property
+    def run_file(self) -> Path:
+        return self.private / "run.json"
+
+    def create(self) -> None:
+        """Make the folder, with a billboard that is empty: one that is not there was lost."""
+        try:
+            self.folder.mkdir()
+        except OSError as error:  # another run may have made it meanwhile: it is not ours
+            raise OutputError(
+                f"cannot make {str(self.folder)!r}: {error.strerror}", "nothing is spent"
+            ) from None
+        try:
+            self.public.mkdir(mode=0o755)
+            self.private.mkdir(mode=0o700)
+            os.close(os.open(self.billboard, os.O_CREAT | os.O_EXCL, 0o644))
+            for folder in (self.public, self.folder):
+                sync_folder(folder)
+            sync_folder(self.folder.absolute().parent)
+        except OSError as error:
+            self.remove()
+            raise _cannot_make(self.folder, error) from None
+
+    def keep(self, run: RunFile) -> None:
+        """Write what a resume needs, while nothing is spent."""
+        try:
+            run.write(self.run_file)
+        except OSError as error:
+            raise _cannot_make(self.folder, error) from None
+
+    def settle(self) -> None:
+        """Make the run file outlast a power cut; whoever made it may have been killed before."""
+        try:
+            sync_folder(self.private)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {str(self.private)!r}: {error.strerror}",
+                "nothing more is spent: it must be a folder that you may read and write",
+            ) from None
+
+    def remove(self) -> None:
+        """Take the folder back, as long as nothing is spent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _note_allocation(self) -> None:
+        """Keep the hash of the allocation; the files of a cluster have none."""
+        path = self.private / "allocation.parquet"
+        if path.exists():
+            replace(RunFile.read(self.run_file), allocation=sha256(path)).write(self.run_file)
+
+    def write(self, result: Result) -> None:
+        """Write everything but the billboard, which is there already."""
+        try:
+            result.engine.write(result.billboard, result.private, self.private)
+            self._note_allocation()
+            page = public_report.curator_page(result.billboard, result.curator)
+            write_text(self.private / "report.html", 0o600, page)
+            page = public_report.public_page(result.billboard)
+            write_text(self.public / "index.html", 0o644, page)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
+                "the budget is spent and the billboard complete: make room, then run "
+                f"`jdpack resume {self.folder}`, which spends nothing more",
+            ) from None
+
+
+def _cannot_make(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"cannot make {str(folder)!r}: {error.strerror}",
+        "nothing is spent: make room, and run again",
+    )

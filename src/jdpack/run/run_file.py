@@ -1,0 +1,121 @@
+"""Private: what a resume needs of a run beside its billboard, in out/private/run.json.
+
+It is written before anything is reserved or read, and again with the digest of the records before
+the billboard begins. The lock of its folder is held while the run goes on: two processes never go
+on with the same run. It holds the coins' seed, which is a secret until the billboard shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard.board import Header, Seed
+from jdpack.errors import OutputError
+from jdpack.storage.files import read_regular, take_lock, write_text
+
+_VERSION = 3
+_MOST = 2**27  # more bytes than any run file has
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """What is fixed when a run begins."""
+
+    header: str
+    """The billboard's first line."""
+    market: str | None
+    """The market file; None if the market was given in memory."""
+    agents: list[str] | None
+    """Where the records are; None if they were given in memory."""
+    clamp: bool
+    engine: dict[str, Any]
+    seed: int | None
+    """Of the noise, in experiments."""
+    coins: str
+    """The coins' seed, in hexadecimal."""
+    ledger: dict[str, str] | None
+    """The ledger and the data set that the run is paid from (`jdpack.ledger.account`)."""
+    digest: int | None = None
+    """Of the records (`jdpack.records.digest`); None until they are read."""
+    allocation: str | None = None
+    """The SHA-256 of private/allocation.parquet, once it is written."""
+    begun: bool = False
+    """Whether the billboard has its header: one that is empty has then lost what was posted."""
+
+    @property
+    def coin_seed(self) -> Seed:
+        return Seed(bytes.fromhex(self.coins))
+
+    def fits(self, first: Header) -> bool:
+        """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
+        seeded = self.seed is not None or first.budget.epsilon == math.inf
+        return self.coin_seed.commitment == first.commitment and first.private != seeded
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole; it is on disk when this returns."""
+        write_text(path, 0o600, json.dumps({"version": _VERSION, **asdict(self)}))
+
+    @classmethod
+    def read(cls, path: Path) -> RunFile:
+        try:
+            data = json.loads(read_regular(path, _MOST).decode())
+            if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
+                raise ValueError("it is not of this version of jdpack")
+            run = cls(**data)
+            run._check()
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise OutputError(
+                f"cannot read the run file {str(path)!r}: {reason}",
+                "give the output folder of a run that solve began",
+            ) from None
+        return run
+
+    def _check(self) -> None:
+        kinds = {
+            "header": str,
+            "market": str | None,
+            "agents": list | None,
+            "clamp": bool,
+            "engine": dict,
+            "seed": int | None,
+            "coins": str,
+            "ledger": dict | None,
+            "digest": int | None,
+            "allocation": str | None,
+            "begun": bool,
+        }
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"its {name} is not what solve writes")
+        if not all(isinstance(text, str) for text in self.agents or []):
+            raise ValueError("its agents are not what solve writes")
+        if len(self.coin_seed.seed) != 16:
+            raise ValueError("its coins are not 16 bytes")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run by its private folder; refuse if another process does."""
+    with contextlib.ExitStack() as held:
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            held.callback(os.close, handle)
+            take_lock(handle)
+        except BlockingIOError:
+            raise OutputError(
+                f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
+            ) from None
+        except OSError as error:
+            raise OutputError(
+                f"cannot lock the run {str(folder)!r}: {error.strerror}",
+                "it must be a folder that you may read, on a disk that knows locks",
+            ) from None
+        yield

@@ -1,0 +1,162 @@
+"""Private: the closing summary of a run, what was guaranteed and spent. For the curator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jdpack.billboard.board import SHARE
+from jdpack.ledger.balance import Balance
+from jdpack.market.market import Market
+from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up
+from jdpack.pages.public_report import Curator, resource_rows
+from jdpack.run.solve import Result
+
+_LINES = 12  # of one kind, at most
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """Everything that the text says, for programs; `curator` is not to be published."""
+    header, certificate = result.billboard.header, result.certificate
+    return {
+        "private": header.private,
+        "market": header.market.name,
+        "policy": dict(header.policy),
+        "epsilon": header.budget.epsilon if header.budget.epsilon != math.inf else None,
+        "delta": header.budget.delta,
+        "neighbours": header.market.neighbours.value,
+        "rho": header.budget.rho if header.budget.rho != math.inf else None,
+        "rho_spent": float(result.spent.rho) if result.spent.rho != math.inf else None,
+        "rounds": sum(1 for _ in result.billboard.rounds),
+        "releases": len(result.billboard.releases),
+        "factor": min(certificate.factors) / SHARE,
+        "beta": certificate.beta,
+        "welfare_at_least": certificate.welfare_at_least,
+        "optimum_at_most": certificate.optimum_at_most,
+        "ratio_at_least": certificate.ratio_at_least,
+        "value_beta": certificate.value_beta,
+        "ledger": None if result.balance is None else result.balance.to_dict(),
+        "weakness": header.weakness,
+        "warning": None if result.warning is None else str(result.warning),
+        "resources": resource_rows(result.billboard),
+        "curator": asdict(result.curator),
+    }
+
+
+def as_text(result: Result, output: Path | None = None) -> str:
+    """The summary for people."""
+    s, market = as_dict(result), result.billboard.header.market
+    curator = result.curator
+    bounds = "at most " if s["neighbours"] == "add-remove" else ""
+    lines = [
+        f"{market.name}: {len(market.resources)} resources, {bounds}{market.agents:,} agents",
+        "",
+        "guaranteed (public)",
+    ]
+    if s["private"]:
+        lines.append(
+            f"  privacy   ({s['epsilon']:g}, {s['delta']:g})-joint differential privacy, "
+            f"{s['neighbours']} neighbours"
+        )
+        if s["weakness"] is not None:
+            lines.append(f"  warning   {s['weakness']}")
+    else:
+        lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
+    lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
+    scale = f"shares times {s['factor']:.4f}"
+    if not market.divisible:
+        scale = f"what coins grant is kept at odds of {s['factor']:.4f} or more"
+    lines += [
+        *_value(s),
+        f"  scale     {scale}",
+        "final prices, medians of the rounds that count (public)",
+    ]
+    lines += _each("price", market, [_price(market, j, r) for j, r in enumerate(s["resources"])])
+    lines.append("spent (public)")
+    if s["rho"] is not None:
+        lines.append(
+            f"  rho       {s['rho_spent']:.6g} of {s['rho']:.6g} in {s['releases']} releases, "
+            f"{s['rounds']} rounds that count"
+        )
+    else:
+        lines.append(f"  rho       all privacy, in {s['releases']} exact answers")
+    lines += [
+        f"  ledger    {ledger_words(result.balance)}",
+        "curator only (exact, do not publish)",
+        f"  winners   {curator.winners:,} of {curator.agents:,} agents{_shares(curator)}",
+        f"  value     {short(curator.welfare)} in all",
+        f"  clamped   {curator.clamped:,} numbers beyond the public bounds",
+    ]
+    loads = [
+        f"{percent(load):>6}  (certified at most {percent_up(row['load_at_most']):>6})"
+        for row, load in zip(s["resources"], curator.loads, strict=True)
+    ]
+    lines += _each("load", market, loads)
+    if curator.dropped:
+        lines.append(f"  repair    the certified bound failed: {curator.dropped:,} agents dropped")
+    if output is not None:
+        lines += [
+            "",
+            f"public    {output / 'public' / 'index.html'}",
+            f"          {output / 'public' / 'billboard.jsonl'}",
+            f"private   {_allocation(output / 'private')}",
+            f"          {output / 'private' / 'report.html'}",
+        ]
+    return "\n".join(lines)
+
+
+def _value(s: dict[str, Any]) -> list[str]:
+    """What is certified of value, a line each; totals in one style, rounded to the safe side."""
+    ratio, optimum = s["ratio_at_least"], s["optimum_at_most"]
+    total = f"a total of at least {short_down(s['welfare_at_least'])}"
+    if optimum is not None:
+        total += f"; the optimum at most {short_up(optimum)}"
+    lines = [total, f"with probability {1 - s['value_beta']:g}"]
+    if ratio is not None:
+        share = f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum"
+        lines = [f"{share} (proved directly: sharper than the quotient of the totals)", *lines]
+    return [f"  {'' if i else 'value':<8}  {line}" for i, line in enumerate(lines)]
+
+
+def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
+    """The final price of a unit, and how many there are."""
+    supply = f"{short(row['supply'])} {row['unit']}".strip()
+    return f"{price_text(market, resource, row['price'])} a unit, of {supply}"
+
+
+def _shares(curator: Curator) -> str:
+    """What is given of divisible goods, on average: many get some, and few get all."""
+    if curator.mean_share is None:
+        return ""
+    return f"; the mean share, over all agents, is {percent(curator.mean_share)}"
+
+
+def _each(label: str, market: Market, texts: list[str]) -> list[str]:
+    """A line for each of the first resources."""
+    width = max(len(r.name) for r in market.resources)
+    lines = [
+        f"  {label:<8}  {r.name:<{width}}  {text}"
+        for r, text in zip(market.resources[:_LINES], texts, strict=False)
+    ]
+    if len(texts) > _LINES:
+        lines.append(f"  {label:<8}  ... and {len(texts) - _LINES} more in the report")
+    return lines
+
+
+def ledger_words(balance: Balance | None) -> str:
+    """What a ledger says of a data set."""
+    if balance is None:
+        return "none: nothing tracks what other runs spend on the same people"
+    epsilon, delta = balance.spent
+    return (
+        f"({epsilon:.4g}, {delta:.4g}) of ({balance.epsilon:g}, {balance.delta:g}) is spent on "
+        f"{balance.dataset!r}, in {balance.runs} run{'s' if balance.runs > 1 else ''}"
+    )
+
+
+def _allocation(private: Path) -> Path:
+    """One file, or the folder to which the workers of a cluster write theirs."""
+    folder = private / "allocation"
+    return folder if folder.is_dir() else private / "allocation.parquet"

@@ -1,0 +1,39 @@
+"""Public: a folder that is made anew, and never over anything that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from jdpack.errors import OutputError
+from jdpack.storage.files import write_text
+
+
+def claim(folder: str | Path) -> Path:
+    """Check, before anything is computed, that a folder can be made; make nothing yet."""
+    folder = Path(folder)
+    try:
+        taken = folder.exists() or folder.is_symlink()
+    except OSError as error:
+        raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
+    if taken:
+        raise OutputError(
+            f"the output folder {str(folder)!r} exists already",
+            "choose another; a run never writes over an earlier one",
+        )
+    parent = folder.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot make a folder in {str(parent)!r}")
+    return folder
+
+
+def fill(folder: str | Path, texts: Mapping[str, str], *, private: bool) -> None:
+    """Make a folder of files, by their names; if private, for its owner alone."""
+    folder = claim(folder)
+    try:
+        folder.mkdir(mode=0o700 if private else 0o755)
+        for name, text in texts.items():
+            write_text(folder / name, 0o600 if private else 0o644, text)
+    except OSError as error:
+        raise OutputError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from None

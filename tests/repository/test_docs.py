@@ -1,0 +1,362 @@
+"""The pages say what the program does: their code runs, and nothing is left undocumented."""
+
+import copy
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+from jdpack import Market, MarketError, MwuAdaptive, solve
+from jdpack.cli import COMMANDS, app_of
+from jdpack.common import checks
+from jdpack.policies import registry
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+COMMAND = Path(sys.executable).parent / "jdpack"
+
+
+LANGUAGES = ["python", "toml", "console", "bash", "text", "{eval-rst}"]
+"""The last is for the site, which `test_site.py` builds."""
+
+
+def named(page: Path) -> str:
+    return page.name
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> list[tuple[str, int, str]]:
+    """The fenced blocks of a page: language, line of the fence, and text."""
+    found, language, start, lines = [], None, 0, []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if language is None and line.startswith("```"):
+            language, start, lines = line[3:].strip(), number, []
+        elif language is not None and line == "```":
+            found.append((language, start, "\n".join(lines)))
+            language = None
+        elif language is not None:
+            lines.append(line)
+    assert language is None, f"the block of line {start} does not end"
+    return found
+
+
+def section(text: str, heading: str) -> str:
+    """The text under a heading, up to the next one of its level or above."""
+    level = len(heading.split(" ")[0])
+    start = re.search(rf"^{re.escape(heading)}$", text, re.M)
+    assert start, f"there is no heading {heading!r}"
+    end = re.search(rf"^#{{1,{level}}} ", text[start.end() :], re.M)
+    return text[start.end() :][: end.start() if end else None]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of the tables in a text, without their heads."""
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    heads = {i - 1 for i, row in enumerate(cells) if set("".join(row)) == {"-"}}
+    return [row for i, row in enumerate(cells) if i not in heads and set("".join(row)) != {"-"}]
+
+
+def code_cells(text: str) -> list[str]:
+    """What stands in backquotes in the first cells of the tables."""
+    return [code for row in rows(text) for code in re.findall(r"`([^`]+)`", row[0])]
+
+
+# --- the code runs ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page.read_text(encoding="utf-8"), page)
+
+
+def run_page(text: str, page: Path) -> None:
+    """Run the blocks of a page one after the other, Python in one namespace."""
+    names: dict[str, object] = {"__name__": "__page__"}
+    for language, line, block in blocks(text):
+        assert language in LANGUAGES, f"{page.name}:{line}: {language}"
+        if language == "python":
+            exec(compile("\n" * line + block, str(page), "exec"), names)
+        elif language == "toml":  # a file, whose name its first line has
+            file = re.match(r"# (\w+\.toml)\n", block)
+            assert file, f"{page.name}:{line}: a file without a name"
+            Path(file[1]).write_text(block, encoding="utf-8")
+        elif language in ("console", "bash"):
+            for command in re.findall(r"^\$ jdpack (.*)$", block, re.M):
+                done = subprocess.run(
+                    [COMMAND, *shlex.split(command)], capture_output=True, text=True, timeout=120
+                )
+                assert done.returncode == 0, f"{page.name}: jdpack {command}\n{done.stderr}"
+
+
+def test_a_block_that_fails_is_seen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    with pytest.raises(ZeroDivisionError):
+        run_page("```python\nx = 0\n```\n\n```python\n1 / x\n```\n", page)
+    with pytest.raises(AssertionError, match="no-such-file"):
+        run_page(
+            "```console\n$ jdpack allocate no-such-file --id 1 --value 1 --demand 1\n```", page
+        )
+    with pytest.raises(AssertionError, match="pyhton"):
+        run_page("```pyhton\n1\n```", page)
+    with pytest.raises(AssertionError, match="without a name"):
+        run_page("```toml\nx = 1\n```", page)
+
+
+def test_commands_in_pages_start_with_jdpack_or_make():
+    targets = set(re.findall(r"^(\w+):", text_of("Makefile"), re.M))
+    for page in PAGES:
+        for language, _, block in blocks(page.read_text(encoding="utf-8")):
+            if language in ("console", "bash"):
+                for line in filter(None, block.split("\n")):
+                    make = re.match(r"(?:\$ )?make (\w+)", line)
+                    assert line.startswith("$ jdpack ") or make, f"{page.name}: {line}"
+                    assert make is None or make[1] in targets, f"{page.name}: no target {make[1]}"
+
+
+# --- links and names ----------------------------------------------------------------------
+
+
+def broken_links(text: str, page: Path) -> list[str]:
+    """Relative links of a page to files or headings that do not exist."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path
+        there = text if not path else target.read_text("utf-8") if target.is_file() else None
+        if there is None or (anchor and anchor not in anchors(there)):
+            broken.append(link)
+    return broken
+
+
+def anchors(text: str) -> set[str]:
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", prose, re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=named)
+def test_links_resolve(page):
+    assert broken_links(page.read_text(encoding="utf-8"), page) == []
+
+
+def test_a_broken_link_is_seen():
+    page = ROOT / "docs" / "known-limits.md"
+    text = "[a](no-such-page.md) [b](privacy-promise.md#no-such-heading) [c](#here)\n# Here"
+    assert broken_links(text, page) == ["no-such-page.md", "privacy-promise.md#no-such-heading"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_files_that_a_page_names_exist(page):
+    for name in re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists() or (ROOT / "src/jdpack" / name).exists(), name
+
+
+def test_every_page_is_linked_from_the_readme():
+    readme = text_of("README.md")
+    for page in PAGES[1:]:
+        assert f"](docs/{page.name})" in readme, page.name
+
+
+def test_every_module_is_in_the_layout():
+    named = re.findall(r"`(?:src/jdpack/)?([\w/.]+)`", section(text_of("README.md"), "## Layout"))
+    there = [p.name + "/" * p.is_dir() for p in (ROOT / "src/jdpack").iterdir()]
+    there = [name for name in there if name.endswith((".py", "/")) and not name.startswith("__")]
+    assert set(there) <= set(named)
+
+
+# --- the command line ---------------------------------------------------------------------
+
+
+def documented_options(page: str, heading: str) -> set[str]:
+    found = {c for c in code_cells(section(page, heading)) if c.startswith("-")}
+    return found - {"--help"}
+
+
+def test_every_command_and_option_is_documented_and_no_other():
+    page = text_of("docs/command-line.md")
+    group = typer.main.get_command(app_of(COMMANDS))
+    commands = set(re.findall(r"^## jdpack (\w+)$", page, re.M))
+    assert commands == set(group.commands)
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", {}).values()  # of `jdpack ledger`
+        params = [p for c in (command, *inner) for p in c.params]
+        options = {o for p in params if p.param_type_name == "option" for o in p.opts}
+        assert documented_options(page, f"## jdpack {name}") == options - {"--help"}
+    head = page[: page.index("\n## ")]
+    options = {o for p in group.params for o in p.opts}
+    assert {c for c in code_cells(head) if c.startswith("-")} == options | {"--help"}
+
+
+# --- the market file ----------------------------------------------------------------------
+
+SECTIONS = {
+    "the market": "## Top level",
+    "[privacy]": "## `[privacy]`",
+    "[value]": "## `[value]`",
+    "[agents]": "## `[agents]`",
+    "[[resource]] 1": "## `[[resource]]`",
+}
+MINIMAL = {
+    "value": {"max": 1.0},
+    "agents": {"count": 3},
+    "resource": [{"name": "doses", "supply": 9.0, "max_demand": 1.0}],
+}
+
+
+def known_keys(monkeypatch) -> dict[str, set[str]]:
+    """Every key that `Market.from_dict` looks for, by section."""
+    asked: dict[str, set[str]] = {}
+    take = checks.Section.take
+
+    def recording(self, key, *more):
+        asked.setdefault(self.where, set()).add(key)
+        return take(self, key, *more)
+
+    monkeypatch.setattr(checks.Section, "take", recording)
+    Market.from_dict(MINIMAL)
+    return asked
+
+
+def test_every_key_of_a_market_file_is_documented_and_no_other(monkeypatch):
+    page = text_of("docs/market-file.md")
+    asked = known_keys(monkeypatch)
+    assert set(asked) == set(SECTIONS)
+    for where, heading in SECTIONS.items():
+        keys = [row[0].strip("`") for row in rows(section(page, heading))]
+        assert sorted(keys) == sorted(asked[where]), where
+
+
+def test_the_documented_defaults_are_the_defaults():
+    page = text_of("docs/market-file.md")
+    whole = Market.from_dict(MINIMAL).to_dict()
+    filled = {
+        "## Top level": whole,
+        "## `[privacy]`": whole["privacy"],
+        "## `[value]`": whole["value"],
+        "## `[agents]`": whole["agents"],
+        "## `[[resource]]`": whole["resource"][0],
+    }
+    given = {
+        "## Top level": MINIMAL,
+        "## `[privacy]`": {},
+        "## `[value]`": MINIMAL["value"],
+        "## `[agents]`": MINIMAL["agents"],
+        "## `[[resource]]`": MINIMAL["resource"][0],
+    }
+    for heading, values in filled.items():
+        for key, _, default, _ in rows(section(page, heading)):
+            name = key.strip("`")
+            assert (default == "required") == (name in given[heading]), key
+            if default == "none":
+                assert name not in values, key
+            elif default.startswith("`"):
+                assert values[name] == tomllib.loads(f"x = {default.strip('`')}")["x"], key
+    assert whole["agents"]["bundle_size"] == len(whole["resource"])  # "all resources"
+    assert whole["resource"][0]["column"] == "doses"  # "the name"
+
+
+def test_required_keys_are_required():
+    page = text_of("docs/market-file.md")
+    paths = {"## Top level": [], "## `[value]`": ["value"], "## `[agents]`": ["agents"]}
+    paths["## `[[resource]]`"] = ["resource", 0]
+    for heading, path in paths.items():
+        for key, _, default, _ in rows(section(page, heading)):
+            data = copy.deepcopy(MINIMAL)
+            inner = data
+            for step in path:
+                inner = inner[step]
+            inner.pop(key.strip("`"), None)
+            if default == "required":
+                with pytest.raises(MarketError, match="lacks"):
+                    Market.from_dict(data)
+            else:
+                Market.from_dict(data)
+
+
+# --- the billboard ------------------------------------------------------------------------
+
+
+FEW: dict[str, dict[str, Any]] = {
+    "mwu-adaptive": {"alpha": 0.5},
+    "mwu-fixed": {"alpha": 0.5},
+    "dual-gd": {"alpha": 0.5},
+    "mirror-descent": {"rounds": 3},
+}
+"""Parameters for few rounds."""
+
+
+@pytest.fixture(scope="module")
+def lines():
+    """The lines of small runs, of each policy and with each kind of noise."""
+    found = []
+    for policy in [
+        MwuAdaptive(0.5, noise="truncated-laplace"),
+        *(kind(**FEW.get(name, {})) for name, kind in registry.KINDS.items()),
+    ]:
+        result = solve(
+            Market(supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True),
+            values=np.ones(50),
+            demands=np.ones((50, 1)),
+            epsilon=2.0,
+            delta=1e-6,
+            policy=policy,
+            seed=1,
+        )
+        found += [json.loads(line) for line in result.billboard.lines()]
+    return found
+
+
+def test_every_field_of_the_billboard_is_documented_and_no_other(lines):
+    written: dict[str, set[str]] = {}
+    for line in lines:
+        written.setdefault(line["type"], set()).update(line)
+        for part in ("policy", "budget", "noise"):
+            if part in line:
+                written.setdefault(part, set()).update(line[part])
+    page = text_of("docs/billboard-format.md")
+    documented = set(re.findall(r"^### `(\w+)`$", page, re.M))
+    assert documented == set(written)
+    for part, names in written.items():
+        listed = [row[0].strip("`") for row in rows(section(page, f"### `{part}`"))]
+        assert sorted(listed) == sorted(names), part
+
+
+def test_fields_are_documented_in_the_order_in_which_they_are_written(lines):
+    page = text_of("docs/billboard-format.md")
+    for line in lines:
+        listed = [row[0].strip("`") for row in rows(section(page, f"### `{line['type']}`"))]
+        assert [name for name in listed if name in line or name != "batch"] == list(line)
+    assert any("batch" in line for line in lines)
+    assert any("batch" not in line for line in lines if line["type"] == "release")
+
+
+# --- what the pages say of themselves -----------------------------------------------------
+
+
+def test_tables_are_read_as_they_stand():
+    text = "| key | type |\n|---|---|\n| `a`, `-b` | x |\n| `c` | y |\n\n| z |\n|---|\n| `d` |\n"
+    assert rows(text) == [["`a`, `-b`", "x"], ["`c`", "y"], ["`d`"]]
+    assert code_cells(text) == ["a", "-b", "c", "d"]
+
+
+def test_the_changelog_has_the_version():
+    version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
+    assert f"## [{version}]" in text_of("CHANGELOG.md")

@@ -1,0 +1,89 @@
+"""What is loaded when: a reader of a billboard need not wait for compilers and tables."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import jdpack
+from browser import boards
+from jdpack import cli
+
+HEAVY = {"numba", "pyarrow", "opendp", "scipy", "matplotlib", "ray", "jinja2", "uvicorn"}
+
+
+def loaded(code: str) -> set[str]:
+    """The heavy modules that are there when a fresh Python has run some code."""
+    told = f"import sys\n{code}\nprint('loaded', *({HEAVY | {'numpy'}} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def by_command(*arguments: object) -> set[str]:
+    argv = ["jdpack", *map(str, arguments)]
+    return loaded(
+        f"sys.argv = {argv!r}\nfrom jdpack.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code"
+    )
+
+
+@pytest.fixture
+def billboard(tmp_path):
+    file = tmp_path / "billboard.jsonl"
+    lines = "".join(f"{line}\n" for line in boards.charging().lines())
+    file.write_text(lines, encoding="utf-8")
+    return file
+
+
+def test_the_package_loads_nothing_until_it_is_used():
+    assert loaded("import jdpack") == set()
+    assert loaded("import jdpack\njdpack.Market\njdpack.explain") == {"numpy"}
+    assert "numba" in loaded("import jdpack\njdpack.solve"), "the control"
+
+
+def test_a_command_loads_what_it_needs(billboard):
+    assert by_command("--version") == set()
+    own = ["--id", "H1", "--value", 1, "--demand", "1,0,0,0"]
+    assert by_command("allocate", billboard, *own) <= {"numpy"}
+    assert not by_command("verify", billboard) & {"numba", "pyarrow", "scipy"}
+    assert not by_command("--help") & {"numba", "pyarrow", "scipy", "jinja2", "uvicorn"}
+    assert {"numba", "pyarrow"} <= by_command(
+        "report", "--public", "-o", billboard.parent / "r", billboard
+    ), "the control"
+
+
+def test_every_command_can_be_loaded_alone():
+    """And says the same of itself as among all."""
+    for name in cli.COMMANDS:
+        for arguments in ([name], ["no such", name]):
+            wanted = [name] if arguments == [name] else list(cli.COMMANDS)
+            assert list(cli._asked(arguments)) == wanted
+        (command,) = cli.app_of([name]).registered_commands + cli.app_of([name]).registered_groups
+        assert command.name == name
+
+
+def test_no_room_has_the_name_of_a_promise():
+    """Or else importing the room would put it in the place of the function."""
+    rooms = {path.stem for path in Path(jdpack.__file__).parent.iterdir()}
+    assert {"run", "door", "market"} <= rooms, "the control"
+    assert not rooms & set(jdpack.__all__)
+    code = (
+        "import types, jdpack.run.solve, jdpack.planning.plan\nfrom jdpack import verify\n"
+        "import jdpack.protocol.verify, jdpack\n"
+        "for name in ['solve', 'plan', 'verify', 'allocate', 'compare', 'verify_run']:\n"
+        "    assert isinstance(getattr(jdpack, name), types.FunctionType), name"
+    )
+    assert "numba" in loaded(code)
+
+
+def test_the_package_is_a_module_like_others():
+    assert isinstance(jdpack, types.ModuleType)
+    assert set(jdpack.__all__) <= set(dir(jdpack))
+    with pytest.raises(AttributeError, match="has no attribute 'sovle'"):
+        jdpack.sovle  # noqa: B018
+    homes = [name for names in jdpack._HOMES.values() for name in names.split()]
+    assert sorted(homes) == jdpack.__all__

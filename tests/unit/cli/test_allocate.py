@@ -1,0 +1,237 @@
+"""`jdpack allocate`: what a person gets, why, and how close it was; from options or from a file."""
+
+import json
+import re
+
+import pytest
+
+from browser import boards
+from helpers import SHARE, finished_board, run_cli
+from jdpack import AgentsError, Columns, Market, allocate, explain
+from jdpack.agent.allocate import ID_BYTES_MAX
+from jdpack.agent.in_words import tell
+from jdpack.records.parquet_guard import TEXT_MAX
+
+RECORD = {"id": "H9", "value": 12.5, "demand": {"18-21 h": 3, "3-6 h": 1.25}}
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch, capsys):
+    """Asks a billboard; gives the exit code, stdout and stderr."""
+
+    def run(board, *arguments):
+        file = tmp_path / "billboard.jsonl"
+        file.write_text("".join(f"{line}\n" for line in board.lines()), encoding="utf-8")
+        return run_cli(monkeypatch, capsys, "allocate", file, *arguments)
+
+    return run
+
+
+# --- in words -----------------------------------------------------------------------------
+
+
+def test_a_coin_decides_and_it_is_said_how_close_it_was(ask):
+    """At a value of 3 half of the rounds are taken, at 4 all; the factor is 0.9."""
+    board, seen = boards.lottery(), set()
+    coins = {id: allocate(board, value=3, demand=[1], agent=id).coin for id in map(str, range(99))}
+    groups = [lambda c: c < 0.45, lambda c: 0.45 <= c < 0.9, lambda c: c >= 0.9]
+    for id in [id for group in groups for id in [i for i in coins if group(coins[i])][:2]]:
+        coin = coins[id]
+        code, text, _ = ask(board, "--id", id, "--value", 3, "--demand", "plots=1")
+        assert code == 0
+        wins = coin < 0.45
+        assert ("you get all that you asked for\n  1 plots of plots\n" in text) == wins
+        assert ("you get nothing this time" in text) == (not wins)
+        assert "at the final prices, what you ask for costs 2; to you it is worth 3: you" in text
+        assert "in 10 of the 20 rounds that count: a share of 50.00%" in text
+        assert "scaled by 0.9000: that leaves 44.99%" in text
+        assert f": {int(coin * 1e4) / 1e4:.4f}. You get the goods if it is below 0.4499" in text
+        assert text.count("and it is not") == (not wins)
+        close = re.search(r"with (?:any|a) value (?:from|of) ([\d.]+)", text)
+        if coin >= 0.9:
+            assert close is None and "with this coin, no value" in text
+            seen.add("never")
+            continue
+        least = float(close[1])
+        assert least == pytest.approx(2 if wins else 4, rel=1e-3)
+        for value, gets in [(least, True), (least * 0.999, False)]:
+            said = ask(board, "--id", id, "--value", value, "--demand", "1")[1]
+            assert ("you get all" in said) == gets
+        seen.add("wins" if wins else "close")
+    assert seen == {"wins", "close", "never"}
+
+
+def test_amounts_are_in_their_units_and_no_more_than_is_given(ask):
+    board = boards.charging()
+    demand = {"0-3 h": 10.0, "3-6 h": 7.0}
+    given = allocate(board, value=39.0, demand=demand, agent="H1").share
+    _, text, _ = ask(board, "--id", "H1", "--value", 39, "--demand", "0-3 h=10,3-6 h=7")
+    for name, amount in demand.items():
+        shown = float(re.search(rf"^  ([\d.]+) kWh of {name}$", text, re.M)[1])
+        assert amount * given * 0.999 <= shown <= amount * given
+
+
+def test_several_options_are_a_table(ask):
+    board = boards.clinic()
+    asked = [(9.9, "Mon 8"), (3.5, "Wed 15"), (9.9, "Tue 10")]
+    flags = [f for value, name in asked for f in ("--value", value, "--demand", f"{name}=1")]
+    _, text, _ = ask(board, "--id", "P77", *flags)
+    rows = [line.split() for line in text.splitlines() if re.match(r" {6,}\d ", line)]
+    why = explain(
+        board, value=[v for v, _ in asked], demand=[{n: 1} for _, n in asked], agent="P77"
+    )
+    assert [int(row[4]) for row in rows] == [o.rounds for o in why.options]
+    assert [row[-1] for row in rows] == ["100%" if o.given else "0%" for o in why.options]
+    assert text.count("option ") >= 3 and "how close it was\n  option 1: " in text
+
+
+def test_what_is_beyond_the_bounds_counts_as_the_bound_and_is_said(ask):
+    _, text, _ = ask(boards.charging(), "--id", " x", "--value", 1000, "--demand", "18-21 h=31")
+    notes = [line for line in text.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 3 and "space" in notes[0]
+    assert "counts as 40" in notes[1] and "30 at most" in notes[2]
+
+
+def test_whose_turn_did_not_come_and_whose_did():
+    board = boards.random_board(5)
+    said = set()
+    for id in map(str, range(30)):
+        text = tell(explain(board, value=1e9, demand=[0.1] * 4, agent=id))
+        said.add(re.search(r"your turn was round (\d+) of 17; at its prices", text)[1])
+    assert len(said) > 8
+    cut = boards.random_board(5)
+    for _ in range(9):
+        cut.releases.pop()  # as of a run that was ended early
+    texts = [tell(explain(cut, value=1e9, demand=[0.1] * 4, agent=str(i))) for i in range(30)]
+    lost = [text for text in texts if "the run ended before your turn came" in text]
+    assert 5 < len(lost) < 25
+    for text in lost:
+        assert "you get nothing" in text and "costs" not in text
+
+
+def test_certain_goods_have_no_coin():
+    market = Market(supply=[50.0], max_demand=1.0, max_value=1.0, agents=9, options=2)
+    board = finished_board(market, [((1,), 1)] * 3, SHARE)
+    for values in ([1.0], [1.0, 0.5]):
+        text = tell(explain(board, value=values, demand=[[1.0]] * len(values), agent=1))
+        assert "nothing is left to chance" in text and "coin decides" not in text
+
+
+# --- for programs -------------------------------------------------------------------------
+
+
+def test_the_exact_numbers_are_in_the_json(ask):
+    board = boards.lottery()
+    _, out, _ = ask(board, "--id", "5", "--value", 3, "--demand", "1", "--json")
+    data = json.loads(out)
+    why = explain(board, value=3.0, demand=[1.0], agent="5")
+    assert data == json.loads(json.dumps({**why.to_dict(), "private": False}))
+    (own,), (exact,) = data["options"], data["exact"]["options"]
+    assert exact["surplus"] == exact["value_code"] * 2**20 - exact["cost"] > 0
+    assert own["surplus"] == pytest.approx(own["value"] - own["cost"]) == pytest.approx(1.0)
+    assert exact["close"]["more"] * board.header.market.value_step == own["more_from_value"]
+    assert data["exact"]["coin"] / 2**53 == data["coin"] >= exact["coin_below"] / 2**53
+    assert (data["rounds_asked"], data["rounds"], data["turn"]) == (20, [10], None)
+
+
+# --- a file -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("me.json", json.dumps(RECORD)),
+        ("me.json", "\ufeff" + json.dumps({**RECORD, "demand": [3, 0, 0, 1.25]})),
+        ("me.csv", "id,value,18-21 h,21-24 h,0-3 h,3-6 h\r\nH9,12.5,3,0,,1.25\r\n"),
+    ],
+)
+def test_a_file_is_the_same_as_its_options(ask, tmp_path, name, text):
+    board = boards.charging()
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    flags = ["--value", "12.5", "--demand", "18-21 h=3,3-6 h=1.25"]
+    for more in ([], ["--json"]):
+        code, out, _ = ask(board, "--record", tmp_path / name, *more)
+        assert code == 0 and out == ask(board, "--id", "H9", *flags, *more)[1]
+        # The id of the command counts before that of the file.
+        out = ask(board, "--record", tmp_path / name, "--id", "H10", *more)[1]
+        assert out == ask(board, "--id", "H10", *flags, *more)[1]
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "The file is empty."),
+        (b"{", "cannot be read as such"),
+        (b'{"value": 1, "demand": {}}', "your id is needed"),
+        (b'{"id": "a", "value": 1, "demand": {"18-12 h": 1}}', "no good named “18-12 h”"),
+        (b"\xff\xfe", "cannot be read as text in UTF-8"),
+        (b"x" * 65537, "larger than 64 kB"),
+        (b'{"id": "\\ud800", "value": 1, "demand": {}}', "is not text"),
+        (b'{"id": "a", "value": 1, "demand": [1, 1, 1, 0]}', "at most 2 resources"),
+    ],
+)
+def test_a_wrong_file_gets_a_sentence(ask, tmp_path, raw, says):
+    (tmp_path / "me").write_bytes(raw)
+    code, out, err = ask(boards.charging(), "--record", tmp_path / "me")
+    assert (code, out) == (2, "") and says in err.splitlines()[0]
+
+
+def test_what_does_not_go_together_is_refused(ask, tmp_path):
+    (tmp_path / "me").write_text(json.dumps(RECORD))
+    record = ["--record", tmp_path / "me"]
+    for arguments, says in [
+        ([*record, "--value", 1], "--record is in place of"),
+        ([*record, "--demand", "1"], "--record is in place of"),
+        (["--id", "a"], "your value and your demand are needed"),
+        (["--id", "a", "--value", 1], "your value and your demand are needed"),
+        (["--value", 1, "--demand", "1,0,0,0"], "your id is needed"),
+        (["--record", tmp_path / "none"], "No such file"),
+        (["--record", tmp_path], "Is a directory"),
+    ]:
+        code, out, err = ask(boards.charging(), *arguments)
+        assert (code, out) == (2, "") and says in err.splitlines()[0], arguments
+
+
+def test_an_id_is_no_longer_than_one_in_a_table(ask):
+    assert ID_BYTES_MAX == TEXT_MAX
+    flags = ["--value", 1, "--demand", "1,0,0,0"]
+    assert ask(boards.charging(), "--id", "é" * 2048, *flags)[0] == 0
+    code, _, err = ask(boards.charging(), "--id", "é" * 2049, *flags)
+    assert code == 2 and "has 4098 bytes, and 4096 are the most" in err
+    assert "is not seen" in ask(boards.charging(), "--id", "a\u200bb", *flags)[1]
+
+
+# --- names of resources -------------------------------------------------------------------
+
+
+def many() -> Market:
+    names = [f"{day} {hour:02} h" for day in ("Mon", "Tue", "Wed") for hour in range(8, 18)]
+    return Market(
+        supply=[500.0] * 30, max_demand=1.0, max_value=1.0, agents=9, names=names,
+        resource_columns=[n.lower().replace(" ", "_") for n in names], columns=Columns("who"),
+    )  # fmt: skip
+
+
+def test_a_resource_may_be_named_by_its_column(ask):
+    board = finished_board(many(), [((1,) * 30, 1)] * 3, SHARE)
+    named = {"value": 1.0, "agent": 1}
+    expected = explain(board, demand={"Tue 09 h": 0.5}, **named)
+    assert explain(board, demand={"tue_09_h": 0.5}, **named) == expected
+    with pytest.raises(AgentsError, match="are the same resource"):
+        explain(board, demand={"tue_09_h": 0.5, "Tue 09 h": 0.5}, **named)
+    # A name counts before the column of another.
+    market = Market(
+        supply=[9.0, 9.0], max_demand=1.0, max_value=1.0, agents=9,
+        names=["a", "b"], resource_columns=["b", "x"],
+    )  # fmt: skip
+    board = finished_board(market, [((1, 1), 1)], SHARE)
+    assert explain(board, demand={"b": 1.0}, **named).stated == ((1.0, (0.0, 1.0)),)
+
+
+def test_a_misspelled_resource_gets_the_closest_names(ask):
+    board = finished_board(many(), [((1,) * 30, 1)] * 3, SHARE)
+    for wrong, near in [("Wed 17h", "'Wed 17 h'"), ("wed 17 H", "'Wed 17 h'"), ("wed17", "17")]:
+        _, _, err = ask(board, "--id", 1, "--value", 1, "--demand", f"{wrong}=1")
+        assert "hint: did you mean " in err and near in err.splitlines()[1], err
+    _, _, err = ask(board, "--id", 1, "--value", 1, "--demand", "zzz=1")
+    assert "one of: Mon 08 h, " in err and "and 10 more" in err

@@ -1,0 +1,413 @@
+"""The market: in and out of files, its grid as exact rationals, its bounds."""
+
+import json
+import math
+from fractions import Fraction
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jdpack import Columns, Market, MarketError, Neighbours
+from jdpack.market.market import (
+    DEMAND_CODE_MAX,
+    PRICE_CODE_MAX,
+    PRICE_UNITS_PER_VALUE_CODE,
+    VALUE_CODE_MAX,
+    Query,
+    _round_up,
+)
+
+SPECTRUM = """
+name = "beds and nurses"
+divisible = true
+
+[privacy]
+epsilon = 1
+delta = 1e-8
+neighbours = "add-remove"
+
+[value]
+column = "need"
+max = 100
+
+[agents]
+count = 5000
+bundle_size = 2
+options = 3
+id = "patient"
+layout = "long"
+option = "plan"
+resource = "what"
+amount = "how much"
+ignore = ["ward", "note"]
+
+[[resource]]
+name = "bed"
+supply = 300
+max_demand = 1
+unit = "beds"
+
+[[resource]]
+name = "nurse"
+supply = 812.5
+max_demand = 7.75
+column = "nurse hours"
+"""
+
+
+def a_market(**changes) -> Market:
+    return Market(
+        **{"supply": [10.0, 30.0], "max_demand": 1.0, "max_value": 5.0, "agents": 100} | changes
+    )
+
+
+def significant_bits(x: float) -> int:
+    odd = Fraction(x).numerator
+    while odd % 2 == 0:
+        odd //= 2
+    return odd.bit_length()
+
+
+def as_toml(data: dict) -> str:
+    """A writer for the shape of a market file: scalars, lists, tables, one list of tables."""
+
+    def scalar(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    def table(items: dict) -> list[str]:
+        return [f"{key} = {scalar(value)}" for key, value in items.items()]
+
+    plain = {k: v for k, v in data.items() if not isinstance(v, dict) and k != "resource"}
+    lines = table(plain)
+    for key in ("privacy", "value", "agents"):
+        lines += [f"[{key}]", *table(data[key])]
+    for resource in data["resource"]:
+        lines += ["[[resource]]", *table(resource)]
+    return "\n".join(lines) + "\n"
+
+
+texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=6)
+sizes = st.floats(1e-6, 1e9, allow_subnormal=False)
+
+
+@st.composite
+def markets(draw) -> Market:
+    m = draw(st.integers(1, 5))
+    supply = draw(st.lists(sizes, min_size=m, max_size=m))
+    shares = draw(st.lists(st.floats(0.1, 1.0), min_size=m, max_size=m))
+    layout = draw(st.sampled_from(["wide", "long"]))
+    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids show the rounding of units
+    return Market(
+        supply=supply,
+        max_demand=[b * share * scarce for b, share in zip(supply, shares, strict=True)],
+        max_value=draw(sizes),
+        agents=draw(st.integers(1, 2**31 - 1)),
+        bundle_size=draw(st.none() | st.integers(1, m)),
+        options=draw(st.integers(1, 9)),
+        neighbours=draw(st.sampled_from(Neighbours)),
+        divisible=draw(st.booleans()),
+        names=draw(st.lists(texts, min_size=m, max_size=m, unique=True)),
+        units=draw(st.lists(texts, min_size=m, max_size=m)),
+        resource_columns=[f"column {j}" for j in range(m)],
+        name=draw(texts),
+        epsilon=draw(st.none() | st.floats(0.01, 10) | st.integers(1, 10)),
+        delta=draw(st.none() | st.floats(1e-12, 0.1)),
+        columns=Columns(layout=layout, ignore=tuple(draw(st.lists(texts, max_size=2)))),
+    )
+
+
+# --- in and out -------------------------------------------------------------------------------
+
+
+def test_a_market_file_says_what_the_code_says(tmp_path):
+    path = tmp_path / "market.toml"
+    path.write_text(SPECTRUM)
+    assert Market.from_toml(path) == Market(
+        name="beds and nurses",
+        divisible=True,
+        epsilon=1.0,
+        delta=1e-8,
+        neighbours=Neighbours.ADD_REMOVE,
+        max_value=100.0,
+        agents=5000,
+        bundle_size=2,
+        options=3,
+        supply=[300.0, 812.5],
+        max_demand=[1.0, 7.75],
+        names=["bed", "nurse"],
+        units=["beds", ""],
+        resource_columns=["bed", "nurse hours"],
+        columns=Columns(
+            id="patient",
+            value="need",
+            layout="long",
+            option="plan",
+            resource="what",
+            amount="how much",
+            ignore=("ward", "note"),
+        ),
+    )
+
+
+def test_defaults_are_replace_one_indivisible_one_option_and_whole_bundles():
+    market = a_market()
+    assert market.neighbours is Neighbours.REPLACE_ONE
+    assert not market.divisible
+    assert market.options == 1
+    assert market.bundle_size == 2
+    assert (market.epsilon, market.delta) == (None, None)
+
+
+@given(markets())
+def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
+    data = market.to_dict()
+    assert Market.from_dict(data) == market
+    written = json.dumps(data)
+    again = Market.from_dict(json.loads(written))
+    assert again == market
+    assert json.dumps(again.to_dict()) == written  # to the letter: the billboard hashes it
+    path = tmp_path_factory.mktemp("market") / "market.toml"
+    path.write_text(as_toml(data), encoding="utf-8")
+    assert Market.from_toml(path) == market
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"supply": []}, "1 to 65536 resources"),
+        ({"supply": [0.0, 1.0]}, "supply must be positive"),
+        ({"supply": [-1.0, 1.0]}, "supply must be positive"),
+        ({"supply": [math.nan, 1.0]}, "finite"),
+        ({"supply": [math.inf, 1.0]}, "finite"),
+        ({"supply": 3.0}, "list of numbers"),
+        ({"supply": ["much", 1.0]}, "must be a number"),
+        ({"max_demand": 11.0}, "above its supply"),
+        ({"max_demand": 0.0}, "max_demand must be positive"),
+        ({"max_demand": [1.0, 1.0, 1.0]}, "3 entries for 2"),
+        ({"max_demand": 1e-14}, "too small beside the supply"),
+        ({"max_value": 0.0}, "max_value must be positive"),
+        ({"max_value": None}, "must be a number"),
+        ({"max_value": True}, "must be a number"),
+        ({"agents": 0}, "from 1 to"),
+        ({"agents": 2**31}, "from 1 to"),
+        ({"agents": 10.0}, "whole number"),
+        ({"agents": True}, "whole number"),
+        ({"bundle_size": 0}, "from 1 to"),
+        ({"options": 0}, "from 1 to"),
+        ({"neighbours": "friends"}, "not a neighbour relation"),
+        ({"divisible": 1}, "true or false"),
+        ({"names": ["one"]}, "1 entries for 2"),
+        ({"names": ["one", "one"]}, "two resources have the name"),
+        ({"names": ["a", "b"], "resource_columns": ["c", "c"]}, "two resources have the column"),
+        ({"names": ["id", "b"]}, "named for a resource and for id or value"),
+        ({"columns": Columns(layout="tall")}, "layout 'tall'"),
+        ({"epsilon": "one"}, "epsilon must be a number"),
+        ({"epsilon": True}, "epsilon must be a number"),
+        ({"delta": math.nan}, "delta must be a finite number"),
+    ],
+)
+def test_a_market_that_makes_no_sense_is_refused(change, says):
+    with pytest.raises(MarketError, match=says):
+        a_market(**change)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("divisible = true", "divisible = 1", "not a bool"),
+        ("count = 5000", "count = 5000.0", "not a int"),
+        ("count = 5000", "count = true", "not a int"),
+        ("count = 5000", "", "lacks 'count'"),
+        ("supply = 300", "", "lacks 'supply'"),
+        ("supply = 300", "supply = true", "not a float"),
+        ("supply = 300", "supply = inf", "finite"),
+        ("epsilon = 1", "epsilom = 1", "unknown key 'epsilom'"),
+        ("options = 3", "optons = 3", "unknown key 'optons'"),
+        ('unit = "beds"', "price = 3", "unknown key 'price'"),
+        ("[value]", "[[value]]", "not a dict"),
+        ("max = 100", "max = 100 100", "not a TOML file"),
+    ],
+)
+def test_a_market_file_with_a_mistake_is_refused(tmp_path, old, new, says):
+    assert old in SPECTRUM
+    path = tmp_path / "market.toml"
+    path.write_text(SPECTRUM.replace(old, new, 1))
+    with pytest.raises(MarketError, match=says):
+        Market.from_toml(path)
+
+
+def test_a_market_file_that_is_none_is_refused(tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for path in [tmp_path, tmp_path / "nowhere.toml", tmp_path / "bytes"]:
+        with pytest.raises(MarketError, match="cannot read market file"):
+            Market.from_toml(path)
+
+
+def test_the_largest_market_is_made_in_seconds():
+    market = Market(supply=[9.0] * 2**16, max_demand=1.0, max_value=1.0, agents=10, bundle_size=3)
+    assert len(market.resources) == 2**16
+    with pytest.raises(MarketError, match="1 to 65536"):
+        Market(supply=[9.0] * (2**16 + 1), max_demand=1.0, max_value=1.0, agents=10)
+
+
+# --- the grid ---------------------------------------------------------------------------------
+
+
+@given(markets())
+def test_units_are_short_and_the_same_share_of_every_supply(market):
+    share = max(Fraction(r.max_demand) / Fraction(r.supply) for r in market.resources)
+    share /= DEMAND_CODE_MAX
+    for r, size in zip(market.resources, market.unit_sizes, strict=True):
+        assert significant_bits(size) <= 37
+        exact = share * Fraction(r.supply)
+        assert exact <= Fraction(size) <= exact * (1 + Fraction(1, 2**36))
+
+
+@given(markets())
+def test_what_fits_in_codes_fits_in_truth(market):
+    S = market.supply_code
+    fits = [
+        (S * Fraction(w) <= Fraction(r.supply), (S + 1) * Fraction(w) <= Fraction(r.supply))
+        for r, w in zip(market.resources, market.unit_sizes, strict=True)
+    ]
+    assert all(now for now, _ in fits)
+    assert not all(more for _, more in fits)  # and S is the largest such number
+
+
+@given(markets())
+def test_caps_fill_the_grid_and_stay_inside(market):
+    assert max(market.cap_codes) == DEMAND_CODE_MAX  # nothing of the 16 bits is wasted
+    assert min(market.cap_codes) >= 1
+    assert 2**32 - 2**13 < market.value_cap_code <= VALUE_CODE_MAX
+    assert market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE < PRICE_CODE_MAX
+    assert significant_bits(market.value_step) <= 21
+
+
+@given(st.data(), markets())
+def test_a_demand_code_is_the_least_that_covers_the_amount(data, market):
+    j = data.draw(st.integers(0, len(market.resources) - 1))
+    cap, size = market.resources[j].max_demand, market.unit_sizes[j]
+    on_grid = st.integers(0, market.cap_codes[j]).map(lambda k: k * size)
+    near = st.tuples(on_grid, st.sampled_from([-math.inf, math.inf])).map(
+        lambda pair: math.nextafter(*pair)
+    )
+    amount = data.draw(
+        (st.floats(0.0, cap) | on_grid | near).filter(lambda a: 0.0 <= a <= cap), label="amount"
+    )
+    code = market.demand_code(j, amount)
+    assert code * Fraction(size) >= Fraction(amount)
+    assert code == 0 or (code - 1) * Fraction(size) < Fraction(amount)
+    assert Fraction(code * size) == code * Fraction(size)  # the product of doubles is exact
+    assert 0 <= code <= market.cap_codes[j]
+
+
+@given(st.data(), markets())
+def test_a_value_code_is_the_largest_that_the_value_covers(data, market):
+    step = market.value_step
+    on_grid = st.integers(0, market.value_cap_code).map(lambda k: k * step)
+    near = st.tuples(on_grid, st.sampled_from([-math.inf, math.inf])).map(
+        lambda pair: math.nextafter(*pair)
+    )
+    value = data.draw(
+        (st.floats(0.0, market.max_value) | on_grid | near).filter(
+            lambda v: 0.0 <= v <= market.max_value
+        ),
+        label="value",
+    )
+    code = market.value_code(value)
+    assert code * Fraction(step) <= Fraction(value) < (code + 1) * Fraction(step)
+    assert Fraction(code * step) == code * Fraction(step)
+    assert 0 <= code <= market.value_cap_code
+
+
+def test_a_price_is_shown_per_unit_of_the_resource():
+    market = a_market(supply=[64.0, 128.0], max_demand=[2.0, 4.0])
+    # One unit of resource 0 is 1/2 of its cap of 65535 codes.
+    code = 10**9
+    exact = Fraction(code) * Fraction(market.value_step) / 2**20 / Fraction(market.unit_sizes[0])
+    assert market.unit_price(0, code) == pytest.approx(float(exact), rel=1e-15)
+    assert market.unit_price(0, code) == pytest.approx(2 * market.unit_price(1, code), rel=1e-9)
+
+
+@given(st.fractions(min_value=Fraction(1, 10**30), max_value=10**30), st.integers(2, 53))
+def test_round_up_gives_the_least_short_double_from_above(x, bits):
+    up = _round_up(x, bits)
+    assert Fraction(up) >= x
+    assert significant_bits(up) <= bits
+    # The next shorter one below it, one step of its last bit down, is too small.
+    _, exponent = math.frexp(up)
+    step = Fraction(2) ** (exponent - bits)
+    if Fraction(up) == Fraction(2) ** (exponent - 1):
+        step /= 2  # below a power of two the steps are half as wide
+    assert Fraction(up) - step < x
+
+
+# --- the sensitivities, by hand; tests/property/test_sensitivity.py searches for more -----------
+
+
+def test_shifts_are_the_largest_caps_that_a_bundle_can_touch():
+    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
+    both = a_market(**caps, bundle_size=2)
+    one = a_market(**caps, bundle_size=2, neighbours="add-remove")
+    C = both.cap_codes
+    assert C[3] == DEMAND_CODE_MAX
+    assert [c / DEMAND_CODE_MAX for c in C] == pytest.approx([0.1, 0.5, 0.2, 1.0, 0.4], abs=2e-5)
+    assert both.shifts("demand") == (C[3], C[1], C[4], C[2])
+    assert one.shifts("demand") == (C[3], C[1])
+    for market in (both, one):
+        assert market.shifts("scale") == (C[3],)
+        assert market.shifts("granted") == market.shifts("demand")
+        for query in ("value", "welfare"):
+            assert market.shifts(query) == (market.value_cap_code,)
+        widths = {"demand": 5, "granted": 5, "curvature": 25, "gauge": 7}
+        for query in get_args(Query):
+            assert market.width(query) == widths.get(query, 1)
+
+
+def test_shifts_of_the_curvature():
+    """u sqrt(2 sum C^2) with one option, 2 u sqrt(sum C^2) with several; rounded up."""
+    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
+    C = a_market(**caps).cap_codes
+    two, four = C[3] ** 2 + C[1] ** 2, C[3] ** 2 + C[1] ** 2 + C[4] ** 2 + C[2] ** 2
+    for more, squares in [
+        ({}, 2 * two),
+        ({"neighbours": "add-remove"}, two),
+        ({"options": 2}, 4 * four),
+        ({"options": 2, "neighbours": "add-remove"}, four),
+    ]:
+        (length,) = a_market(**caps, bundle_size=2, **more).shifts("curvature")
+        assert (length - 1) ** 2 < 1024**2 * squares <= length**2
+
+
+def test_shifts_of_the_gauge():
+    """2 u C with replacement, and sqrt(2) u C without, however many options and resources."""
+    for more, squares in [
+        ({}, 4),
+        ({"options": 3}, 4),
+        ({"neighbours": "add-remove"}, 2),
+        ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 2),
+    ]:
+        market = a_market(supply=[9.0] * 3, **more)
+        (length,) = market.shifts("gauge")
+        assert (length - 1) ** 2 < squares * (1024 * max(market.cap_codes)) ** 2 <= length**2
+
+
+def test_shifts_of_luck():
+    for more, thinned, shift in [
+        ({}, False, 101),
+        ({}, True, 200),
+        ({"options": 2}, False, 200),
+        ({"options": 2}, True, 200),
+        ({"neighbours": "add-remove"}, False, 100),
+        ({"neighbours": "add-remove"}, True, 100),
+        ({"neighbours": "add-remove", "options": 2}, False, 100),
+    ]:
+        assert a_market(**more).luck_shifts(100, thinned=thinned) == (shift,)
+
+
+def test_a_bundle_of_more_than_half_the_resources_can_move_them_all():
+    for size in (2, 3, None):
+        assert len(a_market(supply=[9.0] * 3, bundle_size=size).shifts("demand")) == 3
+    assert a_market(bundle_size=7).bundle_size == 2

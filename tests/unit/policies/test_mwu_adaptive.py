@@ -1,0 +1,262 @@
+"""mwu-adaptive against Algorithm 1 in the paper's own variables, and its parameters."""
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from jdpack import Budget, BudgetError, JdpackError, Market, MarketError, MwuAdaptive, solve
+from jdpack.billboard.board import SHARE, Release
+from jdpack.engines.memory import MemoryEngine
+from jdpack.policies import registry
+from jdpack.policies.mwu_adaptive import SCALE_SHARE
+from jdpack.privacy import tail_bounds
+from jdpack.privacy.accounting import Filter
+from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+
+
+def a_run(m=3, b=400.0, n=2000, alpha=0.2, noise="gaussian", epsilon=2.0, seed=1):
+    rng = np.random.default_rng([seed, m])
+    market = Market(supply=[b] * m, max_demand=1.0, max_value=1.0, agents=n)
+    return solve(
+        market,
+        values=rng.random(n),
+        demands=rng.random((n, m)),
+        epsilon=epsilon,
+        delta=1e-6,
+        policy=MwuAdaptive(alpha, noise),
+        seed=seed,
+    )
+
+
+RUNS = {
+    "gaussian": lambda: a_run(),
+    "one resource": lambda: a_run(m=1, alpha=0.1),
+    "scarce": lambda: a_run(m=2, b=60.0, alpha=0.3, epsilon=8.0),
+    "truncated laplace": lambda: a_run(b=20_000.0, n=60_000, noise="truncated-laplace"),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_it_is_algorithm_1_on_the_same_noisy_answers(run):
+    """A second Algorithm 1: plain floats, supply b, step eta, prices p that sum to 2n/b.
+
+    It sees the noisy answers of the run, turned from codes back into amounts, and must post the
+    same prices, give rounds the same weights and stop in the same round.
+    """
+    board = RUNS[run]().billboard
+    market, alpha = board.header.market, board.header.policy["alpha"]
+    m, n, b = len(market.resources), market.agents, market.resources[0].supply
+    unit = b / market.supply_code  # the amount that one code stands for
+    pmax = 2 * n / b
+    eta_sum = math.log(m + 1) / (alpha * b)
+    p = [pmax / (m + 1)] * (m + 1)
+    done, answers = 0.0, iter(board.releases)
+    while done < eta_sum:
+        scale, demand = next(answers), next(answers)
+        for release, query in [(scale, "scale"), (demand, "demand")]:
+            assert release.step.query == query
+            posted = [market.unit_price(j, c) for j, c in enumerate(release.step.prices)]
+            assert posted == pytest.approx(p[:m], rel=1e-4, abs=1e-9 * pmax)
+        gradient_size = scale.answer[0] * unit  # noisy max{b, |gradient_j|}
+        eta = min(alpha / b, alpha / gradient_size)
+        assert demand.step.weight / SHARE == pytest.approx(eta * b, rel=1e-5)
+        gradient = [b - d * unit for d in demand.answer]  # b - sum_i a_ij x_i, noisy
+        delta = [min(1.0, max(-1.0, eta * g)) for g in gradient]
+        hat = [pj * math.exp(-d) for pj, d in zip(p, [*delta, 0.0], strict=True)]
+        p = [pmax * pj / math.fsum(hat) for pj in hat]
+        done += eta
+    closing = [release.step.query for release in answers]
+    assert closing == ["granted", "welfare", "luck"], "it played on after eta_sum"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_weights_sum_to_theta_sum_and_the_noise_follows_the_step(run):
+    board = RUNS[run]().billboard
+    market, budget = board.header.market, board.header.budget
+    alpha, m = board.header.policy["alpha"], len(market.resources)
+    theta_sum = math.log(m + 1) / alpha
+    weights = [step.weight for step in board.rounds]
+    assert all(0 < w / SHARE <= alpha for w in weights)
+    assert theta_sum <= (board.weight + 1) / SHARE
+    assert (board.weight - weights[-1]) / SHARE < theta_sum
+    # Noise scale times the square root of the step is one constant, the one that spends the
+    # demand share of what the closing releases leave of rho on theta_sum + alpha.
+    rho = budget.rho * (1 - sum(tail_bounds.INDIVISIBLE.values()))
+    squares = sum(d * d for d in market.shifts("demand"))
+    constant = squares * (theta_sum + alpha) / (2 * rho * (1 - SCALE_SHARE))
+    for step in board.rounds:
+        assert step.noise.scale**2 * step.weight / SHARE == pytest.approx(constant, rel=1e-6)
+    # The scale release goes by the step before it, the first by alpha.
+    (first, *later) = [r.step.noise for r in board.releases if r.step.query == "scale"]
+    squares = max(market.cap_codes) ** 2
+    constant = squares * (theta_sum + 2 * alpha) / (2 * rho * SCALE_SHARE)
+    assert first.scale**2 * alpha == pytest.approx(constant, rel=1e-6)
+    for noise, weight in zip(later, weights, strict=False):
+        assert noise.scale**2 * weight / SHARE == pytest.approx(constant, rel=1e-6)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_most_of_the_budget_is_used(run):
+    result = RUNS[run]()
+    budget = result.billboard.header.budget
+    assert Fraction(1, 2) * Fraction(budget.rho) < result.spent.rho <= Fraction(budget.rho)
+
+
+def test_truncated_noise_has_the_support_of_the_paper():
+    # The exponent's noise lies in [-(1 - alpha), 1 - alpha].
+    board = RUNS["truncated laplace"]().billboard
+    alpha, S = board.header.policy["alpha"], board.header.market.supply_code
+    for step in board.rounds:
+        assert isinstance(step.noise, TruncatedLaplace)
+        assert step.noise.bound / S * step.weight / SHARE == pytest.approx(1 - alpha, rel=1e-6)
+    assert all(
+        isinstance(r.step.noise, Gaussian) for r in board.releases if r.step.query == "scale"
+    )
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "truncated-laplace"])
+def test_without_privacy_it_is_algorithm_1_on_exact_answers(noise):
+    result = a_run(noise=noise, epsilon=math.inf)
+    board = result.billboard
+    assert not board.header.private and result.spent.rho == math.inf
+    assert {type(release.step.noise) for release in board.releases} == {NoNoise}
+    engine = MemoryEngine(result.engine.agents)
+    for release in board.releases[:-3]:
+        if release.step.query == "demand":
+            assert release.answer == engine.demand(release.step.prices)
+
+
+def a_state(policy: MwuAdaptive, m: int = 2, agents: int = 1000):
+    market = Market(supply=[100.0] * m, max_demand=1.0, max_value=1.0, agents=agents)
+    budget = Budget.split(1.0, 1e-6, truncated=policy.truncated)
+    return market, policy.start(market, budget)
+
+
+def test_an_over_demanded_resource_counts_by_its_absolute_gradient():
+    policy = MwuAdaptive(0.25)
+    market, state = a_state(policy)
+    S = market.supply_code
+    for answer, theta in [(S, 0.25), (4 * S, 0.0625), (S // 9, 0.25), (-S, 0.25)]:
+        after = policy.observe(state, Release(policy.step(state), (answer,)))
+        step = policy.step(after)
+        assert step.query == "demand"
+        assert step.weight / SHARE == pytest.approx(theta, abs=2 / SHARE)
+        assert step.prices == policy.step(state).prices
+
+
+def test_prices_rise_with_demand_and_fall_without():
+    policy = MwuAdaptive(0.25)
+    market, state = a_state(policy)
+    S = market.supply_code
+    state = policy.observe(state, Release(policy.step(state), (S,)))
+    before = policy.step(state).prices
+    state = policy.observe(state, Release(policy.step(state), (2 * S, 0)))
+    after = policy.step(state).prices
+    weights = [math.exp(0.25), math.exp(-0.25), 1.0]
+    exact = [3 * w / sum(weights) for w in weights]
+    assert [a / c for a, c in zip(after, before, strict=True)] == pytest.approx(exact[:2])
+
+
+def test_noise_is_cut_where_the_exponent_would_leave_its_range():
+    policy = MwuAdaptive(0.25)
+    market, state = a_state(policy)
+    S = market.supply_code
+    state = policy.observe(state, Release(policy.step(state), (S,)))
+    step = policy.step(state)
+    far = policy.step(policy.observe(state, Release(step, (2**60, -(2**60)))))
+    edge = policy.step(policy.observe(state, Release(step, (6 * S, -4 * S))))
+    assert far.prices == pytest.approx(edge.prices)
+    assert far.prices[0] / far.prices[1] == pytest.approx(math.exp(2.0))
+
+
+def test_prices_of_the_first_round_are_equal_and_sum_to_less_than_2nv():
+    policy = MwuAdaptive()
+    market, state = a_state(policy, m=4, agents=1000)
+    prices = policy.step(state).prices
+    assert len(set(prices)) == 1
+    whole = market.unit_price(0, prices[0]) * 100.0  # for a whole supply
+    assert whole == pytest.approx(2 * 1000 * 1.0 / 5, rel=1e-4)
+
+
+def test_the_number_of_rounds_does_not_depend_on_n():
+    rounds = []
+    for n in (1000, 4000, 16000):
+        board = a_run(m=2, b=n / 5, n=n, alpha=0.2, epsilon=8.0).billboard
+        rounds.append(len(list(board.rounds)))
+    assert max(rounds) <= 1.5 * min(rounds)
+
+
+def test_the_adversary_cannot_make_it_play_longer_than_the_paper_proves():
+    policy = MwuAdaptive(0.5)
+    market, state = a_state(policy, m=1)
+    most = policy.outlook(market, Budget.split(1.0, 1e-6, truncated=False)).rounds_at_most
+    assert most == math.ceil(4 * math.log(2) / 0.25)
+    rounds = 0
+    while (step := policy.step(state)) is not None:
+        state = policy.observe(state, Release(step, (2**64,)))
+        rounds += step.weight > 0
+    assert rounds == most
+
+
+def test_truncated_noise_is_refused_beforehand_where_its_delta_could_run_out():
+    policy = MwuAdaptive(0.1, "truncated-laplace")
+    budget = Budget.split(1.0, 1e-6, truncated=True)
+    small = Market(supply=[50.0], max_demand=1.0, max_value=1.0, agents=1000)
+    with pytest.raises(BudgetError, match="truncated Laplace noise could cost delta"):
+        policy.start(small, budget)
+    policy.start(Market(supply=[50_000.0], max_demand=1.0, max_value=1.0, agents=1000), budget)
+    with pytest.raises(BudgetError):  # a budget without a share for it
+        policy.start(
+            Market(supply=[50_000.0], max_demand=1.0, max_value=1.0, agents=1000),
+            replace(budget, truncation=0.0),
+        )
+
+
+@pytest.mark.parametrize(
+    ("delta", "covered"), [(1e-20, True), (1e-27, True), (1e-29, False), (1e-60, False)]
+)
+def test_what_start_accepts_the_filter_accepts(delta, covered):
+    """The filter counts in grains of 2^-100; a delta near it is refused at once or covered."""
+    policy = MwuAdaptive(0.5, "truncated-laplace")
+    budget = Budget.split(1.0, delta, truncated=True)
+    market = Market(supply=[3e5], max_demand=1.0, max_value=1.0, agents=1000)
+    if not covered:
+        with pytest.raises(BudgetError, match="could cost delta"):
+            policy.start(market, budget)
+        return
+    state, filter = policy.start(market, budget), Filter(budget)
+    for answer in itertools.repeat(market.supply_code):
+        step = policy.step(state)
+        if step is None:
+            break
+        filter.charge(step.noise.cost(market.shifts(step.query)))
+        state = policy.observe(state, Release(step, (answer,)))
+
+
+def test_the_supply_ratio_grows_with_supply_and_epsilon():
+    policy = MwuAdaptive(0.1)
+
+    def ratio(supply: float, epsilon: float) -> float:
+        market = Market(supply=[supply] * 3, max_demand=1.0, max_value=1.0, agents=10**5)
+        return policy.supply_ratio(market, Budget.split(epsilon, 1e-8, truncated=False))
+
+    assert ratio(2000.0, 1.0) == pytest.approx(2 * ratio(1000.0, 1.0), rel=1e-3)
+    assert ratio(1000.0, 2.0) == pytest.approx(2 * ratio(1000.0, 1.0), rel=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.1, 0.6, 1, math.nan, "0.1", None])
+def test_an_alpha_that_makes_no_sense_is_refused(alpha):
+    with pytest.raises(MarketError, match="alpha"):
+        MwuAdaptive(alpha)
+
+
+def test_an_unknown_noise_or_parameter_is_refused():
+    with pytest.raises(MarketError, match="noise 'uniform'"):
+        MwuAdaptive(noise="uniform")
+    for data in [{}, {"name": "mwu"}, {"name": "mwu-adaptive", "beta": 1}, {"name": ["x"]}]:
+        with pytest.raises(JdpackError):
+            registry.from_dict(data)

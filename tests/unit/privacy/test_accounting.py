@@ -1,0 +1,527 @@
+"""(epsilon, delta) and rho against a second library and against the formula; the filter."""
+
+import math
+import random
+import re
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import norm
+
+from jdpack import Budget, BudgetError
+from jdpack.common.batches import Batch
+from jdpack.privacy.accounting import (
+    REPAIR_SHARE,
+    Cost,
+    Filter,
+    delta_of,
+    epsilon_of,
+    rho_of,
+    weakness,
+)
+from jdpack.privacy.noise import Gaussian
+
+EPSILONS = [1e-6, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0, 50.0]
+DELTAS = [1e-100, 1e-30, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 0.5, 0.999]
+TINY = Fraction(1, 2**100)
+
+# Every order is a bound of its own, so a fine grid comes as close as we like, from above.
+ORDERS = [1 + 10 ** (e / 800) for e in range(-800, 3200)]
+
+
+def log_delta_by_formula(rho: float, epsilon: float) -> float:
+    """The logarithm of Canonne, Kamath & Steinke 2020, Proposition 12, minimised numerically."""
+
+    def objective(t: float) -> float:  # a = 1 + e^t
+        excess = math.exp(t)
+        a = 1.0 + excess
+        tail = a * (t - math.log1p(excess))  # (1 - 1/a)^a, without cancellation
+        return excess * (a * rho - epsilon) + tail - t
+
+    # Convex in the order, so one minimum; the grid brackets it, and the search refines.
+    grid = [t / 4 for t in range(-80, 220)]
+    values = [objective(t) for t in grid]
+    at = min(range(1, len(grid) - 1), key=values.__getitem__)
+    found = minimize_scalar(
+        objective, bounds=(grid[at - 1], grid[at + 1]), method="bounded", options={"xatol": 1e-10}
+    )
+    return float(found.fun)
+
+
+def exponential_above(x: float) -> Fraction:
+    """e^x, rounded up, as a rational."""
+    with localcontext() as context:
+        context.prec = 60
+        return Fraction(Decimal(x).exp()) * (1 + Fraction(1, 10**50))
+
+
+# --- several agents at once -------------------------------------------------------------------
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of one release with normal noise, of shift / scale mu (Balle & Wang)."""
+
+    def excess(epsilon: float) -> float:
+        least = float(norm.cdf(mu / 2 - epsilon / mu))
+        return least - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu)) - delta
+
+    return float(brentq(excess, 1e-9, 200.0))
+
+
+@pytest.mark.parametrize("agents", [2, 5, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-8), (4.0, 1e-5)])
+def test_the_epsilon_of_a_group_covers_the_worst_release(epsilon, delta, agents):
+    """One release of all rho, whose answer moves by as much as all of them together move it."""
+    budget = Budget.split(epsilon, delta, truncated=False)
+    worst = gaussian_epsilon(agents * math.sqrt(2 * budget.rho), delta)
+    assert worst <= budget.epsilon_of_group(agents) <= 1.12 * worst
+    by_formula = delta_of(agents**2 * budget.rho, budget.epsilon_of_group(agents))
+    assert by_formula == pytest.approx(delta, rel=1e-6)
+
+
+def test_a_group_is_not_protected_at_that_many_times_epsilon():
+    """What the docs once said is false: at the same delta the exact epsilon is larger."""
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    exact = [gaussian_epsilon(g * math.sqrt(2 * budget.rho), 1e-8) for g in (5, 10)]
+    assert [round(e, 2) for e in exact] == [5.22, 11.45]
+
+
+@given(st.integers(11, 10**12), st.floats(0.01, 50.0), st.floats(1e-12, 0.01))
+def test_who_follows_the_hint_is_not_warned_again(agents, epsilon, delta):
+    found = weakness(Budget(epsilon, delta, 1.0, 0.0, 0.1), agents)
+    assert (found is None) == (epsilon <= 4.0 and delta * agents <= 0.1)
+    if found is not None and "choose a delta of" in found.hint:
+        delta = float(re.search(r"a delta of (\S+) or", found.hint)[1])
+        assert delta <= 0.1 / agents < 10.1 * delta
+    assert (
+        found is None or weakness(Budget(min(epsilon, 1.0), delta, 1.0, 0.0, 0.1), agents) is None
+    )
+
+
+@pytest.mark.parametrize("agents", [1, 2, 7])
+def test_the_delta_of_a_group_is_reached(agents):
+    """By a chain of outcomes in which each change adds delta: no smaller one holds in general."""
+    budget = Budget.split(0.5, 1e-4, truncated=False)
+    worst = 0.0
+    for _ in range(agents):  # P_i(S) = e^epsilon P_(i-1)(S) + delta, from P_0(S) = 0
+        worst = math.exp(0.5) * worst + 1e-4
+    assert budget.delta_of_group(agents) == pytest.approx(worst, rel=1e-9)
+    assert budget.delta_of_group(agents) >= worst * (1 - 1e-15)
+    assert Budget.split(50.0, 1e-8, truncated=False).delta_of_group(1000) == 1.0
+
+
+# --- (epsilon, delta) <-> rho -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "rho"), [(0.1, 0.000321), (1.0, 0.024356), (4.0, 0.311065)])
+def test_known_values(epsilon, rho):
+    assert rho_of(epsilon, 1e-6) == pytest.approx(rho, abs=5e-7)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-3])
+def test_dp_accounting_agrees(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    other = RdpAccountant(orders=ORDERS)
+    other.compose(dp_event.ZCDpEvent(rho))
+    assert other.get_delta(epsilon) == pytest.approx(delta, rel=1e-4)
+    assert other.get_epsilon(delta) == pytest.approx(epsilon, rel=1e-5)
+    assert delta_of(rho, epsilon) == pytest.approx(other.get_delta(epsilon), rel=1e-4)
+    assert epsilon_of(rho, delta) == pytest.approx(other.get_epsilon(delta), rel=1e-5)
+
+
+@pytest.mark.parametrize("rho", [1e-12, 1e-6, 1e-3, 0.024, 0.3, 5.0])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 4.0, 20.0])
+def test_delta_is_the_minimum_of_proposition_12_and_no_less(rho, epsilon):
+    log_delta = log_delta_by_formula(rho, epsilon)
+    ours = delta_of(rho, epsilon)
+    if log_delta < -700:  # below the doubles: rounded up, it is at least not negative
+        assert 0.0 <= ours < 1e-300
+    else:
+        assert math.log(ours) >= log_delta - 1e-8
+        assert math.log(ours) <= max(log_delta, 0.0) or math.log(ours) == pytest.approx(
+            log_delta, abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_calibration_ends_on_the_private_side_and_close(epsilon, delta):
+    rho = rho_of(epsilon, delta)
+    assert delta_of(rho, epsilon) <= delta
+    assert delta_of(rho * (1 + 1e-9), epsilon) > delta
+    assert log_delta_by_formula(rho, epsilon) <= math.log(delta) + 1e-7
+
+
+def test_more_rho_means_more_delta_and_more_epsilon():
+    deltas = [delta_of(rho, 1.0) for rho in (0.001, 0.01, 0.1, 1.0)]
+    assert deltas == sorted(set(deltas))
+    epsilons = [epsilon_of(rho, 1e-6) for rho in (0.001, 0.01, 0.1, 1.0)]
+    assert epsilons == sorted(set(epsilons))
+
+
+# --- the split --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_the_parts_of_delta_add_up_to_no_more(epsilon, delta, truncated):
+    budget = Budget.split(epsilon, delta, truncated=truncated)
+    repair = (1 + exponential_above(epsilon)) * Fraction(budget.beta)
+    total = Fraction(delta_of(budget.rho, epsilon)) + Fraction(budget.truncation) + repair
+    assert total <= Fraction(delta)
+    assert total >= Fraction(delta) * (1 - Fraction(1, 10**6))  # and hardly less
+    assert repair <= REPAIR_SHARE * Fraction(delta)
+    assert budget.beta > 0.0
+    assert (budget.truncation > 0.0) == truncated
+    assert (budget.epsilon, budget.delta) == (epsilon, delta)
+
+
+def test_the_negative_control_of_the_split():
+    # Without the factor 1 + e^epsilon for the repair the same sum is too large.
+    budget = Budget.split(1.0, 1e-6, truncated=True)
+    beta = Fraction(budget.beta) * 2
+    total = Fraction(delta_of(budget.rho, 1.0)) + Fraction(budget.truncation)
+    assert total + (1 + exponential_above(1.0)) * beta > Fraction(1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e-7, 50.1, math.nan, -math.inf, "1", None, True])
+def test_an_epsilon_that_makes_no_sense_is_refused(epsilon):
+    with pytest.raises(BudgetError, match="epsilon"):
+        Budget.split(epsilon, 1e-6, truncated=False)
+
+
+@pytest.mark.parametrize("delta", [0.0, -1e-9, 1.0, 2.0, 1e-101, math.nan, "0.1", None, True])
+def test_a_delta_that_makes_no_sense_is_refused(delta):
+    with pytest.raises(BudgetError, match="delta"):
+        Budget.split(1.0, delta, truncated=False)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_without_privacy_only_the_repair_is_bounded(truncated):
+    budget = Budget.split(math.inf, 1e-6, truncated=truncated)
+    assert budget == Budget(math.inf, 1e-6, math.inf, 0.0, float(REPAIR_SHARE) * 1e-6)
+
+
+def test_the_repair_has_the_share_where_the_margin_is_least():
+    """z / sqrt(rho), to which the certified margin is proportional, is flat there."""
+
+    def margin(share: float) -> float:
+        beta = share * 1e-8 / (1 + math.e)
+        return math.sqrt(math.log(10 / beta) / rho_of(1.0, (1 - share) * 1e-8))
+
+    best = margin(float(REPAIR_SHARE))
+    for share in (0.2, 0.3, 0.5, 0.6):
+        assert best <= margin(share) * 1.001
+        assert margin(share) <= best * 1.015
+    assert margin(0.9) > best * 1.02
+
+
+# --- the filter -------------------------------------------------------------------------------
+
+
+def a_filter(rho: float = 0.25, truncation: float = 0.125) -> Filter:
+    return Filter(Budget(epsilon=1.0, delta=0.5, rho=rho, truncation=truncation, beta=0.01))
+
+
+def test_the_whole_budget_can_be_spent_and_not_a_grain_more():
+    for cost, limit in [(Cost(Fraction(1, 4)), "rho"), (Cost(TINY, Fraction(1, 8)), "delta")]:
+        whole = a_filter()
+        whole.charge(cost)
+        assert whole.spent == Cost(cost.rho, cost.delta)
+        over = Cost(cost.rho + TINY) if limit == "rho" else Cost(cost.rho, cost.delta + TINY)
+        with pytest.raises(BudgetError, match=f"costs {limit}"):
+            a_filter().charge(over)
+
+
+def test_a_refusal_spends_nothing():
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 5), Fraction(1, 10)))
+    before = filter.spent
+    for cost in [Cost(Fraction(1, 5)), Cost(TINY, Fraction(1, 10)), Cost(Fraction(9), Fraction(9))]:
+        with pytest.raises(BudgetError, match="nothing was spent on it"):
+            filter.charge(cost)
+        assert filter.spent == before
+    filter.charge(Cost(Fraction(1, 25), Fraction(1, 50)))  # what is left can still be used
+    assert filter.spent.rho > before.rho
+    assert filter.spent.delta > before.delta
+
+
+def test_many_small_charges_add_up_exactly():
+    # In doubles, adding 2^-60 to 1/4 changes nothing: a sum of them would never be refused.
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 4) - 3 * Fraction(1, 2**60)))
+    for _ in range(3):
+        filter.charge(Cost(Fraction(1, 2**60)))
+    assert filter.spent.rho == Fraction(1, 4)
+    with pytest.raises(BudgetError):
+        filter.charge(Cost(Fraction(1, 2**60)))
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Cost(Fraction(0)),
+        Cost(Fraction(-1)),
+        Cost(Fraction(-1, 10**9), Fraction(1, 100)),
+        Cost(Fraction(1, 100), Fraction(-1, 10**9)),
+    ],
+)
+def test_a_charge_that_is_free_or_gives_back_is_refused(cost):
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 8), Fraction(1, 16)))
+    before = filter.spent
+    with pytest.raises(BudgetError, match="must cost something"):
+        filter.charge(cost)
+    assert filter.spent == before
+
+
+costs = st.builds(
+    Cost,
+    st.fractions(0, Fraction(1, 10)).filter(bool),
+    st.fractions(0, Fraction(1, 20)),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(costs, max_size=12))
+def test_the_filter_holds_for_any_charges(charges):
+    filter = a_filter()
+    rho, delta, passed = Fraction(0), Fraction(0), 0
+    for cost in charges:
+        fits = rho + cost.rho <= Fraction(1, 4) and delta + cost.delta <= Fraction(1, 8)
+        before = filter.spent
+        try:
+            filter.charge(cost)
+        except BudgetError:
+            assert filter.spent == before
+            # It may refuse what fits by a hair only, charges being rounded up.
+            near = [rho + cost.rho - Fraction(1, 4), delta + cost.delta - Fraction(1, 8)]
+            assert not fits or max(near) >= -(passed + 1) * TINY
+            continue
+        assert fits
+        rho, delta, passed = rho + cost.rho, delta + cost.delta, passed + 1
+        assert rho <= filter.spent.rho <= min(rho + passed * TINY, Fraction(1, 4))
+        assert delta <= filter.spent.delta <= min(delta + passed * TINY, Fraction(1, 8))
+
+
+def test_a_cost_without_bound_fits_a_budget_without_bound_alone():
+    for rho in (0.25, 1e300):
+        bounded = a_filter(rho=rho)
+        bounded.charge(Cost(Fraction(1, 8)))
+        before = bounded.spent
+        with pytest.raises(BudgetError, match="costs rho = inf"):
+            bounded.charge(Cost(math.inf))
+        assert bounded.spent == before
+    unbounded = a_filter(rho=math.inf, truncation=0.0)
+    for cost in (Cost(Fraction(1, 8)), Cost(math.inf), Cost(math.inf), Cost(Fraction(1, 8))):
+        unbounded.charge(cost)
+    assert unbounded.spent == Cost(math.inf, Fraction(0))
+    with pytest.raises(BudgetError, match="costs delta"):
+        unbounded.charge(Cost(Fraction(1, 8), TINY))
+
+
+def test_charges_are_rounded_up_to_the_grain():
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 10**40), Fraction(1, 10**60)))
+    assert filter.spent == Cost(TINY, TINY)
+    filter.charge(Cost(Fraction(1, 7)))
+    assert Fraction(1, 7) + TINY < filter.spent.rho < Fraction(1, 7) + 2 * TINY
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def test_batches_of_one_partition_compose_in_parallel():
+    """Each may cost all that is left; what is spent is what the dearest of them cost."""
+    filter = a_filter()
+    for index in range(5):
+        filter.charge(Cost(Fraction(1, 8), Fraction(1, 16)), Batch(index, 5))
+        assert filter.spent == Cost(Fraction(1, 8), Fraction(1, 16))
+    filter.charge(Cost(Fraction(1, 16)), Batch(3, 5))  # the same batch again adds up
+    assert filter.spent.rho == Fraction(3, 16)
+    filter.charge(Cost(Fraction(1, 16)), Batch(2, 5))
+    assert filter.spent.rho == Fraction(3, 16)
+    filter.charge(Cost(Fraction(1, 16)))  # all agents, those of the dearest batch among them
+    assert filter.spent == Cost(Fraction(1, 4), Fraction(1, 16))
+    for batch in (None, Batch(3, 5), Batch(2, 5)):
+        with pytest.raises(BudgetError, match="costs rho"):
+            filter.charge(Cost(TINY), batch)
+    filter.charge(Cost(Fraction(1, 16)), Batch(0, 5))  # which has cost less so far
+    with pytest.raises(BudgetError, match="costs rho"):
+        filter.charge(Cost(TINY), Batch(0, 5))
+    assert filter.spent.rho == Fraction(1, 4)
+
+
+def test_the_dearest_in_rho_and_in_delta_may_be_two_batches():
+    """The sum of both bounds is what some pair of neighbours may have, at most."""
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 5), TINY), Batch(0, 2))
+    filter.charge(Cost(Fraction(1, 100), Fraction(1, 10)), Batch(1, 2))
+    assert filter.spent.rho == pytest.approx(0.2) and filter.spent.delta == pytest.approx(0.1)
+    with pytest.raises(BudgetError, match="costs delta"):
+        filter.charge(Cost(TINY, Fraction(1, 10)), Batch(1, 2))
+
+
+def test_batches_of_two_partitions_are_refused():
+    """An agent is in one batch of each: they add up, and nothing here counts that."""
+    filter = a_filter()
+    filter.charge(Cost(Fraction(1, 8)), Batch(0, 4))
+    before = filter.spent
+    for batch in (Batch(0, 5), Batch(0, 1), Batch(3, 8)):
+        with pytest.raises(BudgetError, match="two partitions"):
+            filter.charge(Cost(TINY), batch)
+        assert filter.spent == before
+    filter.charge(Cost(Fraction(1, 4)), Batch(1, 4))  # which has all of its own left
+
+
+def test_a_refused_batch_spends_nothing():
+    filter = a_filter()
+    with pytest.raises(BudgetError, match="nothing was spent on it"):
+        filter.charge(Cost(Fraction(1, 3)), Batch(0, 4))
+    assert filter.spent == Cost(Fraction(0), Fraction(0))
+    filter.charge(Cost(Fraction(1, 4)), Batch(0, 7))  # it has not even fixed the partition
+    with pytest.raises(BudgetError, match="nothing was spent on it"):
+        filter.charge(Cost(TINY), Batch(0, 7))
+    filter.charge(Cost(Fraction(1, 4)), Batch(6, 7))
+    assert filter.spent == Cost(Fraction(1, 4), Fraction(0))
+
+
+def test_what_was_spent_before_is_counted_for_every_batch():
+    filter = Filter(Budget(1.0, 0.5, 0.25, 0.125, 0.01), Cost(Fraction(1, 8), Fraction(1, 16)))
+    assert filter.spent == Cost(Fraction(1, 8), Fraction(1, 16))
+    for index in range(3):
+        filter.charge(Cost(Fraction(1, 8)), Batch(index, 3))
+        with pytest.raises(BudgetError):
+            filter.charge(Cost(TINY), Batch(index, 3))
+
+
+def test_without_a_bound_batches_cost_what_they_like():
+    filter = a_filter(rho=math.inf, truncation=0.0)
+    for index in range(3):
+        filter.charge(Cost(math.inf), Batch(index, 3))
+        filter.charge(Cost(math.inf))
+    assert filter.spent == Cost(math.inf, Fraction(0))
+    bounded = a_filter()
+    with pytest.raises(BudgetError, match="costs rho = inf"):
+        bounded.charge(Cost(math.inf), Batch(0, 3))
+    assert bounded.spent == Cost(Fraction(0), Fraction(0))
+
+
+PARTS = 3
+asked = st.lists(st.tuples(costs, st.none() | st.integers(0, PARTS - 1)), max_size=20)
+
+
+class Forgetful(Filter):
+    """The negative control: it remembers the last batch only, and forgets what that cost before."""
+
+    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+        self._of_batches.clear()
+        super().charge(cost, batch)
+
+
+class Indifferent(Filter):
+    """Another: it takes any two batches of one index for the same, whatever their partition."""
+
+    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+        super().charge(cost, None if batch is None else Batch(batch.index, 1000))
+
+
+def holds(filter: Filter, charges: list[tuple[Cost, int | None]]) -> bool:
+    """Whether every agent's releases, in plain rationals, cost no more than the budget and spent.
+
+    There is an agent in each batch. What concerns it are the releases about its batch and those
+    about all.
+    """
+    rho, delta = [Fraction(0)] * PARTS, [Fraction(0)] * PARTS
+    for count, (cost, index) in enumerate(charges, start=1):
+        before = filter.spent
+        try:
+            filter.charge(cost, None if index is None else Batch(index, PARTS))
+        except BudgetError:
+            assert filter.spent == before
+            reached = [i for i in range(PARTS) if index in (None, i)]
+            over = [rho[i] + cost.rho - Fraction(1, 4) for i in reached]
+            over += [delta[i] + cost.delta - Fraction(1, 8) for i in reached]
+            # It refuses only what some agent cannot pay, but for a hair: charges are rounded up.
+            assert max(over) >= -count * TINY
+            continue
+        for i in range(PARTS):
+            if index in (None, i):
+                rho[i], delta[i] = rho[i] + cost.rho, delta[i] + cost.delta
+        if max(rho) > Fraction(1, 4) or max(delta) > Fraction(1, 8):
+            return False
+        spent = filter.spent
+        if not max(rho) <= spent.rho <= min(max(rho) + count * TINY, Fraction(1, 4)):
+            return False
+        if not max(delta) <= spent.delta <= min(max(delta) + count * TINY, Fraction(1, 8)):
+            return False
+    return True
+
+
+@settings(max_examples=150)
+@given(asked)
+def test_whole_grains_are_the_rationals_for_every_agent(charges):
+    assert holds(a_filter(), charges)
+
+
+def test_negative_control_a_filter_that_forgets_batches_is_caught():
+    twice: list[tuple[Cost, int | None]] = [(Cost(Fraction(1, 6)), 1), (Cost(Fraction(1, 6)), 1)]
+    assert holds(a_filter(), twice)
+    assert not holds(Forgetful(a_filter().budget), twice)
+    assert find_broken(Forgetful) is not None
+
+
+def find_broken(kind: type[Filter]) -> int | None:
+    """The first of some random sequences of charges that shows that a filter does not hold."""
+    rng = random.Random(5)
+    for number in range(200):
+        charges = [
+            (
+                Cost(Fraction(rng.randint(1, 10**6), 10**7), Fraction(rng.randint(0, 9), 400)),
+                rng.choice([None, *range(PARTS)]),
+            )
+            for _ in range(12)
+        ]
+        if not holds(kind(a_filter().budget), charges):
+            return number
+    return None
+
+
+def test_the_search_that_catches_it_finds_nothing_wrong_with_the_filter():
+    assert find_broken(Filter) is None
+
+
+def test_negative_control_two_partitions_would_exceed_the_budget():
+    """If they were let through, an agent in batch 0 of 2 and 1 of 3 would pay twice."""
+    loose = Indifferent(a_filter().budget)
+    loose.charge(Cost(Fraction(1, 4)), Batch(0, 2))
+    loose.charge(Cost(Fraction(1, 4)), Batch(1, 3))
+    assert loose.spent.rho == Fraction(1, 4)  # and has seen half of it
+    honest = a_filter()
+    honest.charge(Cost(Fraction(1, 4)), Batch(0, 2))
+    with pytest.raises(BudgetError):
+        honest.charge(Cost(Fraction(1, 4)), Batch(1, 3))
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 17.25, 123456.789])
+@pytest.mark.parametrize("shifts", [(1,), (3, 4), (65535, 65535, 1), (2**32 - 1,)])
+def test_opendp_says_the_same_of_a_gaussian(scale, shifts):
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    theirs = make_gaussian(*space, scale=scale).map(math.sqrt(sum(d * d for d in shifts)))
+    ours = Gaussian(scale).cost(shifts)
+    assert float(ours.rho) == pytest.approx(theirs, rel=1e-12)
+    assert ours.rho == Fraction(sum(d * d for d in shifts)) / (2 * Fraction(scale) ** 2)
+    assert ours.delta == 0

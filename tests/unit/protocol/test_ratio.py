@@ -1,0 +1,97 @@
+"""The certified ratio is the least over all welfares that the releases leave possible."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jdpack import Billboard, Budget, Market, Newton, solve
+from jdpack.billboard.board import SHARE, Header, Release, Seed
+from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.privacy.tail_bounds import kept_at_most
+from jdpack.protocol import certificate as certificates
+from jdpack.protocol.certificate import certify, value_radius
+from jdpack.protocol.closing import luck_terms, step
+
+SEED = Seed(b"sixteen bytes ok")
+CODES = 2**32
+
+
+def a_board(market: Market, load: float, **closing: float) -> Billboard:
+    """A run with one price of 0.2 and one load, and closing answers as they are given."""
+    budget, policy = Budget.split(1.0, 1e-8, truncated=False), Newton((0.2,))
+    board = Billboard(Header(market, policy.to_dict(), budget, SEED.commitment))
+    state = policy.start(market, budget)
+    price = round(0.2 * CODES * PRICE_UNITS_PER_VALUE_CODE / market.supply_code * 4000)
+    while (asked := policy.step(state)) is not None:
+        asked = replace(asked, prices=(price,))
+        answer = (round(load * market.supply_code),) * market.width(asked.query)
+        board.post(Release(asked, answer))
+        state = policy.observe(state, board.releases[-1])
+    while (asked := step(board)) is not None:
+        board.post(Release(asked, (round(closing[asked.query]),)))
+    return board
+
+
+def possible_ratios(board: Billboard) -> np.ndarray:
+    """What the ratio may be at each welfare of a fine grid, from the statements alone."""
+    market, scaling = board.header.market, certificates.factors(board)
+    released = {r.step.query: r for r in board.releases}
+    radius = value_radius(released["welfare"].step.noise)
+    middle = released["welfare"].answer[0]
+    w = np.linspace(max(0.0, middle - radius), max(0.0, middle + radius), 2001)
+    above = certificates._above_welfare(board, certificates._value_tail())
+    w = w[w + above > 0.0]
+    f = min(scaling) / SHARE
+    if market.divisible:
+        given = f * w
+    else:
+        luck = released["luck"].answer[0] - value_radius(released["luck"].step.noise)
+        given = np.maximum(0.0, w + luck)
+        if f < 1.0 and min(luck_terms(board)[0]) == SHARE:
+            cap = float(market.value_cap_code)
+            taken = [kept_at_most(g, cap, 1.0 - f, certificates._value_tail()) for g in given]
+            given = given - taken
+    return np.clip(given, 0.0, None) / (w + above)
+
+
+# Load in the rounds, load of what coins granted, welfare, and luck.
+BOARDS = {
+    "fits": (0.9, 0.8, 3000.0, 10.0),
+    "thinned": (1.0, 1.1, 3000.0, -20.0),
+    "less in between than at the ends": (1.01, 1.1, 100.0, 20.0),
+    "more luck than is left": (1.2, 1.3, 300.0, 600.0),
+    "far too much": (3.0, 3.0, 3000.0, 300.0),
+    "too much for what it is worth": (1.2, 1.1, 100.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+@pytest.mark.parametrize("kind", BOARDS)
+def test_the_ratio_is_the_least_of_all_that_are_possible(kind, divisible):
+    market = Market(
+        supply=[4000.0], max_demand=1.0, max_value=1.0, agents=20_000, divisible=divisible
+    )
+    load, granted, welfare, luck = BOARDS[kind]
+    board = a_board(
+        market,
+        load,
+        granted=granted * market.supply_code,
+        welfare=welfare * CODES,
+        luck=luck * CODES,
+    )
+    certified, least = certify(board).ratio_at_least, min(1.0, possible_ratios(board).min())
+    assert certified <= least + 1e-9
+    if divisible or kind == "less in between than at the ends":
+        assert certified == pytest.approx(least, abs=1e-3)  # and not much less
+
+
+def test_what_does_not_fit_is_not_counted_in_the_optimum():
+    """All agents want the good at the price: a run that overloads it has seen the optimum."""
+    n, supply = 100_000, 2000.0
+    market = Market(supply=[supply], max_demand=1.0, max_value=1.0, agents=n, divisible=True)
+    result = solve(
+        market, values=np.full(n, 0.5), demands=np.ones((n, 1)), epsilon=1.0, delta=1e-8, seed=1
+    )
+    most = result.certificate.optimum_at_most
+    assert 0.5 * supply <= most < 1.25 * 0.5 * supply

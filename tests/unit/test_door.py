@@ -1,0 +1,285 @@
+"""The door: it charges before it touches the data, and answers what was asked."""
+
+import math
+from fractions import Fraction
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from helpers import open_board
+from jdpack import Budget, BudgetError, Market, solve
+from jdpack.billboard.board import SHARE, Release, Seed, Step
+from jdpack.door import SeededRandomness, SystemRandomness, release, statistic
+from jdpack.market.market import CLOSING, Query
+from jdpack.privacy.accounting import Cost, Filter
+from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.protocol import closing
+
+MARKET = Market(supply=[100.0, 200.0, 50.0], max_demand=[1.0, 1.0, 0.25], max_value=7.0, agents=9)
+S = MARKET.supply_code
+PRICES = (1, 2, 3)
+SEED = Seed(bytes(range(16)))
+ROUNDS = [((2**30, 0, 2**31), 3), ((2**29, 2**20, 2**31), 5)]
+WHOLE = (SHARE,) * 3
+
+
+def a_board(market: Market = MARKET):
+    """A billboard on which every query may be asked."""
+    board = open_board(market, ROUNDS, SEED.seed)
+    board.post(Release(Step("granted", (), Gaussian(1.0)), (0, 0, 0)))
+    board.post(Release(Step("welfare", (), Gaussian(1.0)), (0,)))
+    return board
+
+
+DEAREST = closing.dearest(a_board())
+
+ASKED: dict[Query, tuple[tuple[object, ...], tuple[int, ...]]] = {
+    "demand": (("demand", PRICES), (5, 3 * S, 11)),
+    "scale": (("demand", PRICES), (2 * S,)),
+    "value": (("value", PRICES), (123,)),
+    "curvature": (("curvature", PRICES), (1, -2, 3, -4, 5, -6, 7, -8, 9)),
+    "gauge": (("gauge", PRICES), (1, 2, 3, 4, 5)),
+    "welfare": (("welfare",), (77,)),
+    "granted": (("granted", SEED), (21, 22, 23)),
+    "luck": (("luck", SEED, WHOLE, DEAREST), (-9,)),
+}
+"""What the engine is asked for each query, and the exact answer that comes of it."""
+
+
+class Log:
+    """An engine, a filter and a source of noise that write down what is asked of them."""
+
+    def __init__(self, rho: float = 1.0, truncation: float = 0.0, market: Market = MARKET) -> None:
+        self.events: list[tuple[object, ...]] = []
+        self.market = market
+        self.board = a_board(market)
+        self.filter = Filter(Budget(1.0, 0.5, rho, truncation, 0.01))
+        self.noise = [7, -8, 9, 10, -11, 12, 13, 14, -15]
+
+    def charge(self, cost: Cost, batch=None) -> None:
+        self.events.append(("charge", cost))
+        self.filter.charge(cost, batch)
+
+    def demand(self, prices):
+        self.events.append(("demand", prices))
+        return ASKED["demand"][1]
+
+    def value(self, prices):
+        self.events.append(("value", prices))
+        return 123
+
+    def curvature(self, prices):
+        self.events.append(("curvature", prices))
+        return ASKED["curvature"][1]
+
+    def gauge(self, prices):
+        self.events.append(("gauge", prices))
+        return ASKED["gauge"][1]
+
+    def welfare(self, board):
+        assert board is self.board
+        self.events.append(("welfare",))
+        return 77
+
+    def granted(self, board, seed):
+        assert board is self.board
+        self.events.append(("granted", seed))
+        return ASKED["granted"][1]
+
+    def luck(self, board, seed, factors, bound):
+        assert board is self.board
+        self.events.append(("luck", seed, factors, bound))
+        return -9
+
+    def draw(self, noise, count, index):
+        self.events.append(("draw", noise, count, index))
+        return self.noise[:count]
+
+    def release(self, step: Step):
+        return release(step, self, self, self, self.board, SEED)
+
+
+def a_step(query: Query, noise) -> Step:
+    return Step(query, () if query in CLOSING else PRICES, noise)
+
+
+def test_every_query_is_here():
+    assert set(ASKED) == set(get_args(Query))
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_the_door_charges_then_asks_then_draws(query):
+    log, (asked, exact) = Log(), ASKED[query]
+    step = a_step(query, Gaussian(1e12))
+    answered = log.release(step)
+    shifts = MARKET.luck_shifts(DEAREST, thinned=False) if query == "luck" else MARKET.shifts(query)
+    cost = Gaussian(1e12).cost(shifts)
+    assert log.events == [
+        ("charge", cost),
+        asked,
+        ("draw", step.noise, len(exact), len(log.board.releases)),
+    ]
+    assert answered.step == step
+    assert len(exact) == MARKET.width(query)
+    assert answered.answer == tuple(e + z for e, z in zip(exact, log.noise, strict=False))
+    assert 0 <= log.filter.spent.rho - cost.rho <= Fraction(1, 2**100)
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_nothing_happens_that_the_budget_does_not_cover(query):
+    for log, noise in [
+        (Log(rho=1e-9), Gaussian(1.0)),
+        (Log(rho=1e99), TruncatedLaplace(1e10, 10**12)),  # rho is there, delta is not
+        (Log(rho=1e300), NoNoise()),
+        (Log(rho=1e300, truncation=0.5), NoNoise()),
+    ]:
+        before, laplace = log.filter.spent, isinstance(noise, TruncatedLaplace)
+        with pytest.raises(BudgetError):
+            log.release(a_step(query, noise))
+        refused = laplace and query in ("curvature", "gauge")
+        assert [event[0] for event in log.events] == ([] if refused else ["charge"])
+        assert log.filter.spent == before
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_without_privacy_the_answer_is_exact_and_the_cost_without_bound(query):
+    log = Log(rho=math.inf)
+    log.noise = [0] * 9
+    answered = log.release(a_step(query, NoNoise()))
+    assert [event[0] for event in log.events] == ["charge", ASKED[query][0][0], "draw"]
+    assert answered.answer == ASKED[query][1]
+    assert log.filter.spent == Cost(math.inf)
+    log.release(a_step(query, NoNoise()))  # and again
+    assert log.filter.spent == Cost(math.inf)
+
+
+@pytest.mark.parametrize("query", ["curvature", "gauge"])
+def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(query):
+    """The claim is about the length of the whole move; truncated noise needs every coordinate's."""
+    log = Log(rho=1e9, truncation=0.25)
+    with pytest.raises(BudgetError, match="proved for Gaussian noise only"):
+        log.release(a_step(query, TruncatedLaplace(1e10, 10**12)))
+    assert log.events == []
+
+
+@pytest.mark.parametrize("query", ["granted", "luck"])
+def test_coins_are_not_asked_about_where_there_are_none(query):
+    """Of divisible goods an agent may have parts of several options: `granted` would move more."""
+    data = MARKET.to_dict() | {"divisible": True}
+    log = Log(market=Market.from_dict(data))
+    with pytest.raises(BudgetError, match=f"{query} is about coins"):
+        log.release(a_step(query, Gaussian(1e12)))
+    assert log.events == []
+
+
+def test_noise_that_cannot_hide_the_move_is_refused_before_anything_is_spent():
+    log = Log(rho=1e9, truncation=0.25)
+    with pytest.raises(BudgetError, match="cannot hide"):
+        log.release(Step("demand", PRICES, TruncatedLaplace(1e5, 10)))
+    assert log.events == []
+
+
+@pytest.mark.parametrize("query", ASKED)
+def test_what_was_charged_stays_spent_if_the_data_cannot_be_read(query):
+    log = Log()
+    for name in ("demand", "value", "curvature", "gauge", "welfare", "granted", "luck"):
+        setattr(log, name, lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        log.release(a_step(query, Gaussian(1e12)))
+    assert log.filter.spent.rho > 0
+
+
+def test_the_scale_is_at_least_the_supply():
+    for demand, scale in [((S, S, S), S), ((0, 0, 0), S), ((0, 0, 2 * S + 5), S + 5)]:
+        log = Log()
+        log.demand = lambda prices, demand=demand: demand
+        assert statistic(a_step("scale", Gaussian(1.0)), log, log.board, SEED) == (scale,)
+
+
+def test_luck_is_charged_by_how_it_is_measured():
+    """Where grants are thinned, agents may differ by twice the value cap."""
+    log = Log(rho=1.0)
+    log.board = open_board(MARKET, ROUNDS, SEED.seed, Budget(1.0, 0.5, 1e9, 0.0, 0.01))
+    log.board.post(Release(Step("granted", (), Gaussian(1.0)), (2 * S, 0, 0)))
+    log.board.post(Release(Step("welfare", (), Gaussian(1.0)), (2**50,)))
+    noise = Gaussian(1e12)
+    log.release(a_step("luck", noise))
+    (_, cost), (_, _, factors, bound), _ = log.events
+    assert factors[0] < SHARE and factors[1:] == (SHARE, SHARE)
+    assert bound == MARKET.value_cap_code > DEAREST
+    assert cost == noise.cost((2 * bound,))
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("options", [1, 2])
+def test_where_all_is_free_a_run_closes_all_the_same(neighbours, options):
+    """Prices of 0 bound everybody's luck by 0, and a release must cost something."""
+    market = Market(
+        supply=[1e6],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=30,
+        neighbours=neighbours,
+        options=options,
+    )
+    free = open_board(market, [((0,), 1)])
+    assert closing.dearest(free) == 1
+    records = {"values": np.full(30, 0.5), "demands": np.full((30, 1), 0.5), "ids": range(30)}
+    result = solve(market, **records, epsilon=1.0, delta=1e-6, seed=1)
+    assert list(result.billboard.rounds)[-1].prices == (0,)
+    assert result.allocation.all()
+
+
+# --- sources of noise ---------------------------------------------------------------------------
+
+NOISES = [Gaussian(30.0), TruncatedLaplace(30.0, 40)]
+
+
+@pytest.mark.parametrize("source", [SystemRandomness(), SeededRandomness(1)])
+def test_no_noise_is_none(source):
+    assert source.draw(NoNoise(), 3, 0) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+def test_seeded_noise_depends_on_seed_and_index_alone(noise):
+    fresh = SeededRandomness(5).draw(noise, 20, 3)
+    used = SeededRandomness(5)
+    for index in (0, 1, 2, 7):
+        used.draw(noise, 11, index)
+    assert used.draw(noise, 20, 3) == fresh == used.draw(noise, 20, 3)
+    assert used.draw(noise, 20, 4) != fresh
+    assert SeededRandomness(6).draw(noise, 20, 3) != fresh
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+@pytest.mark.parametrize(
+    "source", [SystemRandomness(), SeededRandomness(1)], ids=["system", "seed"]
+)
+def test_noise_is_whole_numbers_as_many_as_asked_for_within_bounds(source, noise):
+    for count in (1, 2, 500):
+        drawn = source.draw(noise, count, 0)
+        assert len(drawn) == count
+        assert all(type(z) is int for z in drawn)
+        assert len(set(drawn)) > 1 or count < 500
+        if isinstance(noise, TruncatedLaplace):
+            assert all(abs(z) <= noise.bound for z in drawn)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(1e6), TruncatedLaplace(1e6, 10**8)], ids=str)
+def test_system_noise_is_never_drawn_twice(noise):
+    # The index does not matter, nor does a new source: eight draws agree with probability < 1e-40.
+    draws = [tuple(source.draw(noise, 8, 0)) for source in [SystemRandomness()] * 2]
+    draws += [tuple(SystemRandomness().draw(noise, 8, 0)) for _ in range(2)]
+    assert len(set(draws)) == 4
+
+
+def test_noise_that_states_its_own_cost_is_refused_before_anything_happens():
+    class Cheap(Gaussian):
+        def cost(self, shifts):
+            return Cost(Fraction(1, 10**9))
+
+    log = Log()
+    with pytest.raises(BudgetError, match="no kind with a proven cost"):
+        log.release(Step("demand", PRICES, Cheap(1.0)))
+    assert log.events == []
