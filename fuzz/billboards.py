@@ -22,7 +22,7 @@ from jdpack.policies.newton import Newton
 from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Budget
 from jdpack.protocol.certificate import certify
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 from jdpack.protocol.verify import verify
 from mutate import chain_changed, sealed
 from mutate import changed as changed_json
@@ -124,9 +124,9 @@ def _played(header: Header, policy: Policy[Any], random: Random, most: int, *, h
     board = Billboard(header)
     answers = [0, 100, 10_000, 100_000] if honest else _HUGE
     try:
-        replay = Replay(policy, board)
+        state = RunState(policy, board)
         for _ in range(most):
-            step = replay.step()
+            step = state.step()
             if step is None:
                 board.post(certify(board))
                 board.post(_SEED)
@@ -134,7 +134,7 @@ def _played(header: Header, policy: Policy[Any], random: Random, most: int, *, h
             width = header.market.width(step.query)
             release = Release(step, tuple(random.choice(answers) for _ in range(width)))
             board.post(release)
-            replay.observe(release)
+            state.observe(release)
     except (JdpackError, ArithmeticError, ValueError, AssertionError):
         pass  # whoever reads it comes to the same place
     return "".join(line + "\n" for line in board.lines())

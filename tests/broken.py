@@ -29,7 +29,7 @@ from jdpack.market.market import Query
 from jdpack.policies.registry import KINDS
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
@@ -284,7 +284,7 @@ def better_of_two_seeds() -> AbstractContextManager[Any]:
 def stop_when_the_exact_demand_fits() -> Iterator[None]:
     """The run ends in the first round that counts in which everybody's true demand fits."""
     opened: list[MemoryEngine] = []
-    make, step = MemoryEngine.__init__, Replay.step
+    make, step = MemoryEngine.__init__, RunState.step
 
     def remember(self, *args, **kwargs):
         make(self, *args, **kwargs)
@@ -302,7 +302,7 @@ def stop_when_the_exact_demand_fits() -> Iterator[None]:
 
     with (
         mock.patch.object(MemoryEngine, "__init__", remember),
-        mock.patch.object(Replay, "step", stops),
+        mock.patch.object(RunState, "step", stops),
     ):
         yield
 

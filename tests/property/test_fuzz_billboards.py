@@ -16,7 +16,7 @@ from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import Budget
 from jdpack.protocol.certificate import certify
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 from jdpack.storage import hash_chain
 
 POLICIES = [MwuFixed(rounds=2), MwuOnline(batch=2), Newton()]
@@ -45,11 +45,11 @@ def lines(which: int) -> tuple[str, ...]:
     )
     budget = Budget.split(1.0, 1e-6, truncated=False)
     board = Billboard(Header(market, policy.to_dict(), budget, seed.commitment))
-    replay = Replay(policy, board)
-    while (step := replay.step()) is not None:
+    state = RunState(policy, board)
+    while (step := state.step()) is not None:
         release = Release(step, (1000,) * market.width(step.query))
         board.post(release)
-        replay.observe(release)
+        state.observe(release)
     board.post(certify(board))
     board.post(seed)
     verify(board)

@@ -22,7 +22,7 @@ from jdpack.protocol.charge import charge
 _HINT = "it was changed, or written by another version of jdpack"
 
 
-class Replay:
+class RunState:
     """Where a run stands after what its billboard shows, all of which is checked and charged.
 
     Raises BillboardError at the first line that is not what the policy asks for, and BudgetError

@@ -22,7 +22,7 @@ from jdpack.errors import BillboardError
 from jdpack.ledger.balance import proved
 from jdpack.policies import registry
 from jdpack.privacy.accounting import Cost
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def verify(billboard: Billboard | str | Path) -> Verdict:
     check_budget(header)
     policy = registry.from_dict(header.policy)
     try:
-        replay = Replay(policy, board)
+        state = RunState(policy, board)
     except (ArithmeticError, ValueError) as error:  # numbers that no run comes to
         raise BillboardError(f"the policy cannot follow the posted answers: {error}") from None
-    return Verdict(board, replay.filter.spent)
+    return Verdict(board, state.filter.spent)
 
 
 def check_budget(header: Header) -> None:

@@ -45,7 +45,7 @@ from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Budget, Cost, weakness
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.protocol.certificate import certify
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 from jdpack.records.codes import Agents
 from jdpack.run.folder import Output
 from jdpack.run.run_file import RunFile, locked
@@ -450,12 +450,12 @@ def run(
     budget, exact = board.header.budget, board.header.budget.rho == math.inf
     outlook = policy.outlook(board.header.market, budget)
     by_rounds = exact or outlook.batches is not None  # the first batch spends what all do
-    replay = Replay(policy, board)
-    filter, rounds = replay.filter, sum(1 for r in board.releases if r.step.query == "demand")
-    while board.certificate is None and (step := replay.step()) is not None:
+    state = RunState(policy, board)
+    filter, rounds = state.filter, sum(1 for r in board.releases if r.step.query == "demand")
+    while board.certificate is None and (step := state.step()) is not None:
         answered = release(step, engine, filter, randomness, board, coin_seed)
         board.post(answered)
-        replay.observe(answered)
+        state.observe(answered)
         if step.query == "demand" and progress is not None:
             rounds += 1
             whole = rounds, outlook.rounds_at_most

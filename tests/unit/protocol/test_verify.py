@@ -36,7 +36,7 @@ from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian
-from jdpack.protocol.run_state import Replay
+from jdpack.protocol.run_state import RunState
 from jdpack.storage import hash_chain
 
 N = 400
@@ -218,10 +218,10 @@ def test_a_line_beyond_the_budget_is_found():
         for _ in range(10):
             board.post(Release(policy.step(0), (5, 5)))
         if fits == 10:
-            assert Replay(policy, board).filter.spent.rho <= budget.rho
+            assert RunState(policy, board).filter.spent.rho <= budget.rho
         else:
             with pytest.raises(BudgetError, match=r"billboard line 11: .* exceed"):
-                Replay(policy, board)
+                RunState(policy, board)
 
 
 def test_numbers_that_no_run_comes_to_are_a_sentence(runs):
