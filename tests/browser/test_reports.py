@@ -14,7 +14,7 @@ from jdpack.audit.page import audit_page
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.pages import public_report
 from jdpack.pages.chart import Axis, Lane, lane_chart
-from jdpack.pages.public_report import HALF, Curator, Margins, More
+from jdpack.pages.public_report import HALF, ExactNumbers, Margins, More
 from jdpack.planning.page import plan_page
 from unit.audit.test_page import an_audit
 from unit.curator.test_compare import a_comparison
@@ -22,7 +22,7 @@ from unit.curator.test_compare import a_comparison
 
 def curators(board):
     """A curator's report with all of its parts."""
-    exact = Curator(4000, 2300, 0.55, 38_000.0, (0.9, 0.95, 0.2, 0.4), 3, 0)
+    exact = ExactNumbers(4000, 2300, 0.55, 38_000.0, (0.9, 0.95, 0.2, 0.4), 3, 0)
     winners = tuple(max(0, 10 * (i - 12)) for i in range(2 * HALF))
     losers = tuple(max(0, 8 * (24 - i)) for i in range(2 * HALF))
     more = More(

@@ -21,7 +21,7 @@ from jdpack.pages.number_text import percent, percent_up, price_text, short
 from jdpack.pages.table import Sheet
 
 __all__ = [
-    "Curator",
+    "ExactNumbers",
     "Margins",
     "More",
     "curator_page",
@@ -76,7 +76,7 @@ def _spent_chart(board: Billboard, spending: list[Spent] | None) -> Markup | Non
 
 
 @dataclass(frozen=True)
-class Curator:
+class ExactNumbers:
     """Private numbers of a run, for the curator's eyes only."""
 
     agents: int
@@ -125,7 +125,7 @@ class More:
     """How long things took, by name."""
 
 
-def curator_page(board: Billboard, curator: Curator, more: More | None = None) -> str:
+def curator_page(board: Billboard, curator: ExactNumbers, more: More | None = None) -> str:
     """The curator's report. Private."""
     margins = None if more is None else more.margins
     return render(
@@ -144,7 +144,7 @@ def curator_page(board: Billboard, curator: Curator, more: More | None = None) -
     )
 
 
-def loads_sheet(board: Billboard, curator: Curator) -> Sheet:
+def loads_sheet(board: Billboard, curator: ExactNumbers) -> Sheet:
     """True loads beside certified bounds and what the billboard shows with noise."""
     market, noisy = board.header.market, noisy_loads(board)
     shown, data = [], []
@@ -171,7 +171,7 @@ def loads_sheet(board: Billboard, curator: Curator) -> Sheet:
 
 
 def _shares_of_best(
-    board: Billboard, curator: Curator, more: More | None
+    board: Billboard, curator: ExactNumbers, more: More | None
 ) -> tuple[float, float | None] | None:
     """What is given as a share of the optimum, in truth and as certified."""
     if more is None or more.optimum is None:

@@ -37,7 +37,7 @@ from jdpack.errors import (
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
 from jdpack.market.market import Market, Neighbours
-from jdpack.pages.public_report import Curator
+from jdpack.pages.public_report import ExactNumbers
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
 from jdpack.policies import registry
@@ -110,16 +110,16 @@ class Result:
         return self.curator.welfare
 
     @property
-    def curator(self) -> Curator:
+    def curator(self) -> ExactNumbers:
         """Private: exact numbers for the curator's report."""
         return exact_numbers(self.engine, self.private)
 
 
-def exact_numbers(engine: Engine, allocation: Allocation) -> Curator:
+def exact_numbers(engine: Engine, allocation: Allocation) -> ExactNumbers:
     """Private: what is given, in the units of the market."""
     market = engine.market
     supply, count = market.supply_code * SHARE, engine.count
-    return Curator(
+    return ExactNumbers(
         agents=count,
         winners=allocation.winners,
         mean_share=allocation.shares / (count * SHARE) if market.divisible and count else None,

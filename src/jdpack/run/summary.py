@@ -11,7 +11,7 @@ from jdpack.billboard.board import SHARE
 from jdpack.ledger.balance import Balance
 from jdpack.market.market import Market
 from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up
-from jdpack.pages.public_report import Curator, resource_rows
+from jdpack.pages.public_report import ExactNumbers, resource_rows
 from jdpack.run.solve import Result
 
 _LINES = 12  # of one kind, at most
@@ -126,7 +126,7 @@ def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
     return f"{price_text(market, resource, row['price'])} a unit, of {supply}"
 
 
-def _shares(curator: Curator) -> str:
+def _shares(curator: ExactNumbers) -> str:
     """What is given of divisible goods, on average: many get some, and few get all."""
     if curator.mean_share is None:
         return ""

@@ -51,7 +51,7 @@ from jdpack.billboard.board import Billboard
 from jdpack.curator.optimum import optimum
 from jdpack.engines.memory import MemoryEngine
 from jdpack.pages import board_tables, chart, number_text, public_report
-from jdpack.pages.public_report import CLOSE, HALF, Curator, Margins, More
+from jdpack.pages.public_report import CLOSE, HALF, ExactNumbers, Margins, More
 from jdpack.pages.table import ROWS, Sheet
 from jdpack.run import summary
 from unit.pages.test_billboard_page import text_of
@@ -209,7 +209,7 @@ def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch
 
 def test_a_certificate_that_does_not_hold_is_said_not_to():
     board = boards.charging()
-    exact = Curator(10, 1, 0.5, 100.0, (0.5,) * 4, 0, 0)
+    exact = ExactNumbers(10, 1, 0.5, 100.0, (0.5,) * 4, 0, 0)
     page = public_report.curator_page(board, exact, More(optimum=1000.0, optimum_at_most=1000.0))
     assert "this does NOT hold here" in page
     page = public_report.curator_page(board, exact, More(optimum=100.0, optimum_at_most=100.0))
@@ -416,7 +416,7 @@ def test_a_very_long_run_has_a_report_of_bounded_size(monkeypatch):
 
 def both_pages(board):
     m = len(board.header.market.resources)
-    exact = Curator(10, 3, 0.5, 7.0, (0.25,) * m, 0, 0)
+    exact = ExactNumbers(10, 3, 0.5, 7.0, (0.25,) * m, 0, 0)
     columns = tuple(range(2 * HALF))
     more = More(Margins(columns, columns, (1, 2, 3)), no_optimum=HARM[0], ledger=HARM[1])
     return {
