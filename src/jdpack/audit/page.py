@@ -16,7 +16,7 @@ from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
 from jdpack.pages.chart import Axis, Lane, Point
 from jdpack.pages.number_text import percent
-from jdpack.pages.table import Sheet
+from jdpack.pages.table import Table
 
 _LEAST = -12.0  # the least p-value that is drawn, as a power of ten
 _ORDER = ("FAILED", "not tested", "ok")
@@ -34,10 +34,10 @@ def audit_page(audit: Audit) -> str:
         alarm=ALARM,
         bounds=_bounds_chart(audit) if audit.lower_bounds else None,
         right=_right_chart(audit) if audit.lower_bounds else None,
-        attacks=attacks_sheet(audit),
+        attacks=attacks_table(audit),
         chances=_chances_chart(audit),
         flagged_below=flagged_below(audit),
-        checks=checks_sheet(audit),
+        checks=checks_table(audit),
     )
 
 
@@ -89,7 +89,7 @@ def _right_chart(audit: Audit) -> Markup:
     return chart.lane_chart(words, lanes, axis, mark=0.5)
 
 
-def attacks_sheet(audit: Audit) -> Sheet:
+def attacks_table(audit: Audit) -> Table:
     """The attacks in numbers."""
     shown, data = [], []
     for name, bound in audit.lower_bounds.items():
@@ -123,7 +123,7 @@ def attacks_sheet(audit: Audit) -> Sheet:
         "epsilon_at_least", "epsilon_if_gaussian", "epsilon_at_best", "epsilon_claimed",
         "confidence",
     )  # fmt: skip
-    return Sheet("Attacks", heads, shown, columns, data)
+    return Table("Attacks", heads, shown, columns, data)
 
 
 # --- checks -------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _log(one: Finding) -> float:
     return math.log10(one.p_value) if one.p_value else _LEAST
 
 
-def checks_sheet(audit: Audit) -> Sheet:
+def checks_table(audit: Audit) -> Table:
     """Every check; what failed comes first, then what could not be tested."""
     shown, data = [], []
     for one in sorted(audit.findings, key=lambda one: _ORDER.index(one.verdict)):
@@ -178,4 +178,4 @@ def checks_sheet(audit: Audit) -> Sheet:
         data.append((one.check, one.verdict, one.p_value, one.claimed, one.seen))
     heads = ("Check", "Verdict", "p", "Claimed", "Seen")
     columns = ("check", "verdict", "p_value", "claimed", "seen")
-    return Sheet("Checks", heads, shown, columns, data, words=(3, 4))
+    return Table("Checks", heads, shown, columns, data, words=(3, 4))

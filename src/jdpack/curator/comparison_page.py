@@ -21,7 +21,7 @@ from jdpack.curator.comparison import (
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
 from jdpack.pages.chart import Axis, Lane, Point
-from jdpack.pages.table import Sheet
+from jdpack.pages.table import Table
 
 _HEADS = (
     "Policy", "Share of the optimum", "Certified", "True in", "Supply", "Dropped", "Rounds",
@@ -42,8 +42,8 @@ def comparison_page(comparison: Comparison) -> str:
         infinite=comparison.epsilon == math.inf,
         shares=_shares(comparison),
         times=_times(comparison),
-        policies=policies_sheet(comparison),
-        runs=runs_sheet(comparison),
+        policies=policies_table(comparison),
+        runs=runs_table(comparison),
         notes=list(_notes(comparison)),
     )
 
@@ -109,7 +109,7 @@ def _times(comparison: Comparison) -> Markup:
 # --- tables -------------------------------------------------------------------------------
 
 
-def policies_sheet(comparison: Comparison) -> Sheet:
+def policies_table(comparison: Comparison) -> Table:
     """A row a policy, as in the text; in the CSV with both ends of the intervals."""
     best = comparison.optimum
     blank = ("",) * (len(_HEADS) - 3)
@@ -125,7 +125,7 @@ def policies_sheet(comparison: Comparison) -> Sheet:
         "policy", "share", "share_low", "share_high", "certified", "promises", "valid", "fits",
         "dropped", "rounds", "releases", "seconds", "refused",
     )  # fmt: skip
-    return Sheet("Policies", _HEADS, shown, columns, [tuple(line) for line in data])
+    return Table("Policies", _HEADS, shown, columns, [tuple(line) for line in data])
 
 
 def _numbers(row: Row) -> tuple[object, ...]:
@@ -137,7 +137,7 @@ def _numbers(row: Row) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def runs_sheet(comparison: Comparison) -> Sheet:
+def runs_table(comparison: Comparison) -> Table:
     """A row a run."""
     shown, data = [], []
     for row in comparison.rows:
@@ -149,7 +149,7 @@ def runs_sheet(comparison: Comparison) -> Sheet:
         "Seconds",
     )  # fmt: skip
     columns = ("policy", *(Run.__dataclass_fields__))
-    return Sheet("Runs", heads, shown, columns, data)
+    return Table("Runs", heads, shown, columns, data)
 
 
 def _run(run: Run) -> tuple[str, ...]:

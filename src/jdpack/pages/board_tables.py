@@ -14,7 +14,7 @@ from jdpack.market.market import Query
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
-from jdpack.pages.table import Sheet
+from jdpack.pages.table import Table
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
 from jdpack.protocol import certificate as certificates
 from jdpack.protocol import closing
@@ -65,7 +65,7 @@ def spending(board: Billboard) -> list[Spent] | None:
     return found
 
 
-def releases_sheet(board: Billboard, spending: list[Spent] | None) -> Sheet | None:
+def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | None:
     """Every release: what was asked, with how much noise, and what it cost."""
     if not board.releases:
         return None
@@ -110,7 +110,7 @@ def releases_sheet(board: Billboard, spending: list[Spent] | None) -> Sheet | No
         "line", "query", "batch", "weight", "noise", "noise_scale", "sensitivity", "rho",
         "rho_so_far", "answer_if_one_number",
     )  # fmt: skip
-    return Sheet("Releases", heads, shown, columns, data, words=(1,))
+    return Table("Releases", heads, shown, columns, data, words=(1,))
 
 
 def _kind(noise: object) -> str:
@@ -125,7 +125,7 @@ def _turn(release: Release) -> str:
 # --- goods, prices and loads --------------------------------------------------------------
 
 
-def goods_sheet(board: Billboard) -> Sheet:
+def goods_table(board: Billboard) -> Table:
     """The goods: what there is, and what it costs."""
     market, rows = board.header.market, resource_rows(board)
     shown = [
@@ -142,10 +142,10 @@ def goods_sheet(board: Billboard) -> Sheet:
     price = "Final price of a unit" if certified else "Latest price of a unit"
     heads = ("Good", "Supply", "Most for one", price, "Given, at most")
     columns = ("name", "unit", "supply", "max_demand", "price", "factor", "load_at_most")
-    return Sheet("Goods", heads, shown, columns, [tuple(r[c] for c in columns) for r in rows])
+    return Table("Goods", heads, shown, columns, [tuple(r[c] for c in columns) for r in rows])
 
 
-def course_sheet(board: Billboard) -> Sheet | None:
+def course_table(board: Billboard) -> Table | None:
     """Prices and noisy demand of every round, as CSV alone: the charts show them to people."""
     market = board.header.market
     asked = [(i, r) for i, r in enumerate(board.releases) if r.step.query == "demand"]
@@ -170,7 +170,7 @@ def course_sheet(board: Billboard) -> Sheet | None:
                 )
             )
     columns = ("line", "good", "price", "demand_with_noise", "noise_scale", "weight")
-    return Sheet("Prices and demand", (), (), columns, data)
+    return Table("Prices and demand", (), (), columns, data)
 
 
 def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
@@ -190,7 +190,7 @@ def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
     return tuple(total / (board.weight * market.supply_code) for total in totals)
 
 
-def bounds_sheet(board: Billboard) -> Sheet | None:
+def bounds_table(board: Billboard) -> Table | None:
     """How the bounds on loads come about; None before the certificate is there."""
     certificate, market = board.certificate, board.header.market
     if certificate is None:
@@ -217,7 +217,7 @@ def bounds_sheet(board: Billboard) -> Sheet | None:
         "Given, at most",
     )  # fmt: skip
     columns = ("good", "load_with_noise", "allowance", "bound", "factor", "load_at_most")
-    return Sheet("Bounds on loads", heads, shown, columns, data)
+    return Table("Bounds on loads", heads, shown, columns, data)
 
 
 def _unscaled(board: Billboard) -> list[float] | list[None]:

@@ -18,7 +18,7 @@ from jdpack.pages import board_tables, chart
 from jdpack.pages.billboard_page import SHOWN, figures, promised, public_page, render, resource_rows
 from jdpack.pages.board_tables import Spent, noisy_loads
 from jdpack.pages.number_text import percent, percent_up, price_text, short
-from jdpack.pages.table import Sheet
+from jdpack.pages.table import Table
 
 __all__ = [
     "ExactNumbers",
@@ -45,14 +45,14 @@ def public_report(board: Billboard) -> str:
     return render(
         "public-report.html",
         board,
-        goods=board_tables.goods_sheet(board),
+        goods=board_tables.goods_table(board),
         figures=figures(board),
         shown=SHOWN,
-        course=board_tables.course_sheet(board),
-        releases=board_tables.releases_sheet(board, spending),
+        course=board_tables.course_table(board),
+        releases=board_tables.releases_table(board, spending),
         spending=spending,
         spent_chart=_spent_chart(board, spending),
-        bounds=board_tables.bounds_sheet(board),
+        bounds=board_tables.bounds_table(board),
         **promised(board, adds_up=spending is not None),
     )
 
@@ -133,9 +133,9 @@ def curator_page(board: Billboard, curator: ExactNumbers, more: More | None = No
         board,
         curator=curator,
         more=more,
-        loads=loads_sheet(board, curator),
+        loads=loads_table(board, curator),
         shares_of_best=_shares_of_best(board, curator, more),
-        margins=None if margins is None else margins_sheet(margins),
+        margins=None if margins is None else margins_table(margins),
         margins_chart=None if margins is None else _margins_chart(margins),
         batched=any(step.batch is not None for step in board.rounds),
         close=[] if margins is None else list(zip(CLOSE, margins.close, strict=True)),
@@ -144,7 +144,7 @@ def curator_page(board: Billboard, curator: ExactNumbers, more: More | None = No
     )
 
 
-def loads_sheet(board: Billboard, curator: ExactNumbers) -> Sheet:
+def loads_table(board: Billboard, curator: ExactNumbers) -> Table:
     """True loads beside certified bounds and what the billboard shows with noise."""
     market, noisy = board.header.market, noisy_loads(board)
     shown, data = [], []
@@ -167,7 +167,7 @@ def loads_sheet(board: Billboard, curator: ExactNumbers) -> Sheet:
         "Room between",
     )  # fmt: skip
     columns = ("good", "supply", "price", "true_load", "load_with_noise", "load_at_most")
-    return Sheet("Loads", heads, shown, columns, data)
+    return Table("Loads", heads, shown, columns, data)
 
 
 def _shares_of_best(
@@ -180,7 +180,7 @@ def _shares_of_best(
     return (curator.welfare / more.optimum if more.optimum > 0.0 else 1.0), certified
 
 
-def margins_sheet(margins: Margins) -> Sheet:
+def margins_table(margins: Margins) -> Table:
     """How many agents have which margin."""
     shown, data = [], []
     for i, (winners, losers) in enumerate(zip(margins.winners, margins.losers, strict=True)):
@@ -189,7 +189,7 @@ def margins_sheet(margins: Margins) -> Sheet:
         shown.append((ends, f"{winners:,}", f"{losers:,}"))
         data.append((low, high, winners, losers))
     heads = ("Margin", "Get something", "Get nothing")
-    return Sheet("Margins", heads, shown, ("from", "to", "winners", "losers"), data)
+    return Table("Margins", heads, shown, ("from", "to", "winners", "losers"), data)
 
 
 def _margins_chart(margins: Margins) -> Markup:

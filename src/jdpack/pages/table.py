@@ -43,7 +43,7 @@ def _inert(cell: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Table:
     """A table. `shown` are its cells for people, a text each; `data` those of the CSV."""
 
     name: str

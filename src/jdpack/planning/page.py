@@ -13,7 +13,7 @@ from markupsafe import Markup
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
 from jdpack.pages.number_text import percent_down, short
-from jdpack.pages.table import Sheet
+from jdpack.pages.table import Table
 from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with, percent
 from jdpack.planning.plan import Plan
 from jdpack.privacy.accounting import EPSILON_RANGE
@@ -37,14 +37,14 @@ def plan_page(plan: Plan) -> str:
         budget=plan.budget,
         not_private=None if plan.private else "epsilon is inf, so there is no noise",
         expects=plan.share_at_least is not None,
-        goods=goods_sheet(plan),
+        goods=goods_table(plan),
         charts=[
             ("Privacy budget, epsilon", _chart(plan, "epsilon", epsilons)),
             ("Supply, times the present", _chart(plan, "supply", supplies)),
         ],
         sheets=[
-            curve_sheet("Other budgets", "epsilon", epsilons, plan),
-            curve_sheet("Other supplies", "times_the_present", supplies, plan),
+            curve_table("Other budgets", "epsilon", epsilons, plan),
+            curve_table("Other supplies", "times_the_present", supplies, plan),
         ],
         most=MARGIN_MOST,
         margin_text=percent,
@@ -122,7 +122,7 @@ def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
     return tuple((math.log10(x), f"{x:g}") for x in found)
 
 
-def curve_sheet(name: str, column: str, curve: Curve, plan: Plan) -> Sheet:
+def curve_table(name: str, column: str, curve: Curve, plan: Plan) -> Table:
     """A line as a table: halves and doubles for people, all of its points as CSV."""
     expects, own = plan.share_at_least is not None, 1.0
     if column == "epsilon" and plan.private:
@@ -140,13 +140,13 @@ def curve_sheet(name: str, column: str, curve: Curve, plan: Plan) -> Sheet:
             shown.append(tuple(cells))
     head = "Epsilon" if column == "epsilon" else "Times the present"
     heads = (head, "Kept free", *(["Expected share, at least"] if expects else []))
-    return Sheet(name, heads, shown, (column, "margin", "share_at_least"), data)
+    return Table(name, heads, shown, (column, "margin", "share_at_least"), data)
 
 
 # --- resources ----------------------------------------------------------------------------
 
 
-def goods_sheet(plan: Plan) -> Sheet:
+def goods_table(plan: Plan) -> Table:
     """The resources, and how much of each would be enough."""
     least = plan.least_supply
     shown, data = [], []
@@ -170,4 +170,4 @@ def goods_sheet(plan: Plan) -> Sheet:
         "name", "unit", "supply", "max_demand", "ratio",
         *(f"supply_for_{100 * x.margin:g}_percent" for x in least),
     )  # fmt: skip
-    return Sheet("Goods", heads, shown, columns, data)
+    return Table("Goods", heads, shown, columns, data)

@@ -52,7 +52,7 @@ from jdpack.curator.optimum import optimum
 from jdpack.engines.memory import MemoryEngine
 from jdpack.pages import board_tables, chart, number_text, public_report
 from jdpack.pages.public_report import CLOSE, HALF, ExactNumbers, Margins, More
-from jdpack.pages.table import ROWS, Sheet
+from jdpack.pages.table import ROWS, Table
 from jdpack.run import summary
 from unit.pages.test_billboard_page import text_of
 
@@ -469,7 +469,7 @@ def test_the_curators_says_at_its_top_that_it_is_not_for_publication():
     st.lists(st.tuples(st.text(",;\"'=\n a漢", max_size=6), st.floats(allow_nan=False)), max_size=5)
 )
 def test_csv_gives_back_what_went_in(rows):
-    sheet = Sheet("Some Numbers, here", ("a", "b"), [], ("a", "b"), rows)
+    sheet = Table("Some Numbers, here", ("a", "b"), [], ("a", "b"), rows)
     back = list(csv.reader(io.StringIO(sheet.csv, newline="")))
     names = [f"'{name}" if name.strip().startswith("=") else name for name, _ in rows]
     assert [name for name, _ in back[1:]] == names
@@ -487,13 +487,13 @@ def test_no_name_is_a_formula(name):
         for text in re.findall(r"<pre[^>]*as CSV[^>]*>(.*?)</pre>", html_text, re.S):
             cells = [c for row in csv.reader(io.StringIO(html.unescape(text))) for c in row]
             assert name not in cells and (f"'{name}" in cells or "line" in cells)
-    numbers = Sheet("x", (), [], ("a",), [(-0.5,), (-7,), ("-7",), ("+0.3e-5",)])
+    numbers = Table("x", (), [], ("a",), [(-0.5,), (-7,), ("-7",), ("+0.3e-5",)])
     assert numbers.csv == "a\n-0.5\n-7\n-7\n+0.3e-5\n", "and a number is a number"
 
 
 def test_long_tables_are_shown_in_part():
     shown = [(str(i),) for i in range(ROWS + 7)]
-    sheet = Sheet("x", ("a",), shown, ("a",), [(i,) for i in range(ROWS + 7)])
+    sheet = Table("x", ("a",), shown, ("a",), [(i,) for i in range(ROWS + 7)])
     assert len(sheet.rows) == ROWS and sheet.left == 7 and sheet.text == sheet.csv
     long = replace(sheet, data=[("x" * 100,)] * 1000)
     assert long.text is None and len(long.csv) > 100_000
