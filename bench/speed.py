@@ -31,7 +31,7 @@ from jdpack.engines import best_response
 from jdpack.records import tables
 from jdpack.records.codes import Agents
 from jdpack.records.encode import encode
-from jdpack.records.tables import Batch
+from jdpack.records.tables import OptionRows
 from jdpack.records.threads import Threads
 from loss import say
 
@@ -143,13 +143,13 @@ def several(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
 
 def _three_of(
     rows: int, m: int, rng: np.random.Generator, ids: np.ndarray | None = None
-) -> Iterator[Batch]:
+) -> Iterator[OptionRows]:
     """Rows with three distinct resources each."""
     for start in range(0, rows, 2**20):
         n = min(2**20, rows - start)
         first = rng.integers(0, m, n)
         second = (first + rng.integers(1, m // 2, n)) % m
-        yield Batch(
+        yield OptionRows(
             rng.random(n),
             ids=pa.array(ids[start : start + n]) if ids is not None else None,
             indptr=np.arange(0, n * 3 + 1, 3),

@@ -27,7 +27,7 @@ from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import closing
 from jdpack.records.codes import is_sparse
 from jdpack.records.encode import encode
-from jdpack.records.tables import Batch as Rows
+from jdpack.records.tables import OptionRows as Rows
 
 EACH: tuple[Query, ...] = ("demand", "scale", "value", "welfare", "granted")
 """Queries with a claim for each coordinate, which one agent can use up entirely."""

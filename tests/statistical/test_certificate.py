@@ -24,7 +24,7 @@ from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import certificate, closing
 from jdpack.protocol.certificate import averaged_loads, certify
 from jdpack.records.encode import encode
-from jdpack.records.tables import Batch
+from jdpack.records.tables import OptionRows
 from jdpack.run.solve import run
 
 BETA = 0.2
@@ -71,7 +71,7 @@ def agents() -> tuple[MemoryEngine, float]:
         supply=[60.0] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, divisible=True
     )
     values, demands = rng.random(n), rng.random((n, RESOURCES))
-    batch = Batch(values, pa.array(range(n)), [np.ascontiguousarray(d) for d in demands.T])
+    batch = OptionRows(values, pa.array(range(n)), [np.ascontiguousarray(d) for d in demands.T])
     best = optimum(values, demands, [60.0] * RESOURCES).value
     return MemoryEngine(encode(market, [[batch]]), threads=1), best
 
@@ -175,7 +175,7 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
         supply=[supply] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1
     )
     demands = [(np.arange(n) % RESOURCES == j).astype(np.float64) for j in range(RESOURCES)]
-    engine = MemoryEngine(encode(market, [[Batch(np.ones(n), columns=demands)]]), threads=1)
+    engine = MemoryEngine(encode(market, [[OptionRows(np.ones(n), columns=demands)]]), threads=1)
     budget = Budget(epsilon=1.0, delta=0.9, rho=rho, truncation=0.0, beta=BETA)
     policy, free = Newton(), (0,) * RESOURCES
     played = []

@@ -23,7 +23,7 @@ from jdpack.records import tables
 from jdpack.records.arrow import to_numpy
 from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, room
 from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
-from jdpack.records.tables import Batch, Piece
+from jdpack.records.tables import OptionRows, Piece
 from jdpack.records.threads import Threads
 
 _PART_BYTES = 16 * 2**20
@@ -159,7 +159,7 @@ class _Encoder:
         most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
         self.capacity = max(1, min(most, 2 * expected))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: OptionRows) -> None:
         if batch.rows == 0:
             return
         ids = None
@@ -269,7 +269,7 @@ class _Encoder:
 
     def _encode(
         self,
-        batch: Batch,
+        batch: OptionRows,
         of: slice,
         runs: NDArray[np.int64],
         starts: NDArray[np.uint8],
@@ -293,7 +293,9 @@ class _Encoder:
         if self.problems:
             raise min(self.problems, key=lambda problem: problem[0])[1]
 
-    def _encode_columns(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+    def _encode_columns(
+        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+    ) -> None:
         market = self.market
         touched = self._counters(of)
         assert batch.columns is not None
@@ -306,7 +308,9 @@ class _Encoder:
             self.clamped += clamped
         self._check_bundles(batch, of.start, touched)
 
-    def _encode_matrix(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+    def _encode_matrix(
+        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+    ) -> None:
         market = self.market
         touched = self._counters(of)
         assert batch.matrix is not None
@@ -317,7 +321,9 @@ class _Encoder:
         self.clamped += clamped
         self._check_bundles(batch, of.start, touched)
 
-    def _encode_pairs(self, batch: Batch, of: slice, runs: NDArray[np.int64], part: Part) -> None:
+    def _encode_pairs(
+        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+    ) -> None:
         market = self.market
         indptr, resources, amounts = self._pairs_of(batch, of)
         self._check_bundles(batch, of.start, np.diff(indptr))
@@ -339,7 +345,7 @@ class _Encoder:
             _scatter(indptr, resources, codes, runs, part.codes)
 
     def _pairs_of(
-        self, batch: Batch, of: slice
+        self, batch: OptionRows, of: slice
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Some rows of a batch as compressed sparse rows, without zeros."""
         if batch.indptr is None:
@@ -373,12 +379,12 @@ class _Encoder:
     def _demand(self, j: int) -> str:
         return f"demand for {self.market.resources[j].name!r}"
 
-    def _who(self, row: int, batch: Batch) -> str:
+    def _who(self, row: int, batch: OptionRows) -> str:
         if batch.ids is None:
             return f"agent {batch.first + row}"
         return f"agent {batch.ids[row].as_py()!r}"
 
-    def _check_repeated(self, batch: Batch, row: int, indptr: NDArray[np.int64]) -> None:
+    def _check_repeated(self, batch: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
         at, pair = _first_repeated(indptr, batch.resources, len(self.market.resources))
         if at >= 0:
             assert batch.resources is not None
@@ -389,7 +395,7 @@ class _Encoder:
                 "give the sum of the amounts once; options of one agent need [agents] options",
             )
 
-    def _check_bundles(self, batch: Batch, row: int, touched: NDArray[np.int64]) -> None:
+    def _check_bundles(self, batch: OptionRows, row: int, touched: NDArray[np.int64]) -> None:
         large = np.flatnonzero(touched > self.market.bundle_size)
         if len(large):
             at = int(large[0])
@@ -402,7 +408,13 @@ class _Encoder:
             )
 
     def _judge(
-        self, bad: int, numbers: NDArray[np.float64], row: int, batch: Batch, what: str, cap: float
+        self,
+        bad: int,
+        numbers: NDArray[np.float64],
+        row: int,
+        batch: OptionRows,
+        what: str,
+        cap: float,
     ) -> None:
         if bad < 0:
             return

@@ -34,7 +34,7 @@ _CELLS = 2**18  # numbers in a batch
 
 
 @dataclass
-class Batch:
+class OptionRows:
     """Some consecutive rows as they come in.
 
     The amounts stand in a matrix, in a column for each resource, or in compressed sparse rows.
@@ -83,7 +83,7 @@ class ArrayPiece:
     first: int
 
 
-Piece = readers.Piece | TablePiece | ArrayPiece | Iterable[Batch]
+Piece = readers.Piece | TablePiece | ArrayPiece | Iterable[OptionRows]
 """Some consecutive agents, that can be read by themselves."""
 
 
@@ -126,7 +126,7 @@ def array_pieces(
     return found
 
 
-def read(market: Market, piece: Piece) -> Iterator[Batch]:
+def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
     """The batches of a piece: of all agents whose first rows stand in it, and of no others."""
     if isinstance(piece, ArrayPiece):
         return _read_arrays(market, piece)
@@ -165,11 +165,11 @@ def _batch_rows(market: Market) -> int:
 # --- arrays -------------------------------------------------------------------------------
 
 
-def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[Batch]:
+def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[OptionRows]:
     demands, rows = piece.demands, _batch_rows(market)
     for start in range(0, len(piece.values), rows):
         stop = min(len(piece.values), start + rows)
-        batch = Batch(
+        batch = OptionRows(
             piece.values[start:stop].astype(np.float64, copy=False),
             None if piece.ids is None else piece.ids.slice(start, stop - start),
             first=piece.first + start,
@@ -309,20 +309,20 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
 # --- wide ---------------------------------------------------------------------------------
 
 
-def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
+def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
     c = market.columns
     for rows in stream:
         batch = rows.batch
         ids = batch.column(c.id)
         values = _numbers(batch.column(c.value), c.value, ids)
         columns = [_numbers(batch.column(r.column), r.column, ids) for r in market.resources]
-        yield Batch(values, ids, columns=columns, first=rows.first, where=rows.where)
+        yield OptionRows(values, ids, columns=columns, first=rows.first, where=rows.where)
 
 
 # --- long ---------------------------------------------------------------------------------
 
 
-def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[Batch]:
+def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
     """Gather the pairs of each option; the last agent of a batch may go on in the next one."""
     held = None
     for rows in stream:
@@ -377,7 +377,7 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def _options(market: Market, pairs: pa.RecordBatch) -> Batch:
+def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
     """The options of some whole agents."""
     ids, several = pairs.column("id"), market.options > 1
     heads = _heads(pairs, ["id", "option"] if several else ["id"])
@@ -395,7 +395,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> Batch:
     value = values[heads]
     value[option[nan]] = np.nan  # refused when it is encoded
     given = to_numpy(pairs.column("resource")) >= 0
-    return Batch(
+    return OptionRows(
         value,
         ids.take(to_arrow(heads)),
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),

@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 from jdpack import AgentsError, Columns, Market, solve
 from jdpack.records import readers, tables
 from jdpack.records.encode import encode
-from jdpack.records.tables import Batch
+from jdpack.records.tables import OptionRows
 from jdpack.records.threads import Threads
 
 
@@ -248,10 +248,10 @@ def test_a_damaged_row_group_is_an_error_of_its_own_piece(tmp_path):
 def test_the_first_bad_record_is_reported_whatever_the_timing():
     def slow():
         time.sleep(0.2)
-        yield Batch(np.array([1.0, -1.0]), pa.array(["a", "first"]), columns=[np.ones(2)])
+        yield OptionRows(np.array([1.0, -1.0]), pa.array(["a", "first"]), columns=[np.ones(2)])
 
     def fast():
-        yield Batch(np.array([-2.0]), pa.array(["second"]), columns=[np.ones(1)])
+        yield OptionRows(np.array([-2.0]), pa.array(["second"]), columns=[np.ones(1)])
 
     for _ in range(3):
         with pytest.raises(AgentsError, match=r"agent 'first': value -1.0 is negative"):
