@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from helpers import LONG, decode, long_table, random_market, random_records, wide_table
 from jdpack import AgentsError, Market
 from jdpack.records import readers, tables
-from jdpack.records.encode import check_whole, encode, encode_piece
+from jdpack.records.encode import check_tallies, encode, encode_piece
 from jdpack.records.threads import Threads
 
 seeds = st.integers(0, 2**32 - 1)
@@ -70,7 +70,7 @@ def check(records, pieces):
         alone[number] = tally, parts
     tallies = [alone[number][0] for number in range(len(pieces))]
     parts = [part for number in range(len(pieces)) for part in alone[number][1]]
-    check_whole(market, tallies)
+    check_tallies(market, tallies)
     assert [id for part in parts for id in ids_of(part)] == records.ids
     agents = encode(market, pieces, threads=Threads(2))
     assert decode(agents) == records.codes() and agents.count == market.agents
@@ -86,7 +86,7 @@ def test_pieces_of_files_are_the_whole(seed, long, sparse, options, texts, rows)
     rng, records, table = some(seed, long, sparse, options, texts)
     with tempfile.TemporaryDirectory() as name:
         write_files(rng, table, Path(name), csv=texts)
-        pieces = readers.pieces(records.market, name, rows)
+        pieces = readers.file_pieces(records.market, name, rows)
         check(records, [pickle.loads(pickle.dumps(piece)) for piece in pieces])
 
 
@@ -122,7 +122,7 @@ def simple_market(agents, options):
 @pytest.mark.parametrize("names", [["a", "b", "b", "b", "c"], [7, 8, 8, 8, 9]])
 def test_an_agent_belongs_to_the_piece_of_its_first_row(names, tmp_path):
     market = simple_market(agents=3, options=3)
-    pieces = readers.pieces(market, one_row_groups(tmp_path, names), 1)
+    pieces = readers.file_pieces(market, one_row_groups(tmp_path, names), 1)
     assert len(pieces) == 5
     found = []
     for piece in pieces:
@@ -135,7 +135,7 @@ def test_an_agent_that_never_ends_is_refused_by_the_piece_where_it_begins(tmp_pa
     """It looks no further than any agent could go on."""
     path = one_row_groups(tmp_path, ["a", *["b"] * 40])
     market = simple_market(agents=2, options=3)
-    pieces = readers.pieces(market, path, 1)
+    pieces = readers.file_pieces(market, path, 1)
     assert max(len(piece.after) for piece in pieces) <= 5
     with pytest.raises(AgentsError, match="agent 'b' has more than 3 options"):
         encode_piece(market, pieces[1], clamp=False, keep=lambda part: None)
@@ -147,7 +147,7 @@ def test_pieces_know_where_they_stand_from_metadata_alone(tmp_path, monkeypatch)
     path = one_row_groups(tmp_path, list(range(20)))
     market = simple_market(agents=20, options=1)
     monkeypatch.setattr(readers, "_stream", None)
-    pieces = readers.pieces(market, path, 8)
+    pieces = readers.file_pieces(market, path, 8)
     assert [piece.rows for piece in pieces] == [8, 8, 4]
     assert [piece.spans[0].first for piece in pieces] == [0, 8, 16]
     assert all(len(piece.spans) == 1 and piece.before == piece.after == () for piece in pieces)

@@ -98,7 +98,7 @@ def audit_command(
 ) -> None:
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
     from jdpack.audit import audit
-    from jdpack.curator.compare import Progress as Stage
+    from jdpack.curator.compare import Stage
     from jdpack.policies.spec import parse
 
     given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}

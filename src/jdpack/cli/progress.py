@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jdpack.curator.compare import Progress as Stage
+    from jdpack.curator.compare import Stage
     from jdpack.run.solve import Progress as Round
 
 

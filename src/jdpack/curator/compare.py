@@ -38,7 +38,7 @@ _ROUNDING = 1e-12  # of sums over true numbers
 
 
 @dataclass(frozen=True)
-class Progress:
+class Stage:
     """How far a comparison is."""
 
     label: str
@@ -61,7 +61,7 @@ def compare(
     delta: float | None = None,
     clamp: bool = False,
     threads: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Stage], None] | None = None,
 ) -> Comparison:
     """Run policies on the same records with several seeds, against the optimum.
 
@@ -87,16 +87,16 @@ def compare(
         raise MarketError(f"patience must be a number of seconds above 0, not {patience!r}")
     entries = _entries(market, policies, epsilon, delta)
     tell = progress if progress is not None else lambda _: None
-    tell(Progress("records", 0.0))
+    tell(Stage("records", 0.0))
     truth = Truth(market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp)
-    tell(Progress("optimum", 0.0))
+    tell(Stage("optimum", 0.0))
     best = truth.optimum()
     rows = []
     for k, entry in enumerate(entries):
 
         def show(run: int, done: float, k: int = k, label: str = entry.label) -> None:
             whole = (k + (run + done) / seeds) / len(entries)
-            tell(Progress(f"{label}, run {run + 1} of {seeds}", whole))
+            tell(Stage(f"{label}, run {run + 1} of {seeds}", whole))
 
         rows.append(_row(entry, truth, best, seeds, threads, patience, show))
     budget = next(e.budget for e in reversed(entries) if e.budget is not None)

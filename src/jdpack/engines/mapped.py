@@ -44,7 +44,7 @@ class MappedEngine(MemoryEngine):
         """
         market, own = source.market, Threads(threads)
         found, finished = readers.find(source.agents), itertools.count(1)
-        pieces = readers.pieces(market, found, _PIECE_ROWS)
+        pieces = readers.file_pieces(market, found, _PIECE_ROWS)
 
         def encode(piece: Piece, keep: Keep) -> Tally:
             tally = encode_piece(market, piece, clamp=source.clamp, keep=keep)

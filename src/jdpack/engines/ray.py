@@ -38,9 +38,9 @@ from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
 from jdpack.market.market import Market
 from jdpack.records.arrow import to_arrow
 from jdpack.records.codes import PART_ROWS
-from jdpack.records.encode import Codes, Tally, check_whole, encode_piece
+from jdpack.records.encode import Codes, Tally, check_tallies, encode_piece
 from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
-from jdpack.records.readers import Piece
+from jdpack.records.readers import FilePiece
 from jdpack.records.threads import Threads
 from jdpack.storage.files import write_whole
 
@@ -62,7 +62,7 @@ class Worker:
     """The actor: the shard of some pieces, read when it is first asked."""
 
     def __init__(
-        self, market: Market, pieces: list[Piece], clamp: bool, threads: int, store: str | None
+        self, market: Market, pieces: list[FilePiece], clamp: bool, threads: int, store: str | None
     ) -> None:
         self.market, self.pieces, self.clamp, self.store = market, pieces, clamp, store
         self.threads = Threads(threads)
@@ -129,7 +129,7 @@ class Worker:
         return self._shard
 
     def _codes(self) -> tuple[list[Codes], dict[str, Any]]:
-        def encode(piece: Piece, keep: Keep) -> Tally:
+        def encode(piece: FilePiece, keep: Keep) -> Tally:
             return encode_piece(self.market, piece, clamp=self.clamp, keep=keep)
 
         if self.store is not None:
@@ -137,7 +137,7 @@ class Worker:
             codes = store.codes(key, self.pieces, encode, self.threads)
             return codes, {"scratch": store.scratch, "room": _ROOM}
 
-        def in_memory(piece: Piece) -> Codes:
+        def in_memory(piece: FilePiece) -> Codes:
             parts: list[Any] = []
             tally = encode(piece, parts.append)
             return parts, tally
@@ -154,7 +154,7 @@ class RayEngine(Combined):
     def __init__(
         self,
         market: Market,
-        pieces: list[list[Piece]],
+        pieces: list[list[FilePiece]],
         clamp: bool,
         threads: int,
         settings: Ray,
@@ -312,7 +312,7 @@ class RayEngine(Combined):
                 ray.kill(self._workers[number])
             tallies += own
             tell((number + 1) / len(coming))
-        check_whole(self.market, tallies)
+        check_tallies(self.market, tallies)
         workers, pieces, digests = zip(*busy, strict=True)
         self._workers, self._pieces, self._digests = list(workers), list(pieces), list(digests)
         self._count = sum(t.agents for t in tallies)
@@ -452,11 +452,11 @@ def _connect(address: str | None) -> None:
     _connected[:] = [address]
 
 
-def _cut(pieces: Sequence[Any], workers: int) -> list[list[Piece]]:
+def _cut(pieces: Sequence[Any], workers: int) -> list[list[FilePiece]]:
     """Consecutive runs of pieces, of about the same number of rows, for at most so many workers."""
     if len(pieces) <= workers:
         return [[piece] for piece in pieces]
-    rows, before, runs = sum(piece.rows for piece in pieces), 0, dict[int, list[Piece]]()
+    rows, before, runs = sum(piece.rows for piece in pieces), 0, dict[int, list[FilePiece]]()
     for piece in pieces:  # it goes to the worker in whose even share its middle is
         runs.setdefault((2 * before + piece.rows) * workers // max(1, 2 * rows), []).append(piece)
         before += piece.rows

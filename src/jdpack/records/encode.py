@@ -91,7 +91,7 @@ def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> A
         row += tally.rows
         parts += some
         tallies.append(tally)
-    check_whole(market, tallies)
+    check_tallies(market, tallies)
     if parts[0].ids is not None:
         check_unique(lambda: (part.ids for part in parts), market.options > 1, room)
     return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
@@ -110,7 +110,7 @@ def encode_piece(
     return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
 
 
-def check_whole(market: Market, tallies: Iterable[Tally]) -> None:
+def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
     """Refuse pieces, all that there are, whose ids or number of agents do not fit."""
     count, id = 0, None
     for tally in tallies:

@@ -103,7 +103,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """The agents whose first rows stand in some spans. Small, and may be sent anywhere."""
 
     spans: tuple[Span, ...]
@@ -314,7 +314,7 @@ def _typed(files: list[File]) -> list[File]:
 # --- cutting ------------------------------------------------------------------------------
 
 
-def pieces(market: Market, source: Any, rows: int) -> list[Piece]:
+def file_pieces(market: Market, source: Any, rows: int) -> list[FilePiece]:
     """Cut the files into consecutive pieces of about so many rows, or of one row group."""
     spans = []
     with ThreadPoolExecutor(_FOOTERS) as pool:
@@ -340,7 +340,7 @@ def pieces(market: Market, source: Any, rows: int) -> list[Piece]:
             after.append(spans[end])
             end += 1
         own = tuple(_joined(spans[start:stop]))
-        found.append(Piece(own, tuple(before), tuple(after), end == len(spans) or not runs))
+        found.append(FilePiece(own, tuple(before), tuple(after), end == len(spans) or not runs))
     return found
 
 
@@ -394,7 +394,7 @@ def stream(market: Market, span: Span, rows: int) -> Iterator[Rows]:
     yield from _stream(market, span, rows, None)
 
 
-def last_id(market: Market, piece: Piece) -> Any:
+def last_id(market: Market, piece: FilePiece) -> Any:
     """The id in the row before a piece; None if there is none."""
     id = market.columns.id
     for span in piece.before:

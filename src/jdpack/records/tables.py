@@ -83,14 +83,14 @@ class ArrayPiece:
     first: int
 
 
-Piece = readers.Piece | TablePiece | ArrayPiece | Iterable[OptionRows]
+Piece = readers.FilePiece | TablePiece | ArrayPiece | Iterable[OptionRows]
 """Some consecutive agents, that can be read by themselves."""
 
 
 def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
     """Cut files or a table into pieces of about so many rows."""
     if readers.is_source(source):
-        return readers.pieces(market, source, rows)
+        return readers.file_pieces(market, source, rows)
     table = _table(market, source)
     ids = table.column(market.columns.id) if has_runs(market) else None
     edges = _cuts(ids, table.num_rows, rows)
@@ -132,7 +132,7 @@ def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
         return _read_arrays(market, piece)
     if isinstance(piece, TablePiece):
         stream = _table_rows(market, piece)
-    elif isinstance(piece, readers.Piece):
+    elif isinstance(piece, readers.FilePiece):
         stream = _file_rows(market, piece)
     else:
         return iter(piece)
@@ -255,7 +255,7 @@ def _table_rows(market: Market, piece: TablePiece) -> Iterator[Rows]:
         first += batch.num_rows
 
 
-def _file_rows(market: Market, piece: readers.Piece) -> Iterator[Rows]:
+def _file_rows(market: Market, piece: readers.FilePiece) -> Iterator[Rows]:
     """The rows of the agents of a piece; the last one may go on in what follows."""
     size, id = _batch_rows(market), market.columns.id
     own = chain.from_iterable(readers.stream(market, span, size) for span in piece.spans)

@@ -444,7 +444,7 @@ def test_keys_fall_into_even_buckets(texts, tmp_path, monkeypatch):
     """Also those of texts, whose low bits are all zero."""
     path = tmp_path / "agents.parquet"
     market = wide(path, n=1000, ids="texts" if texts else "shuffled")
-    worker = module.Worker(market, files.pieces(market, path, 200), False, 1, None)
+    worker = module.Worker(market, files.file_pieces(market, path, 200), False, 1, None)
     buckets = [worker.keys(bucket, 4) for bucket in range(4)]
     assert all(150 < len(keys) < 350 for keys in buckets)
     assert len(np.unique(np.concatenate(buckets))) == 1000

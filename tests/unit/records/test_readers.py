@@ -41,7 +41,7 @@ def ids_of(source, market=None, rows=1) -> list:
     market = market if market is not None else a_market()
     return [
         id
-        for piece in readers.pieces(market, source, rows)
+        for piece in readers.file_pieces(market, source, rows)
         for batch in tables.read(market, piece)
         for id in batch.ids.to_pylist()
     ]
@@ -90,7 +90,7 @@ def test_a_source_may_be_a_path_a_folder_a_pattern_or_a_list(several, monkeypatc
 def test_a_relative_path_is_found_from_anywhere(several, monkeypatch):
     monkeypatch.chdir(several)
     market = a_market()
-    (piece,) = readers.pieces(market, "a", 10)
+    (piece,) = readers.file_pieces(market, "a", 10)
     monkeypatch.chdir("/")
     assert [batch.ids.to_pylist() for batch in tables.read(market, piece)] == [["a"], ["b"]]
 
@@ -157,7 +157,7 @@ def test_a_key_may_be_any_column_that_the_market_wants(tmp_path):
         path = put(tmp_path / f"beds={beds}" / "x.parquet", "x")
         pyarrow.parquet.write_table(table(f"wants {beds}").drop(["beds"]), path)
     market = a_market(agents=2)
-    agents = encode(market, readers.pieces(market, tmp_path, 10))
+    agents = encode(market, readers.file_pieces(market, tmp_path, 10))
     assert agents.ids.to_pylist() == ["wants 1", "wants 2"]
     one, two = agents.parts[0].codes[0, 0, :2].tolist()
     assert 0 < 2 * one - 1 <= two <= 2 * one
@@ -172,7 +172,7 @@ def test_an_unknown_value_of_a_key_is_missing(tmp_path):
     pyarrow.parquet.write_table(table("x").drop(["id"]), tmp_path / "id=5" / "x.parquet")
     market = a_market(agents=2)
     with pytest.raises(AgentsError, match=r"row 1 of .* has no id"):
-        encode(market, readers.pieces(market, tmp_path, 10))
+        encode(market, readers.file_pieces(market, tmp_path, 10))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -184,7 +184,7 @@ def test_agents_go_on_over_files_that_name_them(kind, tmp_path):
             path = put(tmp_path / f"id={name}" / f"{part}.{kind}", "x")
             write = pyarrow.csv.write_csv if kind == "csv" else pyarrow.parquet.write_table
             write(table("x").drop(["id"]), path)
-    pieces = readers.pieces(market, tmp_path, 1)
+    pieces = readers.file_pieces(market, tmp_path, 1)
     found = [[batch.ids.to_pylist() for batch in tables.read(market, p)] for p in pieces]
     assert found == [[["a"], ["a"]], [], [["b"], ["b"]], []]
 
@@ -208,7 +208,7 @@ def rewrite(path):
 def test_a_file_that_has_changed_is_noticed(change, name, options, tmp_path):
     path, market = put(tmp_path / name, "a", "b"), a_market(options=options)
     put(tmp_path / "b.csv", "c")
-    pieces = readers.pieces(market, tmp_path, 1)
+    pieces = readers.file_pieces(market, tmp_path, 1)
     change(path)
     read = [0, 1] if options == 2 else [0]  # the second one looks at what stands before it
     for piece in [pieces[i] for i in read]:
@@ -218,7 +218,7 @@ def test_a_file_that_has_changed_is_noticed(change, name, options, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
     path, market = put(tmp_path / "a.parquet", *map(str, range(5000))), a_market(agents=5000)
-    (piece,) = readers.pieces(market, path, 10**6)
+    (piece,) = readers.file_pieces(market, path, 10**6)
     batches = tables.read(market, piece)
     next(batches)
     touch(path)
@@ -236,7 +236,7 @@ def test_a_damaged_row_group_is_an_error_of_its_own_piece(tmp_path):
     data[start : start + 8] = b"\xff" * 8
     path.write_bytes(data)
     market = a_market()
-    good, bad = readers.pieces(market, path, 1)
+    good, bad = readers.file_pieces(market, path, 1)
     assert [batch.rows for batch in tables.read(market, good)] == [2]
     with pytest.raises(AgentsError, match=r"cannot read '.*a.parquet' as Parquet"):
         list(tables.read(market, bad))
@@ -287,7 +287,7 @@ def test_ids_of_two_kinds_in_two_pieces(tmp_path):
     put(tmp_path / "2.parquet", "3", "4")
     market = a_market()
     with pytest.raises(AgentsError, match="ids 1 and '3' are a number and a text"):
-        encode(market, readers.pieces(market, tmp_path, 1))
+        encode(market, readers.file_pieces(market, tmp_path, 1))
 
 
 def test_an_id_twice_is_found_also_behind_an_empty_file(tmp_path):
@@ -295,7 +295,7 @@ def test_an_id_twice_is_found_also_behind_an_empty_file(tmp_path):
     put(tmp_path / "1.csv", "a", "b", "a", "c")
     market = a_market()
     with pytest.raises(AgentsError, match="id 'a' stands for more than one agent"):
-        encode(market, readers.pieces(market, tmp_path, 1))
+        encode(market, readers.file_pieces(market, tmp_path, 1))
 
 
 # --- content ------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_files_may_be_in_object_storage(bucket):
     assert ids_of(address("all/*/2.csv"), market) == ["b", "c"]
     assert ids_of(address("**/3.parquet")) == ["x"]
     assert ids_of([address("all/other"), address("all/1.parquet")]) == ["x", "a", "b", "b"]
-    agents = encode(market, readers.pieces(market, address("all"), 1), threads=Threads(2))
+    agents = encode(market, readers.file_pieces(market, address("all"), 1), threads=Threads(2))
     assert agents.count == 3 and agents.ids.to_pylist() == list("abbbc")
 
 
@@ -400,7 +400,7 @@ def test_objects_that_change(bucket):
     print_before = readers.fingerprint(address("changes.parquet"))
     assert print_before == readers.fingerprint(address("changes.parquet"))
     market = a_market()
-    (piece,) = readers.pieces(market, address("changes.parquet"), 1)
+    (piece,) = readers.file_pieces(market, address("changes.parquet"), 1)
     put_object("changes.parquet", parquet_bytes(table("a", "b")))
     with pytest.raises(AgentsError, match=r"'s3://agents/changes.parquet' has changed since"):
         list(tables.read(market, piece))
