@@ -38,7 +38,7 @@ from jdpack.curator.optimum import optimum
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.shard import NOBODY
-from jdpack.protocol.certificate import VALUE_BETA
+from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.records import tables
 from jdpack.records.encode import encode
 from jdpack.run.solve import run

@@ -21,8 +21,9 @@ from jdpack.engines.base import Allocation
 from jdpack.engines.memory import MemoryEngine
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Gaussian
-from jdpack.protocol import certificate, closing
-from jdpack.protocol.certificate import averaged_loads, certify
+from jdpack.protocol import bounds, closing
+from jdpack.protocol.bounds import averaged_loads
+from jdpack.protocol.certificate import certify
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows
 from jdpack.run.solve import run
@@ -154,14 +155,14 @@ def false_values(kind: str) -> int:
 @bounded
 def test_statements_about_value_fail_no_more_often_than_they_say(kind, monkeypatch):
     runs(kind)
-    monkeypatch.setattr(certificate, "VALUE_BETA", BETA)
+    monkeypatch.setattr(bounds, "VALUE_BETA", BETA)
     assert says(false_values(kind)) > NEVER
 
 
 @bounded
 def test_negative_control_welfare_as_it_was_released_is_caught(kind, monkeypatch):
     runs(kind)
-    monkeypatch.setattr(certificate, "value_radius", lambda noise: 0.0)
+    monkeypatch.setattr(bounds, "value_radius", lambda noise: 0.0)
     assert says(false_values(kind)) < NEVER
 
 

@@ -23,8 +23,9 @@ from jdpack.planning.headroom import floor as margin_of
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
-from jdpack.protocol import certificate, closing
-from jdpack.protocol.certificate import VALUE_BETA, certify
+from jdpack.protocol import bounds, certificate, closing
+from jdpack.protocol.bounds import VALUE_BETA
+from jdpack.protocol.certificate import certify
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
@@ -162,7 +163,7 @@ def test_statements_about_value_fail_no_more_often_than_value_beta(kind, what):
 
 def test_negative_control_welfare_without_its_radius_is_caught(monkeypatch):
     played("dear")
-    monkeypatch.setattr(certificate, "value_radius", lambda noise: 0.0)
+    monkeypatch.setattr(bounds, "value_radius", lambda noise: 0.0)
     assert says("welfare", verdicts("dear"), VALUE_BETA) < NEVER
 
 

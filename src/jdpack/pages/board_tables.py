@@ -16,8 +16,7 @@ from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
 from jdpack.pages.table import Table
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
-from jdpack.protocol import certificate as certificates
-from jdpack.protocol import closing
+from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import totals
 
 RELEASES = 20_000
@@ -224,7 +223,7 @@ def _unscaled(board: Billboard) -> list[float] | list[None]:
     """The bounds on loads before scaling, computed anew; None each if no run has these lines."""
     measured = not board.header.market.divisible and not board.header.local
     try:
-        of = certificates.granted_loads if measured else certificates.averaged_loads
+        of = bounds.granted_loads if measured else bounds.averaged_loads
         return of(board)
     except (JdpackError, ArithmeticError, ValueError):
         return [None] * len(board.header.market.resources)

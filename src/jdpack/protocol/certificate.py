@@ -68,34 +68,28 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from jdpack.billboard.board import SHARE, Billboard, Certificate, Release
+from jdpack.billboard.board import SHARE, Billboard, Certificate
 from jdpack.common import portable_math
-from jdpack.errors import BillboardError
 from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
-from jdpack.privacy.noise import Noise, NoNoise
-from jdpack.protocol import closing
+from jdpack.privacy.noise import NoNoise
+from jdpack.protocol import bounds, closing
 
-VALUE_BETA = 0.01
-"""The probability that any of the statements about value fails."""
-
-_EVENTS = 6  # welfare from below and above, luck, the gaps of rounding, thinning, and X
 _GUESSES = 4  # variances of X that are tried
-_DOWN = 1.0 - 1e-12  # float rounding in the bounds stays on the safe side
 
 
 def certify(board: Billboard) -> Certificate:
     """The certificate of a run whose policy has stopped and whose closing releases are in."""
     market, budget = board.header.market, board.header.budget
-    scaling = factors(board)
-    bounds, coin_tail = _load_bounds(board), tail_bounds.coin_tail(market, budget)
+    scaling = bounds.factors(board)
+    at_most, coin_tail = bounds.load_bounds(board), tail_bounds.coin_tail(market, budget)
     given = [
         factor / SHARE * load
         if market.divisible
         else tail_bounds.kept_at_most(load, cap / market.supply_code, factor / SHARE, coin_tail)
-        / _DOWN
-        for load, cap, factor in zip(bounds, market.cap_codes, scaling, strict=True)
+        / bounds.DOWN
+        for load, cap, factor in zip(at_most, market.cap_codes, scaling, strict=True)
     ]
     welfare, optimum, ratio = _value(board, scaling)
     return Certificate(
@@ -105,68 +99,8 @@ def certify(board: Billboard) -> Certificate:
         welfare_at_least=welfare,
         optimum_at_most=optimum,
         ratio_at_least=ratio,
-        value_beta=VALUE_BETA,
+        value_beta=bounds.VALUE_BETA,
     )
-
-
-def factors(board: Billboard) -> tuple[int, ...]:
-    """The scale factor of each resource, in units of 1/SHARE."""
-    if board.weight == 0:
-        raise BillboardError("no round counts: there is nothing to certify")
-    market, budget = board.header.market, board.header.budget
-    bounds = _load_bounds(board)
-    if market.divisible:
-        most = max(bounds)
-        return (SHARE if most <= 1.0 else math.floor(SHARE * _DOWN / most),) * len(bounds)
-    tail = tail_bounds.coin_tail(market, budget)
-    return tuple(
-        _thinning(load, cap / market.supply_code, tail)
-        for load, cap in zip(bounds, market.cap_codes, strict=True)
-    )
-
-
-def _load_bounds(board: Billboard) -> list[float]:
-    """Upper bounds on the loads before scaling."""
-    measured = not board.header.market.divisible and not board.header.local
-    return granted_loads(board) if measured else averaged_loads(board)
-
-
-def averaged_loads(board: Billboard) -> list[float]:
-    """Upper bounds on the load of the averaged allocation, before scaling."""
-    market, budget = board.header.market, board.header.budget
-    policy = registry.from_dict(board.header.policy)
-    totals = [0] * len(market.resources)
-    for release in board.releases:
-        if release.step.weight:
-            for j, answer in enumerate(release.answer):
-                totals[j] += release.step.weight * answer
-    radius = tail_bounds.noise_radius(
-        policy.outlook(market, budget), tail_bounds.tail(market, budget), truncated=policy.truncated
-    )
-    whole = board.weight * market.supply_code
-    return [max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]
-
-
-def granted_loads(board: Billboard) -> list[float]:
-    """Upper bounds on the load of what coins grant, before thinning."""
-    market, budget = board.header.market, board.header.budget
-    release = _closing(board, "granted")
-    radius = tail_bounds.release_radius(release.step.noise, tail_bounds.tail(market, budget))
-    return [max(0.0, (a + radius) / (market.supply_code * _DOWN)) for a in release.answer]
-
-
-def _thinning(load: float, q: float, tail: float) -> int:
-    """The largest factor with which the load that coins keep is at most 1."""
-    if load <= 1.0:
-        return SHARE
-    # In f the bound rises, or rises and then falls to its value at f = 1, which is too large: so
-    # it passes 1 once.
-    low, high = 0, SHARE  # low fits (nothing is kept), high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = tail_bounds.kept_at_most(load, q, middle / SHARE, tail) <= _DOWN
-        low, high = (middle, high) if fits else (low, middle)
-    return low
 
 
 def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:
@@ -174,7 +108,7 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     market = board.header.market
     if board.header.local:
         return 0.0, None, None
-    tail = _value_tail()
+    tail = bounds.value_tail()
     averaged, radius = _released(board, "welfare")
     # Shares are rounded down: an agent loses less than 1/SHARE of each option that it ever takes.
     options = min(market.options, sum(1 for _ in board.rounds))
@@ -190,9 +124,12 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
 
     def given(welfare: float) -> float:
         if market.divisible:
-            return max(0.0, (f * welfare - rounding) * _DOWN)
+            return max(0.0, (f * welfare - rounding) * bounds.DOWN)
         granted = max(0.0, welfare + luck)
-        return max(0.0, (granted - (_taken(market, granted, f) if thins else 0.0)) * _DOWN)
+        return max(
+            0.0,
+            (granted - (bounds.thinned_away(market, granted, f) if thins else 0.0)) * bounds.DOWN,
+        )
 
     above, step = _above_welfare(board, tail), market.value_step
     if above is None:
@@ -209,41 +146,19 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     if thins and 0.0 < f < 1.0 and above < luck:
         dip = _dip(market, luck - above, f) - luck
         ratio = min(ratio, share(min(max(least, dip), most)))
-    optimum = max(0.0, most + above) * step / _DOWN
-    return given(least) * step, optimum, min(1.0, ratio) * _DOWN if ratio < math.inf else 0.0
-
-
-def value_radius(noise: Noise) -> float:
-    """With its share of 1 - VALUE_BETA, one released value is off by no more in one direction."""
-    return tail_bounds.release_radius(noise, _value_tail())
-
-
-def thinned_value(board: Billboard, scaling: tuple[int, ...]) -> float:
-    """About how much value thinning takes away, by the bound that the certificate has for it."""
-    welfare = float(_closing(board, "welfare").answer[0])
-    return _taken(board.header.market, max(0.0, welfare), min(scaling) / SHARE)
-
-
-def _taken(market: Market, welfare: float, f: float) -> float:
-    """The value that thinning takes from grants, at most, if each is kept at odds f at least."""
-    if f >= 1.0:
-        return 0.0
-    return tail_bounds.kept_at_most(welfare, float(market.value_cap_code), 1.0 - f, _value_tail())
+    optimum = max(0.0, most + above) * step / bounds.DOWN
+    return given(least) * step, optimum, min(1.0, ratio) * bounds.DOWN if ratio < math.inf else 0.0
 
 
 def _dip(market: Market, less: float, f: float) -> float:
     """The y >= less > 0 at which (y - _taken(y)) / (y - less) is least; `less` if it only grows."""
-    tail, cap = _value_tail(), float(market.value_cap_code)
+    tail, cap = bounds.value_tail(), float(market.value_cap_code)
     a, k = math.sqrt(2.0 * cap * f * (1.0 - f) * tail), cap * tail / 3.0
     half = (f * less - k) / a  # root^2 - 2 half root + less = 0
     if half <= 0.0 or half * half <= less:
         return less
     root = half + math.sqrt(half * half - less)
     return root * root
-
-
-def _value_tail() -> float:
-    return portable_math.log(_EVENTS / VALUE_BETA)
 
 
 def _above_welfare(board: Billboard, tail: float) -> float | None:
@@ -274,7 +189,7 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
     radius = _mixture_radius(variance, guess, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
     above = (total + radius) / whole
-    above = above / _DOWN if above > 0.0 else above * _DOWN
+    above = above / bounds.DOWN if above > 0.0 else above * bounds.DOWN
     return above + rounding * market.agents / whole
 
 
@@ -291,12 +206,5 @@ def _mixture_radius(variance: float, guess: float, tail: float) -> float:
 
 
 def _released(board: Billboard, query: Query) -> tuple[float, float]:
-    release = _closing(board, query)
-    return float(release.answer[0]), value_radius(release.step.noise)
-
-
-def _closing(board: Billboard, query: Query) -> Release:
-    for release in reversed(board.releases):
-        if release.step.query == query:
-            return release
-    raise BillboardError(f"the run is not finished: there is no {query} release")
+    release = bounds.closing_release(board, query)
+    return float(release.answer[0]), bounds.value_radius(release.step.noise)

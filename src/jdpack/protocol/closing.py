@@ -21,7 +21,7 @@ from jdpack.billboard.board import SHARE, Billboard, Step
 from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Query
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import gaussian
-from jdpack.protocol import certificate
+from jdpack.protocol import bounds
 
 
 def step(board: Billboard) -> Step | None:
@@ -53,14 +53,14 @@ def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
     agent's value may be part. The one that costs the certificate less is taken.
     """
     market, budget = board.header.market, board.header.budget
-    factors, bound = certificate.factors(board), dearest(board)
+    factors, bound = bounds.factors(board), dearest(board)
     whole = (SHARE,) * len(factors)
     if min(factors) == SHARE:
         return whole, bound
     cap, rho = market.value_cap_code, budget.rho * tail_bounds.INDIVISIBLE["luck"]
-    of_grants = certificate.value_radius(gaussian(market.luck_shifts(bound, thinned=False), rho))
-    of_grants += certificate.thinned_value(board, factors)
-    of_given = certificate.value_radius(gaussian(market.luck_shifts(cap, thinned=True), rho))
+    of_grants = bounds.value_radius(gaussian(market.luck_shifts(bound, thinned=False), rho))
+    of_grants += bounds.thinned_value(board, factors)
+    of_given = bounds.value_radius(gaussian(market.luck_shifts(cap, thinned=True), rho))
     return (whole, bound) if of_grants <= of_given else (factors, cap)
 
 

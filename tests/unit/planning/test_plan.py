@@ -32,7 +32,7 @@ from jdpack.planning.plan import EPSILONS, LEVELS, MEASURED_LOSS
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import Budget, delta_of
 from jdpack.privacy.noise import Gaussian
-from jdpack.protocol import certificate
+from jdpack.protocol import bounds
 from jdpack.run import summary
 
 DELTA = 1e-8
@@ -142,7 +142,7 @@ def test_the_certificate_of_a_run_adds_the_planned_margin():
             market, values=values, demands=demands, epsilon=2.0, delta=DELTA, policy=policy, seed=1
         ).billboard
         counting = [r for r in board.releases if r.step.weight]
-        for j, bound in enumerate(certificate.averaged_loads(board)):
+        for j, bound in enumerate(bounds.averaged_loads(board)):
             total = sum(r.step.weight * r.answer[j] for r in counting)
             observed = total / (board.weight * market.supply_code)
             # mwu-adaptive may stop with a little less weight than its outlook has
@@ -179,7 +179,7 @@ def test_a_full_load_is_thinned_by_the_planned_margin():
     planned = plan(market, epsilon=1.0, delta=DELTA, policy=MwuAdaptive())
     tail = math.log(3 / (0.1 * planned.budget.beta))
     q = max(market.cap_codes) / market.supply_code
-    factor = certificate._thinning(1.0 + planned.certified, q, tail)
+    factor = bounds._thinning(1.0 + planned.certified, q, tail)
     assert 1.0 / (factor / SHARE) - 1.0 == pytest.approx(planned.margin, rel=1e-4)
     assert planned.margin > planned.certified
 

@@ -15,7 +15,8 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.privacy.tail_bounds import release_radius
 from jdpack.protocol import closing
-from jdpack.protocol.certificate import averaged_loads, certify, factors, granted_loads
+from jdpack.protocol.bounds import averaged_loads, factors, granted_loads
+from jdpack.protocol.certificate import certify
 
 SEED = Seed(b"sixteen bytes ok")
 UNITS = 2**20  # price units of a value code

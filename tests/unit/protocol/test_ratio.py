@@ -9,8 +9,10 @@ from jdpack import Billboard, Budget, Market, Newton, solve
 from jdpack.billboard.board import SHARE, Header, Release, Seed
 from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.privacy.tail_bounds import kept_at_most
+from jdpack.protocol import bounds
 from jdpack.protocol import certificate as certificates
-from jdpack.protocol.certificate import certify, value_radius
+from jdpack.protocol.bounds import value_radius
+from jdpack.protocol.certificate import certify
 from jdpack.protocol.closing import luck_terms, step
 
 SEED = Seed(b"sixteen bytes ok")
@@ -35,12 +37,12 @@ def a_board(market: Market, load: float, **closing: float) -> Billboard:
 
 def possible_ratios(board: Billboard) -> np.ndarray:
     """What the ratio may be at each welfare of a fine grid, from the statements alone."""
-    market, scaling = board.header.market, certificates.factors(board)
+    market, scaling = board.header.market, bounds.factors(board)
     released = {r.step.query: r for r in board.releases}
     radius = value_radius(released["welfare"].step.noise)
     middle = released["welfare"].answer[0]
     w = np.linspace(max(0.0, middle - radius), max(0.0, middle + radius), 2001)
-    above = certificates._above_welfare(board, certificates._value_tail())
+    above = certificates._above_welfare(board, bounds.value_tail())
     w = w[w + above > 0.0]
     f = min(scaling) / SHARE
     if market.divisible:
@@ -50,7 +52,7 @@ def possible_ratios(board: Billboard) -> np.ndarray:
         given = np.maximum(0.0, w + luck)
         if f < 1.0 and min(luck_terms(board)[0]) == SHARE:
             cap = float(market.value_cap_code)
-            taken = [kept_at_most(g, cap, 1.0 - f, certificates._value_tail()) for g in given]
+            taken = [kept_at_most(g, cap, 1.0 - f, bounds.value_tail()) for g in given]
             given = given - taken
     return np.clip(given, 0.0, None) / (w + above)
 
