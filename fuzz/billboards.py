@@ -11,7 +11,7 @@ from jdpack.agent.allocate import allocate
 from jdpack.billboard.board import Billboard, Header, Release, Seed
 from jdpack.errors import JdpackError
 from jdpack.market.market import Market
-from jdpack.pages.public_report import public_page
+from jdpack.pages.billboard_page import public_page
 from jdpack.policies import registry
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent

@@ -45,8 +45,9 @@ import backups
 import proof
 from hand import Counts, Hand, solving, todo_of
 from jdpack import BudgetWarning, Ledger, SupplyWarning, solve
-from jdpack.pages.public_report import curator_page, public_page
+from jdpack.pages.billboard_page import public_page
 from jdpack.records import encode
+from jdpack.run.curator_page import curator_page
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
 

@@ -14,8 +14,10 @@ from jdpack.audit.page import audit_page
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.pages import public_report
 from jdpack.pages.chart import Axis, Lane, lane_chart
-from jdpack.pages.public_report import HALF, ExactNumbers, Margins, More
+from jdpack.pages.public_report import ExactNumbers
 from jdpack.planning.page import plan_page
+from jdpack.run import curator_page
+from jdpack.run.curator_page import HALF, Margins, More
 from unit.audit.test_page import an_audit
 from unit.curator.test_compare import a_comparison
 
@@ -29,7 +31,7 @@ def curators(board):
         Margins(winners, losers, (40, 160, 380)), 39_000.0, 39_000.1,
         ledger="none", seconds={"Reading": 0.2},
     )  # fmt: skip
-    return public_report.curator_page(board, exact, more)
+    return curator_page.curator_page(board, exact, more)
 
 
 def shown(opened, tmp_path, page, size, **more):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from helpers import check_error
 from jdpack import Billboard, JdpackError, Market, allocate, verify
 from jdpack.billboard.board import Header, Release, Seed
-from jdpack.pages.billboard_page import script
-from jdpack.pages.public_report import public_page
+from jdpack.pages.billboard_page import public_page, script
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton

@@ -25,7 +25,7 @@ from jdpack.audit.scripted_policy import Script, known
 from jdpack.billboard.board import Billboard, Header, Release, Seed
 from jdpack.errors import JdpackError
 from jdpack.market.market import Market
-from jdpack.pages import public_report
+from jdpack.pages import billboard_page, public_report
 from jdpack.policies import registry
 from jdpack.privacy.accounting import Budget, Filter
 from jdpack.protocol import closing
@@ -69,7 +69,7 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     pages = {}
     if board.finished:
         pages = {
-            "index.html": public_report.public_page(board),
+            "index.html": billboard_page.public_page(board),
             "report.html": public_report.public_report(board),
         }
     spent = filter.spent

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from jdpack.engines.shard import Final, Shard
 from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
-from jdpack.pages.public_report import CLOSE, HALF, Margins
 from jdpack.records.codes import BLOCK, Part
+from jdpack.run.curator_page import CLOSE, HALF, Margins
 
 Floats = NDArray[np.float64]
 

@@ -23,8 +23,9 @@ from jdpack.errors import JdpackError, LedgerError, OutputError
 from jdpack.ledger.account import Account
 from jdpack.ledger.ledger import Ledger
 from jdpack.market.market import Market
-from jdpack.pages.public_report import More, curator_page, public_report
+from jdpack.pages.public_report import public_report
 from jdpack.records.codes import is_sparse
+from jdpack.run.curator_page import More, curator_page
 from jdpack.run.folder import Output
 from jdpack.run.run_file import locked
 from jdpack.run.solve import exact_numbers

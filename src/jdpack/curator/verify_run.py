@@ -24,7 +24,7 @@ from jdpack.engines.shard import Final, Shard
 from jdpack.engines.sharded import final
 from jdpack.errors import LedgerError, OutputError
 from jdpack.ledger.account import Account
-from jdpack.pages import public_report
+from jdpack.pages import billboard_page, public_report
 from jdpack.protocol.verify import Verdict
 from jdpack.run.folder import Output
 from jdpack.run.run_file import RunFile
@@ -100,7 +100,7 @@ def verify_run(
 def _check_pages(folder: Output, board: Billboard) -> None:
     """Refuse public pages that say something else than the billboard."""
     for name, page, hint in [
-        ("index.html", public_report.public_page, "`jdpack resume` writes it anew"),
+        ("index.html", billboard_page.public_page, "`jdpack resume` writes it anew"),
         ("report.html", public_report.public_report, "`jdpack report` writes it anew"),
     ]:
         path = folder.public / name

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jdpack.errors import OutputError
-from jdpack.pages import public_report
+from jdpack.pages import billboard_page
+from jdpack.run import curator_page
 from jdpack.run.run_file import RunFile
 from jdpack.storage import new_folder
 from jdpack.storage.files import sha256, sync_folder, write_text
@@ -134,9 +135,9 @@ class Output:
         try:
             result.engine.write(result.billboard, result.private, self.private)
             self._note_allocation()
-            page = public_report.curator_page(result.billboard, result.curator)
+            page = curator_page.curator_page(result.billboard, result.curator)
             write_text(self.private / "report.html", 0o600, page)
-            page = public_report.public_page(result.billboard)
+            page = billboard_page.public_page(result.billboard)
             write_text(self.public / "index.html", 0o644, page)
         except OSError as error:
             raise OutputError(

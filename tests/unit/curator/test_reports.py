@@ -50,10 +50,11 @@ from jdpack import (
 from jdpack.billboard.board import Billboard
 from jdpack.curator.optimum import optimum
 from jdpack.engines.memory import MemoryEngine
-from jdpack.pages import board_tables, chart, number_text, public_report
-from jdpack.pages.public_report import CLOSE, HALF, ExactNumbers, Margins, More
+from jdpack.pages import billboard_page, board_tables, chart, number_text, public_report
+from jdpack.pages.public_report import ExactNumbers
 from jdpack.pages.table import ROWS, Table
-from jdpack.run import summary
+from jdpack.run import curator_page, summary
+from jdpack.run.curator_page import CLOSE, HALF, Margins, More
 from unit.pages.test_billboard_page import text_of
 
 FAST = MwuAdaptive(alpha=0.5)
@@ -210,9 +211,9 @@ def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch
 def test_a_certificate_that_does_not_hold_is_said_not_to():
     board = boards.charging()
     exact = ExactNumbers(10, 1, 0.5, 100.0, (0.5,) * 4, 0, 0)
-    page = public_report.curator_page(board, exact, More(optimum=1000.0, optimum_at_most=1000.0))
+    page = curator_page.curator_page(board, exact, More(optimum=1000.0, optimum_at_most=1000.0))
     assert "this does NOT hold here" in page
-    page = public_report.curator_page(board, exact, More(optimum=100.0, optimum_at_most=100.0))
+    page = curator_page.curator_page(board, exact, More(optimum=100.0, optimum_at_most=100.0))
     assert "NOT hold" not in page
 
 
@@ -421,8 +422,8 @@ def both_pages(board):
     more = More(Margins(columns, columns, (1, 2, 3)), no_optimum=HARM[0], ledger=HARM[1])
     return {
         "public": public_report.public_report(board),
-        "curator": public_report.curator_page(board, exact, more),
-        "short": public_report.curator_page(board, exact),
+        "curator": curator_page.curator_page(board, exact, more),
+        "short": curator_page.curator_page(board, exact),
     }
 
 
@@ -483,7 +484,7 @@ def test_no_name_is_a_formula(name):
     board = boards.named(name, name, name)
     rows = saved(public_report.public_report(board), "goods.csv")
     assert (rows[0]["name"], rows[0]["unit"], rows[1]["name"]) == (f"'{name}", f"'{name}", "plain")
-    for html_text in (public_report.public_report(board), public_report.public_page(board)):
+    for html_text in (public_report.public_report(board), billboard_page.public_page(board)):
         for text in re.findall(r"<pre[^>]*as CSV[^>]*>(.*?)</pre>", html_text, re.S):
             cells = [c for row in csv.reader(io.StringIO(html.unescape(text))) for c in row]
             assert name not in cells and (f"'{name}" in cells or "line" in cells)

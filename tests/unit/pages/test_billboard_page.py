@@ -38,7 +38,7 @@ def test_the_page_is_a_function_of_the_billboard():
     assert (
         billboard_page.public_page(again)
         == billboard_page.public_page(board)
-        == public_report.public_page(board)
+        == billboard_page.public_page(board)
     )
 
 

@@ -36,7 +36,7 @@ from jdpack import (
 )
 from jdpack.billboard.board import ANSWER_MAX, SHARE, Header, Seed, Step
 from jdpack.common.batches import Batch
-from jdpack.pages.public_report import public_page
+from jdpack.pages.billboard_page import public_page
 from jdpack.planning.headroom import margin_of
 from jdpack.policies import registry
 from jdpack.policies.mwu_online import MwuOnline
