@@ -62,7 +62,7 @@ from families import Instance
 from jdpack import JdpackError, SupplyWarning, plan, solve
 from jdpack.planning.headroom import percent
 from jdpack.policies.spec import parse
-from jdpack.run.solve import Progress
+from jdpack.run.result import Progress
 from loss import DELTA, Store, best_value, numbers, say, yes
 
 VARIABLE = "JDPACK_HOTEL_BOOKINGS"

@@ -63,7 +63,8 @@ if typing.TYPE_CHECKING:
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
     from jdpack.run.local import LocalAgent, LocalRun
-    from jdpack.run.solve import Result, resume, solve
+    from jdpack.run.result import Result
+    from jdpack.run.solve import resume, solve
 
 __version__ = "0.1.0"
 
@@ -139,7 +140,8 @@ _HOMES = {
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
     "jdpack.run.local": "LocalAgent LocalRun",
-    "jdpack.run.solve": "Result resume solve",
+    "jdpack.run.result": "Result",
+    "jdpack.run.solve": "resume solve",
 }
 """What each module has of the public API."""
 

@@ -14,10 +14,10 @@ from jdpack.audit.page import audit_page
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.pages import public_report
 from jdpack.pages.chart import Axis, Lane, lane_chart
-from jdpack.pages.public_report import ExactNumbers
 from jdpack.planning.page import plan_page
 from jdpack.run import curator_page
 from jdpack.run.curator_page import HALF, Margins, More
+from jdpack.run.result import ExactNumbers
 from unit.audit.test_page import an_audit
 from unit.curator.test_compare import a_comparison
 

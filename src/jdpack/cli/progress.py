@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jdpack.curator.compare import Stage
-    from jdpack.run.solve import Progress as Round
+    from jdpack.run.result import Progress as Round
 
 
 class CtrlCError(Exception):

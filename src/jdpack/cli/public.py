@@ -81,7 +81,7 @@ def verify_command(
         verdict = verify(path)
     else:
         from jdpack.curator.verify_run import verify_run
-        from jdpack.run.solve import Progress as Round
+        from jdpack.run.result import Progress as Round
 
         with progress(quiet) as show:
             verdict = verify_run(

@@ -42,7 +42,7 @@ def report_command(
 ) -> None:
     """Write a report to publish, and one for the curator only, each a single file."""
     from jdpack.curator.reports import report_run
-    from jdpack.run.solve import Progress as Round
+    from jdpack.run.result import Progress as Round
 
     curators = path.is_dir() and not public
     if not curators and (agents is not None or ledger is not None or optimum is not None):

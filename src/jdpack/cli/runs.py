@@ -36,7 +36,7 @@ from jdpack.cli.options import (
 from jdpack.cli.progress import CtrlCError, progress
 
 if TYPE_CHECKING:
-    from jdpack.run.solve import Result
+    from jdpack.run.result import Result
 
 
 def solve_command(

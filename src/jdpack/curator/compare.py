@@ -29,8 +29,9 @@ from jdpack.privacy.accounting import Budget
 from jdpack.records import tables
 from jdpack.records.encode import encode
 from jdpack.records.tables import Piece
-from jdpack.run.solve import Progress as Round
-from jdpack.run.solve import Result, check_arguments, check_whole, experiment
+from jdpack.run.result import Progress as Round
+from jdpack.run.result import Result
+from jdpack.run.solve import check_arguments, check_whole, experiment
 
 REFERENCE = "newton, no privacy"
 

@@ -27,8 +27,8 @@ from jdpack.pages.public_report import public_report
 from jdpack.records.codes import is_sparse
 from jdpack.run.curator_page import More, curator_page
 from jdpack.run.folder import Output
+from jdpack.run.result import exact_numbers
 from jdpack.run.run_file import locked
-from jdpack.run.solve import exact_numbers
 from jdpack.run.summary import ledger_words
 from jdpack.storage.files import write_text
 

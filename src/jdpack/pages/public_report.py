@@ -9,7 +9,6 @@ hands in, and says so at its top.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -56,23 +55,3 @@ def _spent_chart(board: Billboard, spending: list[Spent] | None) -> Markup | Non
 
 
 # --- the curator's report -----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ExactNumbers:
-    """Private numbers of a run, for the curator's eyes only."""
-
-    agents: int
-    """How many records there are."""
-    winners: int
-    """How many of them get something."""
-    mean_share: float | None
-    """Of divisible goods: how much an agent gets of what it asks for, on average over all."""
-    welfare: float
-    """The total value of what is given."""
-    loads: tuple[float, ...]
-    """The load on each resource as a share of its supply."""
-    clamped: int
-    """How many numbers lay beyond the public bounds."""
-    dropped: int
-    """Winners that were dropped because the certified bound on loads failed."""

@@ -11,8 +11,8 @@ from jdpack.pages import chart
 from jdpack.pages.billboard_page import SHOWN, figures, render, resource_rows
 from jdpack.pages.board_tables import noisy_loads
 from jdpack.pages.number_text import percent, percent_up, price_text, short
-from jdpack.pages.public_report import ExactNumbers
 from jdpack.pages.table import Table
+from jdpack.run.result import ExactNumbers
 
 HALF = 20
 """Columns of margins on each side of 0."""

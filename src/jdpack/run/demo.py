@@ -12,7 +12,8 @@ import pyarrow.parquet
 from jdpack.ledger.ledger import Ledger
 from jdpack.market.market import Market
 from jdpack.run.folder import Output
-from jdpack.run.solve import Progress, Result, solve
+from jdpack.run.result import Progress, Result
+from jdpack.run.solve import solve
 
 MARKET = """\
 # Charging at the public stations of a town on a winter night: 60,000 households ask for energy

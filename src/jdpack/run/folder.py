@@ -29,7 +29,7 @@ from jdpack.storage import new_folder
 from jdpack.storage.files import sha256, sync_folder, write_text
 
 if TYPE_CHECKING:
-    from jdpack.run.solve import Result
+    from jdpack.run.result import Result
 
 
 @dataclass(frozen=True)

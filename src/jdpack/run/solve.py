@@ -12,18 +12,14 @@ import math
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from jdpack.billboard.board import SHARE, Billboard, Certificate, Header, Seed
+from jdpack.billboard.board import Billboard, Header, Seed
 from jdpack.billboard.file import Note, first_line, lost
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release
-from jdpack.engines.base import Allocation, Engine
+from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
 from jdpack.errors import (
@@ -37,7 +33,6 @@ from jdpack.errors import (
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
 from jdpack.market.market import Market, Neighbours
-from jdpack.pages.public_report import ExactNumbers
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
 from jdpack.policies import registry
@@ -48,86 +43,8 @@ from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState
 from jdpack.records.codes import Agents
 from jdpack.run.folder import Output
+from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile, locked
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is. Public numbers only."""
-
-    rounds: int
-    """How many there were."""
-    done: float
-    """The share of the records that is read; then of the budget that is spent, or of the rounds,
-    where there is no budget or with batches."""
-    stage: str = "rounds"
-    """Or "reading", or "allocation"."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run leaves. `billboard` and `certificate` are public, all else is private."""
-
-    billboard: Billboard
-    """Public: prices, noisy sums, the certificate and the seed of the coins."""
-    spent: Cost
-    """What the releases cost together."""
-    engine: Engine = field(repr=False)
-    """Private: where the encoded records are."""
-    private: Allocation = field(repr=False)
-    """Private: what is given, in sums of codes."""
-    warning: SupplyWarning | None = None
-    """Set if supply is too small for the budget; from public numbers."""
-    balance: Balance | None = None
-    """What the ledger says of the data set; None if nothing tracks what runs spend together."""
-
-    @property
-    def certificate(self) -> Certificate:
-        """Public: what this run is proved to have achieved."""
-        assert self.billboard.certificate is not None
-        return self.billboard.certificate
-
-    @cached_property
-    def shares(self) -> NDArray[np.uint32]:
-        """Private: the exact share of each row of the input, in units of 1/SHARE."""
-        return self.engine.shares(self.billboard, self.private)
-
-    @property
-    def allocation(self) -> NDArray[Any]:
-        """Private: what each row of the input gets, a fraction or, if indivisible, 0 or 1."""
-        if self.billboard.header.market.divisible:
-            return self.shares / SHARE
-        return (self.shares > 0).astype(np.uint8)
-
-    @property
-    def loads(self) -> tuple[float, ...]:
-        """Private: the load on each resource as a share of its supply, rounded up by the grid."""
-        return self.curator.loads
-
-    @property
-    def welfare(self) -> float:
-        """Private: the total value of what is given, to the precision of value codes."""
-        return self.curator.welfare
-
-    @property
-    def curator(self) -> ExactNumbers:
-        """Private: exact numbers for the curator's report."""
-        return exact_numbers(self.engine, self.private)
-
-
-def exact_numbers(engine: Engine, allocation: Allocation) -> ExactNumbers:
-    """Private: what is given, in the units of the market."""
-    market = engine.market
-    supply, count = market.supply_code * SHARE, engine.count
-    return ExactNumbers(
-        agents=count,
-        winners=allocation.winners,
-        mean_share=allocation.shares / (count * SHARE) if market.divisible and count else None,
-        welfare=allocation.value * market.value_step,
-        loads=tuple(load / supply for load in allocation.loads),
-        clamped=engine.clamped,
-        dropped=allocation.dropped,
-    )
 
 
 def solve(

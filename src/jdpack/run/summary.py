@@ -12,8 +12,7 @@ from jdpack.ledger.balance import Balance
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up
-from jdpack.pages.public_report import ExactNumbers
-from jdpack.run.solve import Result
+from jdpack.run.result import ExactNumbers, Result
 
 _LINES = 12  # of one kind, at most
 

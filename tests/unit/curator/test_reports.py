@@ -51,10 +51,10 @@ from jdpack.billboard.board import Billboard
 from jdpack.curator.optimum import optimum
 from jdpack.engines.memory import MemoryEngine
 from jdpack.pages import billboard_page, board_tables, chart, number_text, public_report
-from jdpack.pages.public_report import ExactNumbers
 from jdpack.pages.table import ROWS, Table
 from jdpack.run import curator_page, summary
 from jdpack.run.curator_page import CLOSE, HALF, Margins, More
+from jdpack.run.result import ExactNumbers
 from unit.pages.test_billboard_page import text_of
 
 FAST = MwuAdaptive(alpha=0.5)

@@ -27,7 +27,7 @@ from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise
-from jdpack.run.solve import Result
+from jdpack.run.result import Result
 
 BUDGET = Budget.split(2.0, 1e-6, truncated=False)
 EXACT = Budget.split(math.inf, 1e-6, truncated=False)
