@@ -33,11 +33,12 @@ import numpy as np
 from scipy import stats
 
 from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import SHARE, Header, Seed
+from jdpack.billboard.board import Header, Seed
 from jdpack.curator.optimum import optimum
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.shard import NOBODY
+from jdpack.market.grid import SHARE
 from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.records import tables
 from jdpack.records.encode import encode

@@ -18,13 +18,14 @@ from unittest import mock
 import numpy as np
 
 from jdpack import door
-from jdpack.billboard.board import SHARE, Seed
+from jdpack.billboard.board import Seed
 from jdpack.door import SystemRandomness
 from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.screening import Box
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Query
 from jdpack.policies.registry import KINDS
 from jdpack.privacy.accounting import Filter

@@ -16,7 +16,7 @@ from jdpack import Billboard, Budget, Market, MwuOnline, solve
 from jdpack.agent.allocate import encoded
 from jdpack.billboard.board import Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
-from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.privacy.noise import Gaussian
 
 SEED = Seed(bytes(range(16)))

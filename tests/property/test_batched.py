@@ -30,7 +30,7 @@ from jdpack import Budget, allocate
 from jdpack.billboard.board import Billboard, Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.privacy.noise import Gaussian
 from jdpack.records import encode, tables

@@ -34,7 +34,7 @@ from jdpack.agent.allocate import best_option, coin_places
 from jdpack.billboard.board import Seed
 from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records import encode
 from jdpack.records.codes import BLOCK, Agents, Part, is_sparse
 

@@ -31,9 +31,9 @@ from jdpack import (
     Newton,
     solve,
 )
-from jdpack.billboard.board import ANSWER_MAX, SHARE, WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.board import ANSWER_MAX, WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
-from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.policies import registry
 from jdpack.policies.newton import MATRIX_MAX
 from jdpack.policies.registry import Policy

@@ -10,7 +10,7 @@ from jdpack import Market
 from jdpack.engines import best_response, screening, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.screening import IN, OPEN, OUT, Box
-from jdpack.market.market import PRICE_CODE_MAX
+from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records.codes import BLOCK
 from jdpack.records.encode import encode
 from jdpack.records.tables import array_pieces

@@ -22,7 +22,8 @@ from jdpack.billboard.board import Billboard, Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine
-from jdpack.market.market import CLOSING, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Query
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.market import CLOSING, Query
 from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import closing
 from jdpack.records.codes import is_sparse

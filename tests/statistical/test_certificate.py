@@ -14,11 +14,12 @@ import pytest
 from scipy import stats
 
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import SHARE, Header, Release, Seed, Step
+from jdpack.billboard.board import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
 from jdpack.door import SeededRandomness
 from jdpack.engines.base import Allocation
 from jdpack.engines.memory import MemoryEngine
+from jdpack.market.grid import SHARE
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import bounds, closing

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import SHARE, Header, Seed, Step
+from jdpack.billboard.board import Header, Seed, Step
 from jdpack.door import SeededRandomness, release
 from jdpack.engines.memory import MemoryEngine
+from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import floor as margin_of
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Filter

@@ -9,8 +9,9 @@ import pytest
 
 from helpers import open_board
 from jdpack import Budget, BudgetError, Market, solve
-from jdpack.billboard.board import SHARE, Release, Seed, Step
+from jdpack.billboard.board import Release, Seed, Step
 from jdpack.door import SeededRandomness, SystemRandomness, release, statistic
+from jdpack.market.grid import SHARE
 from jdpack.market.market import CLOSING, Query
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jdpack.billboard.board import SHARE, Billboard
+from jdpack.billboard.board import Billboard
 from jdpack.common.batches import turn
 from jdpack.common.coins import COIN_BITS, coin
 from jdpack.errors import AgentsError, BillboardError, RecordWarning, fit
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market
 
 ID_BYTES_MAX = 4096
 """As in every table of agents (`parquet_guard.TEXT_MAX`)."""

@@ -23,10 +23,11 @@ from jdpack.agent.allocate import (
     shares_of,
     stated,
 )
-from jdpack.billboard.board import SHARE, Billboard
+from jdpack.billboard.board import Billboard
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 from jdpack.agent.explain import Close, Explanation, OptionOutcome
-from jdpack.billboard.board import SHARE
 from jdpack.common.coins import COIN_BITS
+from jdpack.market.grid import SHARE
 from jdpack.pages.number_text import factor_text, short, short_down
 
 _WHOLE: int = 2**COIN_BITS

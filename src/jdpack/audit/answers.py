@@ -16,7 +16,7 @@ from jdpack.agent.allocate import allocate
 from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.recording import SEED_BYTES, Tape
 from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
-from jdpack.billboard.board import SHARE
+from jdpack.market.grid import SHARE
 
 
 def of_answers(tapes: Iterable[Tape]) -> Finding:

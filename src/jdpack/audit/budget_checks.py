@@ -21,10 +21,11 @@ from jdpack.audit.lower_bound import scipy
 from jdpack.audit.people import People
 from jdpack.audit.recording import Setting, Tape, record
 from jdpack.audit.scripted_policy import known
-from jdpack.billboard.board import SHARE, Billboard, Release, Step
+from jdpack.billboard.board import Billboard, Release, Step
 from jdpack.common.batches import Batch
 from jdpack.errors import BudgetError
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours, Query
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market, Neighbours, Query
 from jdpack.privacy.accounting import Budget, Cost, Filter
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook

@@ -55,7 +55,7 @@ from jdpack.audit.recording import (
 )
 from jdpack.audit.reference import Rounds, demand_codes, reference
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, STILL, Script, known
-from jdpack.billboard.board import SHARE, Step
+from jdpack.billboard.board import Step
 from jdpack.curator.reports import report_run
 from jdpack.engines import shard
 from jdpack.engines.base import Engine
@@ -65,7 +65,8 @@ from jdpack.engines.shard import Shard
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
 from jdpack.ledger.ledger import Ledger
-from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market, Neighbours
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive

@@ -20,7 +20,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from jdpack.engines.settings import Source
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Neighbours
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.market import Market, Neighbours
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.encode import encode
 

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.audit.people import People
-from jdpack.billboard.board import SHARE, Step
+from jdpack.billboard.board import Step
 from jdpack.common.batches import Batch
-from jdpack.market.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market
 
 Ints = NDArray[Any]
 """Whole numbers: 64 bits where they fit, else Python's own."""

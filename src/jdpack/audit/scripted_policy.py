@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from jdpack.billboard.board import Release, Step
 from jdpack.common.batches import Batch
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.market import Market, Query
 from jdpack.policies import registry
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, gaussian

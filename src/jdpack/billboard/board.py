@@ -24,15 +24,14 @@ from jdpack.billboard import file as boardfile
 from jdpack.billboard.file import BoardFile, Note
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.errors import BillboardError, JdpackError
-from jdpack.market.market import CLOSING, PRICE_CODE_MAX, Market, Query
+from jdpack.market.grid import PRICE_CODE_MAX, SHARE
+from jdpack.market.market import CLOSING, Market, Query
 from jdpack.privacy import noise as noises
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.privacy.noise import Noise, NoNoise
 from jdpack.storage.hash_chain import hash_of, open_line, seal
 
 SCHEMA = 1
-SHARE = 2**24
-"""Shares of an option, weights and the scale factor are whole numbers of 1/SHARE."""
 
 WEIGHT_SUM_MAX = 2**39 - 1
 """With it, weight sum times scale factor stays below 2^63: exact in compiled code."""

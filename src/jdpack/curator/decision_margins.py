@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.engines.shard import Final, Shard
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.records.codes import BLOCK, Part
 from jdpack.run.curator_page import CLOSE, HALF, Margins
 

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
 
-from jdpack.billboard.board import SHARE, Billboard
+from jdpack.billboard.board import Billboard
 from jdpack.curator.finished_run import FinishedRun
 from jdpack.engines.settings import Ray, from_dict
 from jdpack.engines.shard import Final, Shard
 from jdpack.engines.sharded import final
 from jdpack.errors import LedgerError, OutputError
 from jdpack.ledger.account import Account
+from jdpack.market.grid import SHARE
 from jdpack.pages import billboard_page, public_report
 from jdpack.protocol.verify import Verdict
 from jdpack.run.folder import Output

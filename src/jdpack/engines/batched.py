@@ -10,9 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import SHARE
 from jdpack.common.batches import turns
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.records.codes import BLOCK, Part, rest_of
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import SHARE
-from jdpack.market.market import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.records.codes import BLOCK, Part
 
 _SHARE_BITS = SHARE.bit_length() - 1  # a shift divides by SHARE and rounds down

@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.engines.best_response import add_dense, add_sparse, cost_dense, cost_sparse
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.records.codes import BLOCK, Part, lay_out, rest_of
 from jdpack.records.threads import Threads
 

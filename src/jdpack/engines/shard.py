@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import SHARE, Billboard, Seed, Step
+from jdpack.billboard.board import Billboard, Seed, Step
 from jdpack.common import coins
 from jdpack.common.batches import Batch
 from jdpack.engines import best_response
 from jdpack.engines.base import Allocation
 from jdpack.engines.batched import Batched
 from jdpack.engines.screening import IN, OPEN, Box, Prices, decided, rows_of
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.records import bulk_coins
 from jdpack.records.arrow import to_arrow, to_numpy

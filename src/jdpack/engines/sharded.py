@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from jdpack.billboard.board import SHARE, Billboard, Seed
+from jdpack.billboard.board import Billboard, Seed
 from jdpack.common.batches import Batch
 from jdpack.engines.base import Allocation
 from jdpack.engines.shard import NOBODY, Final, Rounds, Shares
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 
 

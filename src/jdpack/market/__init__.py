@@ -1,5 +1,8 @@
 """Public side: the market, fixed before any record is read.
 
-Read `market`: resources, bounds, the grid of exact integers, the sensitivity of each query, and the
-market file.
+Read in this order:
+
+* `grid`: the units and limits of the grid of exact integers.
+* `market`: resources, bounds, and the sensitivity of each query.
+* `file`: the market file.
 """

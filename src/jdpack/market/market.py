@@ -29,8 +29,6 @@ from __future__ import annotations
 
 import enum
 import math
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,37 +41,24 @@ import numpy as np
 
 from jdpack.common import checks
 from jdpack.errors import MarketError
+from jdpack.market.file import FILE_MAX, parse
+from jdpack.market.grid import (
+    AGENTS_MAX,
+    CURVATURE_UNIT,
+    DEMAND_CODE_MAX,
+    PRICE_UNITS_PER_VALUE_CODE,
+    RESOURCES_MAX,
+    SUPPLY_CODE_MAX,
+    VALUE_CODE_MAX,
+    round_up,
+)
 from jdpack.storage.files import read_regular
-
-DEMAND_CODE_MAX = 2**16 - 1
-VALUE_CODE_MAX = 2**32 - 1
-PRICE_UNITS_PER_VALUE_CODE = 2**20
-PRICE_CODE_MAX = 2**52  # more than any value: whoever demands anything cannot pay it
-SUPPLY_CODE_MAX = 2**50
-AGENTS_MAX = 2**31 - 1  # sums of 32-bit value codes then fit in 63 bits
-RESOURCES_MAX = 2**16  # sparse records name a resource in 16 bits
-FILE_MAX = 2**24
-"""The most bytes of a market file."""
-
-BAND = 0.15
-"""Choices are close if their surpluses differ by at most this share of their costs."""
-
-CURVATURE_UNIT = 2**10
-"""Shares of a cost in the curvature query are whole numbers of 1 / CURVATURE_UNIT."""
 
 Query = Literal["demand", "scale", "value", "curvature", "gauge", "welfare", "granted", "luck"]
 CLOSING: tuple[Query, ...] = ("welfare", "granted", "luck")
 """Queries about the allocation of the rounds so far; the others are about posted prices."""
 
 Layout = Literal["wide", "long"]
-
-_QUOTES = re.compile(
-    r""""{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3}|\Z)"""
-    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+""",
-    re.DOTALL,
-)
-_DEEP = re.compile(r'(?<![\w"-])(?:[\w"-]++[ \t]*+\.[ \t]*+){8}')
-"""What stands in quotes and comments, and keys of more parts than a market has."""
 
 
 class Neighbours(enum.Enum):
@@ -263,7 +248,7 @@ class Market:
         """The amount of each resource that one demand code stands for."""
         u = max(Fraction(r.max_demand) / Fraction(r.supply) for r in self.resources)
         u /= DEMAND_CODE_MAX
-        return tuple(_round_up(u * Fraction(r.supply), bits=37) for r in self.resources)
+        return tuple(round_up(u * Fraction(r.supply), bits=37) for r in self.resources)
 
     @cached_property
     def supply_code(self) -> int:
@@ -281,7 +266,7 @@ class Market:
     @cached_property
     def value_step(self) -> float:
         """The value that one value code stands for."""
-        return _round_up(Fraction(self.max_value) / VALUE_CODE_MAX, bits=21)
+        return round_up(Fraction(self.max_value) / VALUE_CODE_MAX, bits=21)
 
     @cached_property
     def value_cap_code(self) -> int:
@@ -408,7 +393,7 @@ class Market:
         except (OSError, UnicodeDecodeError) as error:
             raise MarketError(f"cannot read market file {str(path)!r}: {error}") from None
         try:
-            data = _parsed(text)
+            data = parse(text)
         except (ValueError, RecursionError) as error:
             raise MarketError(f"{str(path)!r} is not a TOML file: {error}") from None
         return cls.from_dict(data)
@@ -491,24 +476,3 @@ class Market:
                 for r in self.resources
             ],
         }
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    The time and memory that Python's reader takes grow with the square of the length of a key.
-    """
-    text = text.replace("\r\n", "\n")
-    bare = _QUOTES.sub(lambda quotes: "" if quotes[0].startswith("#") else '""', text)
-    if _DEEP.search(bare):
-        raise ValueError("a key has more parts than any of a market")
-    return tomllib.loads(text)
-
-
-def _round_up(x: Fraction, bits: int) -> float:
-    """The least double with at most `bits` significant bits that is no smaller than x > 0."""
-    shift = bits - (x.numerator.bit_length() - x.denominator.bit_length())
-    scaled = math.ceil(x * Fraction(2) ** shift)  # bits or bits + 1 bits wide
-    while scaled.bit_length() > bits:
-        scaled, shift = -(-scaled // 2), shift - 1
-    return math.ldexp(scaled, -shift)

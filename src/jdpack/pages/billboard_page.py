@@ -20,8 +20,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from jdpack.billboard.board import SHARE, Billboard, Release
+from jdpack.billboard.board import Billboard, Release
 from jdpack.common import checks
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.pages import chart
 from jdpack.pages.number_text import (

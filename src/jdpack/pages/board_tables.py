@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jdpack.billboard.board import SHARE, Billboard, Release
+from jdpack.billboard.board import Billboard, Release
 from jdpack.errors import JdpackError
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Query
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import resource_rows

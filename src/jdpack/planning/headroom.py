@@ -24,7 +24,8 @@ from typing import Any
 
 from jdpack.common.checks import LARGEST
 from jdpack.errors import JdpackError, SupplyWarning
-from jdpack.market.market import SUPPLY_CODE_MAX, Market
+from jdpack.market.grid import SUPPLY_CODE_MAX
+from jdpack.market.market import Market
 from jdpack.policies.newton import Newton, landing, room_left
 from jdpack.policies.registry import Policy
 from jdpack.privacy import tail_bounds as margins

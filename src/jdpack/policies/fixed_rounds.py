@@ -19,7 +19,8 @@ from jdpack.billboard.board import Release, Step
 from jdpack.common import checks
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.market import Market
 from jdpack.policies.mwu_adaptive import MwuAdaptive, check_alpha
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Budget

@@ -23,11 +23,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack.billboard.board import SHARE, Release, Step
+from jdpack.billboard.board import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError
-from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Budget, round_up
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace

@@ -33,7 +33,8 @@ from jdpack.common import checks, portable_math
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.market import PRICE_CODE_MAX, Market, Neighbours
+from jdpack.market.grid import PRICE_CODE_MAX
+from jdpack.market.market import Market, Neighbours
 from jdpack.policies import fixed_rounds
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Budget

@@ -38,7 +38,8 @@ from jdpack.billboard.board import Billboard, Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.market import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.market import Market, Query
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
 from jdpack.privacy import tail_bounds

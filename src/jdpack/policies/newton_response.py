@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jdpack.common.portable_math import FloatArray
-from jdpack.market.market import BAND, CURVATURE_UNIT, Market
+from jdpack.market.grid import BAND, CURVATURE_UNIT
+from jdpack.market.market import Market
 
 _FLAT = 0.02  # directions flatter than this share of the level are taken for this
 _LEAST = 0.4  # no resource is taken for flatter than this share of the mean

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from jdpack.billboard.board import SHARE, Billboard, Release
+from jdpack.billboard.board import Billboard, Release
 from jdpack.common import portable_math
 from jdpack.errors import BillboardError
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market, Query
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds

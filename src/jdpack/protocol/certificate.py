@@ -68,9 +68,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from jdpack.billboard.board import SHARE, Billboard, Certificate
+from jdpack.billboard.board import Billboard, Certificate
 from jdpack.common import portable_math
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Market, Query
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Market, Query
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import NoNoise

@@ -17,8 +17,9 @@ Where the agents add the noise themselves nobody can ask them all again, and not
 
 from __future__ import annotations
 
-from jdpack.billboard.board import SHARE, Billboard, Step
-from jdpack.market.market import PRICE_UNITS_PER_VALUE_CODE, Query
+from jdpack.billboard.board import Billboard, Step
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.market import Query
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import gaussian
 from jdpack.protocol import bounds

@@ -39,7 +39,8 @@ from jdpack.common.coins import coin
 from jdpack.door import SystemRandomness, release
 from jdpack.engines.base import Engine
 from jdpack.errors import AgentsError, MarketError
-from jdpack.market.market import PRICE_CODE_MAX, Market, Neighbours
+from jdpack.market.grid import PRICE_CODE_MAX
+from jdpack.market.market import Market, Neighbours
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
 from jdpack.policies.mwu_online import MwuOnline

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import SHARE, Billboard, Certificate
+from jdpack.billboard.board import Billboard, Certificate
 from jdpack.engines.base import Allocation, Engine
 from jdpack.errors import (
     SupplyWarning,
 )
 from jdpack.ledger.balance import Balance
+from jdpack.market.grid import SHARE
 from jdpack.privacy.accounting import Cost
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import SHARE
 from jdpack.ledger.balance import Balance
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up

@@ -10,8 +10,9 @@ import pytest
 
 from helpers import coin_of
 from jdpack import Market, MwuAdaptive, Newton, allocate, solve
-from jdpack.billboard.board import SHARE, Billboard
+from jdpack.billboard.board import Billboard
 from jdpack.door import SeededRandomness
+from jdpack.market.grid import SHARE
 from jdpack.privacy.noise import NoNoise
 
 pytestmark = pytest.mark.filterwarnings("ignore::jdpack.errors.SupplyWarning")

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jdpack import Columns, Market, MarketError, Neighbours
-from jdpack.market.market import (
+from jdpack.market.grid import (
     DEMAND_CODE_MAX,
     PRICE_CODE_MAX,
     PRICE_UNITS_PER_VALUE_CODE,
     VALUE_CODE_MAX,
-    Query,
-    _round_up,
+    round_up,
 )
+from jdpack.market.market import Query
 
 SPECTRUM = """
 name = "beds and nurses"
@@ -333,7 +333,7 @@ def test_a_price_is_shown_per_unit_of_the_resource():
 
 @given(st.fractions(min_value=Fraction(1, 10**30), max_value=10**30), st.integers(2, 53))
 def test_round_up_gives_the_least_short_double_from_above(x, bits):
-    up = _round_up(x, bits)
+    up = round_up(x, bits)
     assert Fraction(up) >= x
     assert significant_bits(up) <= bits
     # The next shorter one below it, one step of its last bit down, is too small.

@@ -26,7 +26,8 @@ from jdpack import (
     plan,
     solve,
 )
-from jdpack.billboard.board import SHARE, Release
+from jdpack.billboard.board import Release
+from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import MARGIN_MOST, Need, margin_of
 from jdpack.planning.plan import EPSILONS, LEVELS, MEASURED_LOSS
 from jdpack.policies.newton import Newton

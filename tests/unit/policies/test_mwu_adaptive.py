@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from jdpack import Budget, BudgetError, JdpackError, Market, MarketError, MwuAdaptive, solve
-from jdpack.billboard.board import SHARE, Release
+from jdpack.billboard.board import Release
 from jdpack.engines.memory import MemoryEngine
+from jdpack.market.grid import SHARE
 from jdpack.policies import registry
 from jdpack.policies.mwu_adaptive import SCALE_SHARE
 from jdpack.privacy import tail_bounds

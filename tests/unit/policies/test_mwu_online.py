@@ -22,8 +22,8 @@ from jdpack import (
     plan,
     solve,
 )
-from jdpack.billboard.board import SHARE
 from jdpack.common.batches import BATCHES_MAX, Batch
+from jdpack.market.grid import SHARE
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise

@@ -8,7 +8,7 @@ import pytest
 from helpers import over_parts
 from jdpack import Market
 from jdpack.engines import best_response
-from jdpack.market.market import BAND, CURVATURE_UNIT
+from jdpack.market.grid import BAND, CURVATURE_UNIT
 from jdpack.policies.newton_response import Response, _least_squares, from_gauge, with_curvature
 from jdpack.records.encode import encode
 from jdpack.records.tables import array_pieces

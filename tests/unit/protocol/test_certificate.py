@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from jdpack import Billboard, BillboardError, Budget, Market, MwuAdaptive, Newton, solve
-from jdpack.billboard.board import SHARE, Header, Release, Seed, Step
+from jdpack.billboard.board import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Neighbours
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.privacy.tail_bounds import release_radius

@@ -35,7 +35,7 @@ from jdpack.billboard.board import Header, Seed
 from jdpack.common.checks import TEXT_MAX
 from jdpack.errors import fit
 from jdpack.ledger.ledger import Ledger
-from jdpack.market.market import FILE_MAX
+from jdpack.market.file import FILE_MAX
 from jdpack.pages.billboard_page import public_page
 from jdpack.policies import registry
 from jdpack.policies.newton import Newton

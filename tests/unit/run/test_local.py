@@ -34,8 +34,9 @@ from jdpack import (
     plan,
     solve,
 )
-from jdpack.billboard.board import ANSWER_MAX, SHARE, Header, Seed, Step
+from jdpack.billboard.board import ANSWER_MAX, Header, Seed, Step
 from jdpack.common.batches import Batch
+from jdpack.market.grid import SHARE
 from jdpack.pages.billboard_page import public_page
 from jdpack.planning.headroom import margin_of
 from jdpack.policies import registry

@@ -15,10 +15,10 @@ import pytest
 
 from helpers import check_error, forbid_drawing, run_cli
 from jdpack import Billboard, Market, resume, solve, verify
-from jdpack.billboard import board as billboard
 from jdpack.door import SystemRandomness
 from jdpack.engines.settings import Mapped
 from jdpack.errors import AgentsError, BillboardError, JdpackError, MarketError, OutputError
+from jdpack.market import grid
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
@@ -308,7 +308,7 @@ def test_what_is_posted_stays_and_is_never_drawn_again(place, tmp_path, draws, n
         assert draws == list(range(posted, len(board.releases))), "each once, and no other"
         assert spent_on(board) == result.spent
         assert result.spent.rho <= board.header.budget.rho
-        supply = board.header.market.supply_code * billboard.SHARE
+        supply = board.header.market.supply_code * grid.SHARE
         assert max(result.private.loads) <= supply
 
 
