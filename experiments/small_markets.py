@@ -33,7 +33,7 @@ import numpy as np
 from scipy import stats
 
 from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import Header, Seed
+from jdpack.billboard.lines import Header, Seed
 from jdpack.curator.optimum import optimum
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine

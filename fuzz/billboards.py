@@ -8,7 +8,8 @@ from typing import Any
 
 from html_pages import check_page
 from jdpack.agent.allocate import allocate
-from jdpack.billboard.board import Billboard, Header, Release, Seed
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.errors import JdpackError
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import public_page

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard import board
+from jdpack.billboard import board, lines
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
 from jdpack.ledger import account
@@ -234,7 +234,7 @@ def _tell_stages(watch: Watch, operations: Operations) -> None:
         _wrap(owner, name, functools.partial(_enter, watch, operations, stage))
 
     def posting(_: object, record: object) -> None:
-        counts = isinstance(record, board.Release) and record.step.query not in CLOSING
+        counts = isinstance(record, lines.Release) and record.step.query not in CLOSING
         watch.stage = "rounds" if counts else "closing"
 
     _wrap(board.Billboard, "post", posting)

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from jdpack import door
-from jdpack.billboard.board import Seed
+from jdpack.billboard.lines import Seed
 from jdpack.door import SystemRandomness
 from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine

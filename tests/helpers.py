@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 from jdpack import cli
-from jdpack.billboard.board import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Certificate, Header, Release, Seed, Step
 from jdpack.door import SystemRandomness
 from jdpack.errors import JdpackError
 from jdpack.market.market import Columns, Market

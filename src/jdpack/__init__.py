@@ -32,7 +32,8 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 if typing.TYPE_CHECKING:
     from jdpack.agent.allocate import Outcome, allocate
     from jdpack.agent.explain import Explanation, explain
-    from jdpack.billboard.board import Billboard, Certificate
+    from jdpack.billboard.board import Billboard
+    from jdpack.billboard.lines import Certificate
     from jdpack.curator.compare import compare
     from jdpack.curator.comparison import Comparison
     from jdpack.curator.reports import Reports, report_run
@@ -120,7 +121,8 @@ __all__ = [
 _HOMES = {
     "jdpack.agent.allocate": "Outcome allocate",
     "jdpack.agent.explain": "Explanation explain",
-    "jdpack.billboard.board": "Billboard Certificate",
+    "jdpack.billboard.board": "Billboard",
+    "jdpack.billboard.lines": "Certificate",
     "jdpack.curator.compare": "compare",
     "jdpack.curator.comparison": "Comparison",
     "jdpack.curator.reports": "Reports report_run",

@@ -16,7 +16,8 @@ from opendp.measurements import make_gaussian, make_laplace
 from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 
-from jdpack.billboard.board import Billboard, Release, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.engines.base import Engine
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace

@@ -28,7 +28,7 @@ from helpers import (
     share_of,
 )
 from jdpack import Billboard, Budget, Market, MwuAdaptive, MwuOnline, Newton, solve
-from jdpack.billboard.board import Header, Release, Seed, Step
+from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.privacy.noise import Gaussian
 

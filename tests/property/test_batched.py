@@ -27,7 +27,8 @@ from helpers import (
     whole_market,
 )
 from jdpack import Budget, allocate
-from jdpack.billboard.board import Billboard, Certificate, Header, Release, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX

@@ -31,7 +31,7 @@ from helpers import (
 )
 from jdpack import allocate
 from jdpack.agent.allocate import best_option, coin_places
-from jdpack.billboard.board import Seed
+from jdpack.billboard.lines import Seed
 from jdpack.engines import best_response, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from helpers import check_error
 from jdpack import Billboard, JdpackError, Market, allocate, verify
-from jdpack.billboard.board import Header, Release, Seed
+from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.pages.billboard_page import public_page, script
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline

@@ -31,7 +31,8 @@ from jdpack import (
     Newton,
     solve,
 )
-from jdpack.billboard.board import ANSWER_MAX, WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.policies import registry

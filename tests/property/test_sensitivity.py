@@ -18,7 +18,8 @@ import pytest
 
 from helpers import SHARE, coin_of, open_board
 from jdpack import Budget, Market, Neighbours
-from jdpack.billboard.board import Billboard, Release, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import Header, Release, Seed, Step
+from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
 from jdpack.door import SeededRandomness
 from jdpack.engines.base import Allocation

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
-from jdpack.billboard.board import Header, Seed, Step
+from jdpack.billboard.lines import Header, Seed, Step
 from jdpack.door import SeededRandomness, release
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE

@@ -9,7 +9,7 @@ import pytest
 
 from helpers import open_board
 from jdpack import Budget, BudgetError, Market, solve
-from jdpack.billboard.board import Release, Seed, Step
+from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.door import SeededRandomness, SystemRandomness, release, statistic
 from jdpack.market.grid import SHARE
 from jdpack.market.market import CLOSING, Query

@@ -21,7 +21,8 @@ from jdpack.audit.lower_bound import scipy
 from jdpack.audit.people import People
 from jdpack.audit.recording import Setting, Tape, record
 from jdpack.audit.scripted_policy import known
-from jdpack.billboard.board import Billboard, Release, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
 from jdpack.errors import BudgetError
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE

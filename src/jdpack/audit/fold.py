@@ -22,7 +22,8 @@ from typing import Any
 from jdpack.audit.findings import Finding, fact
 from jdpack.audit.recording import Tape
 from jdpack.audit.scripted_policy import Script, known
-from jdpack.billboard.board import Billboard, Header, Release, Seed
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.errors import JdpackError
 from jdpack.market.market import Market
 from jdpack.pages import billboard_page, public_report

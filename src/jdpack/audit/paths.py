@@ -55,7 +55,7 @@ from jdpack.audit.recording import (
 )
 from jdpack.audit.reference import Rounds, demand_codes, reference
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, STILL, Script, known
-from jdpack.billboard.board import Step
+from jdpack.billboard.lines import Step
 from jdpack.curator.reports import report_run
 from jdpack.engines import shard
 from jdpack.engines.base import Engine

@@ -36,7 +36,8 @@ from opendp.mod import Measurement
 
 from jdpack.audit.people import People
 from jdpack.audit.reference import Rounds, reference
-from jdpack.billboard.board import Billboard, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Step
 from jdpack.engines.base import Allocation
 from jdpack.engines.settings import Choice, Memory
 from jdpack.errors import JdpackError

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.audit.people import People
-from jdpack.billboard.board import Step
+from jdpack.billboard.lines import Step
 from jdpack.common.batches import Batch
 from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from jdpack.billboard.board import Release, Step
+from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market, Query

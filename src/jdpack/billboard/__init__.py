@@ -2,6 +2,8 @@
 
 Read in this order:
 
-* `board`: the lines, what may follow what, and how they are read back.
+* `lines`: what stands on a billboard.
+* `board`: the billboard, and what may follow what.
+* `schema`: its lines as JSON.
 * `file`: the file that holds them, and the journal that keeps a line from being torn.
 """

@@ -10,135 +10,20 @@ and pages are pure functions of it. `docs/billboard-format.md` is the reference 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
-import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from jdpack.billboard import file as boardfile
 from jdpack.billboard.file import BoardFile, Note
-from jdpack.common.batches import BATCHES_MAX, Batch
+from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
+from jdpack.billboard.schema import header_from_dict, header_to_dict, line_from_dict, line_to_dict
+from jdpack.common.batches import Batch
 from jdpack.errors import BillboardError, JdpackError
-from jdpack.market.grid import PRICE_CODE_MAX, SHARE
-from jdpack.market.market import CLOSING, Market, Query
-from jdpack.privacy import noise as noises
-from jdpack.privacy.accounting import Budget, weakness
-from jdpack.privacy.noise import Noise, NoNoise
+from jdpack.privacy.noise import NoNoise
 from jdpack.storage.hash_chain import hash_of, open_line, seal
-
-SCHEMA = 1
-
-WEIGHT_SUM_MAX = 2**39 - 1
-"""With it, weight sum times scale factor stays below 2^63: exact in compiled code."""
-
-ANSWER_MAX = 2**64
-"""Sums and noise are both below 2^63 in absolute value."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is asked for next: a query at posted prices, its noise, and the round's weight."""
-
-    query: Query
-    """What is asked."""
-    prices: tuple[int, ...]
-    """Price codes; none if the query is about the allocation of the rounds so far."""
-    noise: Noise
-    """What is added to the answer."""
-    weight: int = 0
-    """The round's share of the allocation; 0 where the round only steers."""
-    batch: Batch | None = None
-    """Who is asked; all agents if None."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """A step with its answer: the exact integers plus noise, as they came through the door."""
-
-    step: Step
-    """What was asked."""
-    answer: tuple[int, ...]
-    """In demand codes or value codes, as the query has it."""
-
-
-@dataclass(frozen=True)
-class Header:
-    """What is fixed before the first record is read."""
-
-    market: Market
-    """The public market."""
-    policy: Mapping[str, Any]
-    """The algorithm's name and parameters."""
-    budget: Budget
-    """How epsilon and delta are split."""
-    commitment: str
-    """The hash of the seed of the agents' coins."""
-    private: bool = True
-    """False if the noise was seeded or absent: such a billboard protects nobody."""
-
-    @property
-    def local(self) -> bool:
-        """Whether the agents add the noise themselves, and show nothing else (`run.local`)."""
-        return self.policy.get("local") is True
-
-    @property
-    def order(self) -> bytes:
-        """The key of the public random order of the agents: fixed before any record is read."""
-        return bytes.fromhex(self.commitment)[:16]
-
-    @property
-    def why_not_private(self) -> str:
-        """What every reader shows of a billboard that is not private."""
-        noise = "without noise" if self.budget.epsilon == math.inf else "with seeded noise"
-        return f"this run was made {noise}, for comparison; it protects nobody"
-
-    @property
-    def weakness(self) -> str | None:
-        """What every reader shows of a private billboard whose budget promises little."""
-        found = weakness(self.budget, self.market.agents) if self.private else None
-        return None if found is None else found.message
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What this run achieved; `jdpack.protocol.certificate` has the proofs."""
-
-    factors: tuple[int, ...]
-    """An option's share is scaled by the least factor / SHARE of the resources that it touches."""
-    load_at_most: tuple[float, ...]
-    """The load of what is given of each resource, as a share of its supply."""
-    beta: float
-    """The probability that any of these bounds on loads fails."""
-    welfare_at_least: float
-    """The total value of what is given."""
-    optimum_at_most: float | None
-    """The best total value of any allocation; None if the noise allows no such bound."""
-    ratio_at_least: float | None
-    """The total value of what is given, as a share of the optimum."""
-    value_beta: float
-    """The probability that any of the three statements about value fails."""
-
-
-@dataclass(frozen=True)
-class Seed:
-    """The public seed of the agents' coins, shown after the last round."""
-
-    seed: bytes
-    """16 bytes."""
-
-    @property
-    def commitment(self) -> str:
-        """Its hash, which the header shows before the first round."""
-        return hashlib.sha256(b"jdpack seed " + self.seed).hexdigest()
-
-    @classmethod
-    def draw(cls) -> Seed:
-        return cls(secrets.token_bytes(16))
 
 
 class Billboard:
@@ -172,12 +57,12 @@ class Billboard:
         self._file = BoardFile.make(path, journal) if path is not None else None
         if self._file is not None:
             self._file.note = note
-        self._write(_header_to_dict(header))
+        self._write(header_to_dict(header))
 
     def post(self, record: Release | Certificate | Seed) -> None:
         """Append a record; it is on disk when this returns."""
         self._check_order(record)
-        self._write(_to_dict(record))
+        self._write(line_to_dict(record))
         self._add(record)
 
     def mend(self, note: Note | None = None) -> None:
@@ -271,7 +156,7 @@ class Billboard:
             )
         first, *more = text[:-1].split("\n")
         with _of_line(1):
-            board = cls(_header_from_dict(open_line(first, "")))
+            board = cls(header_from_dict(open_line(first, "")))
             if board._lines[0] != first:
                 raise _other_spelling()
         board._extend(more)
@@ -288,9 +173,9 @@ class Billboard:
     def _extend(self, lines: Sequence[str]) -> None:
         for number, line in enumerate(lines, start=len(self._lines) + 1):
             with _of_line(number):
-                record = _from_dict(open_line(line, self._last_hash), self.header.market)
+                record = line_from_dict(open_line(line, self._last_hash), self.header.market)
                 self._check_order(record)
-                if seal(_to_dict(record), self._last_hash) != line:
+                if seal(line_to_dict(record), self._last_hash) != line:
                     raise _other_spelling()
                 self._remember(line)
                 self._add(record)
@@ -359,132 +244,9 @@ def _other_spelling() -> BillboardError:
     return BillboardError("it is not written as schema 1 writes it")
 
 
-def _header_to_dict(header: Header) -> dict[str, Any]:
-    return {
-        "type": "header",
-        "schema": SCHEMA,
-        "private": header.private,
-        "market": header.market.to_dict(),
-        "policy": dict(header.policy),
-        "budget": {k: None if v == math.inf else v for k, v in asdict(header.budget).items()},
-        "seed_commitment": header.commitment,
-    }
-
-
-def _header_from_dict(data: dict[str, Any]) -> Header:
-    match data:
-        case {
-            "type": "header",
-            "schema": int(schema),
-            "private": bool(private),
-            "market": dict(market),
-            "policy": dict(policy),
-            "budget": dict(budget),
-            "seed_commitment": str(commitment),
-        } if schema == SCHEMA:
-            budget = {k: math.inf if v is None else v for k, v in budget.items()}
-            names = set(Budget.__dataclass_fields__)
-            if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
-                raise BillboardError("its budget is not one of schema 1")
-            endless = [k for k, v in budget.items() if v == math.inf]
-            if endless and (endless != ["epsilon", "rho"] or private):
-                raise BillboardError("its budget is without bound where it cannot be")
-            if re.fullmatch("[0-9a-f]{64}", commitment) is None:
-                raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
-            return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
-        case {"type": "header", "schema": schema} if schema != SCHEMA:
-            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")
-    raise BillboardError("it is not a header of schema 1")
-
-
-def _to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
-    match record:
-        case Release(step, answer):
-            return {
-                "type": "release",
-                "query": step.query,
-                "prices": list(step.prices),
-                "noise": step.noise.to_dict(),
-                "weight": step.weight,
-                **({"batch": [step.batch.index, step.batch.count]} if step.batch else {}),
-                "answer": list(answer),
-            }
-        case Certificate():
-            return {
-                "type": "certificate",
-                **asdict(record),
-                "factors": list(record.factors),
-                "load_at_most": list(record.load_at_most),
-            }
-        case Seed(seed):
-            return {"type": "seed", "seed": seed.hex()}
-
-
-def _from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | Seed:
-    m = len(market.resources)
-    match data:
-        case {
-            "type": "release",
-            "query": query,
-            "prices": list(prices),
-            "noise": dict(noise),
-            "weight": int(weight),
-            "answer": list(answer),
-        }:
-            if query not in get_args(Query):
-                raise BillboardError(f"query {query!r} is not known")
-            posted = 0 if query in CLOSING else m
-            if not _whole(prices, posted) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
-                raise BillboardError(f"its prices are not {posted} price codes")
-            if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
-                raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
-            fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
-            if not fits or (weight and query != "demand"):
-                raise BillboardError(f"weight {weight} is out of range")
-            batch = _batch(data["batch"]) if "batch" in data else None
-            step = Step(query, tuple(prices), noises.from_dict(noise), weight, batch)
-            return Release(step, tuple(answer))
-        case {
-            "type": "certificate",
-            "factors": list(factors),
-            "load_at_most": list(loads),
-            "beta": float(beta),
-            "welfare_at_least": float(welfare),
-            "optimum_at_most": float() | None as optimum,
-            "ratio_at_least": float() | None as ratio,
-            "value_beta": float(value_beta),
-        }:
-            if not _whole(factors, m) or not all(0 <= f <= SHARE for f in factors):
-                raise BillboardError(f"its scale factors are not {m} numbers from 0 to {SHARE}")
-            if len(loads) != m or not all(isinstance(load, float) for load in loads):
-                raise BillboardError(f"its load bounds are not {m} numbers")
-            return Certificate(
-                tuple(factors), tuple(loads), beta, welfare, optimum, ratio, value_beta
-            )
-        case {"type": "seed", "seed": str(text)}:
-            try:
-                seed = bytes.fromhex(text)
-            except ValueError:
-                raise BillboardError(f"seed {text!r} is not hexadecimal") from None
-            if len(seed) != 16:
-                raise BillboardError(f"the seed has {len(seed)} bytes, not 16")
-            return Seed(seed)
-    raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
-
-
-def _batch(data: object) -> Batch:
-    if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
-        raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
-    return Batch(*data)
-
-
 def _median(weighted: list[tuple[int, int]]) -> int:
     """The least number such that half of all the weight, or more, is not above it."""
     ordered = sorted(weighted)
     below = accumulate(weight for _, weight in ordered)
     total = sum(weight for _, weight in ordered)
     return next(n for (n, _), so_far in zip(ordered, below, strict=True) if 2 * so_far >= total)
-
-
-def _whole(values: list[Any], count: int) -> bool:
-    return len(values) == count and all(type(v) is int for v in values)

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import Billboard, Seed
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
 from jdpack.market.market import Market
 

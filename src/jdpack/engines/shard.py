@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import Billboard, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Seed, Step
 from jdpack.common import coins
 from jdpack.common.batches import Batch
 from jdpack.engines import best_response

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jdpack.billboard.board import Billboard, Seed
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
 from jdpack.engines.base import Allocation
 from jdpack.engines.shard import NOBODY, Final, Rounds, Shares

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import Billboard, Header
+from jdpack.billboard.board import Billboard
 from jdpack.billboard.file import Note
+from jdpack.billboard.lines import Header
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.ledger import Ledger

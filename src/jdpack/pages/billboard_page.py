@@ -20,7 +20,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from jdpack.billboard.board import Billboard, Release
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release
 from jdpack.common import checks
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market

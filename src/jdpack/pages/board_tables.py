@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jdpack.billboard.board import Billboard, Release
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release
 from jdpack.errors import JdpackError
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Query

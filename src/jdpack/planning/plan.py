@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import Release
+from jdpack.billboard.lines import Release
 from jdpack.errors import BudgetError, BudgetWarning, MarketError, SupplyWarning
 from jdpack.market.market import Market
 from jdpack.pages.number_text import percent_down, short_up

@@ -36,7 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jdpack.billboard.board import Release
+from jdpack.billboard.lines import Release
 from jdpack.market.market import Market
 from jdpack.policies import fixed_rounds
 from jdpack.policies.fixed_rounds import ByAlpha, State

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jdpack.billboard.board import Release, Step
+from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError

@@ -33,7 +33,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jdpack.billboard.board import Release
+from jdpack.billboard.lines import Release
 from jdpack.common import portable_math
 from jdpack.market.market import Market
 from jdpack.policies import fixed_rounds

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from jdpack.billboard.board import Release, Step
+from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks
 from jdpack.errors import BillboardError
 from jdpack.market.market import Market

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from jdpack.billboard.board import Billboard, Release
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release
 from jdpack.common import portable_math
 from jdpack.errors import BillboardError
 from jdpack.market.grid import SHARE

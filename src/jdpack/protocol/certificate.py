@@ -68,7 +68,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from jdpack.billboard.board import Billboard, Certificate
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Certificate
 from jdpack.common import portable_math
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market, Query

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jdpack.billboard.board import Billboard, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Step
 from jdpack.errors import BudgetError, JdpackError
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace

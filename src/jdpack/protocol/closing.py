@@ -17,7 +17,8 @@ Where the agents add the noise themselves nobody can ask them all again, and not
 
 from __future__ import annotations
 
-from jdpack.billboard.board import Billboard, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Step
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Query
 from jdpack.privacy import tail_bounds

@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import fields
 from typing import Any
 
-from jdpack.billboard.board import Billboard, Release, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Release, Step
 from jdpack.errors import BillboardError, JdpackError
 from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Filter

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import Billboard, Header
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Header
 from jdpack.errors import BillboardError
 from jdpack.ledger.balance import proved
 from jdpack.policies import registry

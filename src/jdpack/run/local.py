@@ -33,7 +33,9 @@ from pathlib import Path
 from typing import cast
 
 from jdpack.agent.allocate import Demand, best_option, check_id, own_options, tell_owner
-from jdpack.billboard.board import ANSWER_MAX, Billboard, Header, Release, Seed, Step
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Header, Release, Seed, Step
+from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch, turn
 from jdpack.common.coins import coin
 from jdpack.door import SystemRandomness, release

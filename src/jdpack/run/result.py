@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jdpack.billboard.board import Billboard, Certificate
+from jdpack.billboard.board import Billboard
+from jdpack.billboard.lines import Certificate
 from jdpack.engines.base import Allocation, Engine
 from jdpack.errors import (
     SupplyWarning,

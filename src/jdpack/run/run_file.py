@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import Header, Seed
+from jdpack.billboard.lines import Header, Seed
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular, take_lock, write_text
 

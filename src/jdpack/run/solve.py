@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jdpack.billboard.board import Billboard, Header, Seed
+from jdpack.billboard.board import Billboard
 from jdpack.billboard.file import Note, first_line, lost
+from jdpack.billboard.lines import Header, Seed
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine

@@ -17,7 +17,7 @@ from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.recording import Setting, Tape, record, watching
 from jdpack.audit.reference import demand_codes, reference, siphash, value_codes, wrong_grid
 from jdpack.audit.scripted_policy import HALF, Script, known
-from jdpack.billboard.board import Seed
+from jdpack.billboard.lines import Seed
 from jdpack.common.coins import siphash as plain_siphash
 from jdpack.door import SystemRandomness
 from jdpack.market.grid import SHARE

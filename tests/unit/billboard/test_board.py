@@ -26,7 +26,7 @@ from jdpack import (
     solve,
 )
 from jdpack.billboard import file
-from jdpack.billboard.board import WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Query
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace

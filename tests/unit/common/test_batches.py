@@ -17,7 +17,7 @@ from scipy import stats
 
 from helpers import Records, check_error, coin_of, whole_market
 from jdpack import Billboard, BillboardError, Budget, Certificate, Market, allocate
-from jdpack.billboard.board import WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.common.batches import BATCHES_MAX, Batch, turn, turns
 from jdpack.common.coins import COIN_BITS
 from jdpack.engines.memory import MemoryEngine

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from browser import boards
 from helpers import SHARE, finished_board, open_board
 from jdpack import Billboard, Budget, Market, MwuOnline, solve
-from jdpack.billboard.board import Release, Step
+from jdpack.billboard.lines import Release, Step
 from jdpack.pages import billboard_page, chart, number_text, public_report
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 

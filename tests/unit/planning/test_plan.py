@@ -26,7 +26,7 @@ from jdpack import (
     plan,
     solve,
 )
-from jdpack.billboard.board import Release
+from jdpack.billboard.lines import Release
 from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import MARGIN_MOST, Need, margin_of
 from jdpack.planning.plan import EPSILONS, LEVELS, MEASURED_LOSS

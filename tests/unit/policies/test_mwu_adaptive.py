@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jdpack import Budget, BudgetError, JdpackError, Market, MarketError, MwuAdaptive, solve
-from jdpack.billboard.board import Release
+from jdpack.billboard.lines import Release
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
 from jdpack.policies import registry

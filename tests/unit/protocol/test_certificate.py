@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jdpack import Billboard, BillboardError, Budget, Market, MwuAdaptive, Newton, solve
-from jdpack.billboard.board import Header, Release, Seed, Step
+from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Neighbours

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jdpack import Billboard, Budget, Market, Newton, solve
-from jdpack.billboard.board import Header, Release, Seed
+from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.privacy.tail_bounds import kept_at_most
 from jdpack.protocol import bounds

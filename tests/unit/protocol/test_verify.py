@@ -25,7 +25,7 @@ from jdpack import (
     verify,
     verify_run,
 )
-from jdpack.billboard.board import Header, Release, Seed
+from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.market.market import Columns
 from jdpack.policies import registry
 from jdpack.policies.dual_gd import DualGd
@@ -200,7 +200,7 @@ class Greedy:
         return 0
 
     def step(self, state):
-        from jdpack.billboard.board import Step
+        from jdpack.billboard.lines import Step
 
         return Step("demand", (1, 1), Gaussian(self.scale), 1) if state < 10 else None
 

@@ -31,7 +31,7 @@ from jdpack import (
     solve,
     verify,
 )
-from jdpack.billboard.board import Header, Seed
+from jdpack.billboard.lines import Header, Seed
 from jdpack.common.checks import TEXT_MAX
 from jdpack.errors import fit
 from jdpack.ledger.ledger import Ledger

@@ -34,7 +34,8 @@ from jdpack import (
     plan,
     solve,
 )
-from jdpack.billboard.board import ANSWER_MAX, Header, Seed, Step
+from jdpack.billboard.lines import Header, Seed, Step
+from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch
 from jdpack.market.grid import SHARE
 from jdpack.pages.billboard_page import public_page

@@ -1,0 +1,149 @@
+"""Public: the lines of a billboard as JSON, and what is refused when they are read back."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict
+from typing import Any, get_args
+
+from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
+from jdpack.common.batches import BATCHES_MAX, Batch
+from jdpack.errors import BillboardError
+from jdpack.market.grid import PRICE_CODE_MAX, SHARE
+from jdpack.market.market import CLOSING, Market, Query
+from jdpack.privacy import noise as noises
+from jdpack.privacy.accounting import Budget
+
+SCHEMA = 1
+
+
+ANSWER_MAX = 2**64
+"""Sums and noise are both below 2^63 in absolute value."""
+
+
+def header_to_dict(header: Header) -> dict[str, Any]:
+    """The header as JSON."""
+    return {
+        "type": "header",
+        "schema": SCHEMA,
+        "private": header.private,
+        "market": header.market.to_dict(),
+        "policy": dict(header.policy),
+        "budget": {k: None if v == math.inf else v for k, v in asdict(header.budget).items()},
+        "seed_commitment": header.commitment,
+    }
+
+
+def header_from_dict(data: dict[str, Any]) -> Header:
+    """The header from JSON; refuse everything that we would not have written."""
+    match data:
+        case {
+            "type": "header",
+            "schema": int(schema),
+            "private": bool(private),
+            "market": dict(market),
+            "policy": dict(policy),
+            "budget": dict(budget),
+            "seed_commitment": str(commitment),
+        } if schema == SCHEMA:
+            budget = {k: math.inf if v is None else v for k, v in budget.items()}
+            names = set(Budget.__dataclass_fields__)
+            if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
+                raise BillboardError("its budget is not one of schema 1")
+            endless = [k for k, v in budget.items() if v == math.inf]
+            if endless and (endless != ["epsilon", "rho"] or private):
+                raise BillboardError("its budget is without bound where it cannot be")
+            if re.fullmatch("[0-9a-f]{64}", commitment) is None:
+                raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
+            return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
+        case {"type": "header", "schema": schema} if schema != SCHEMA:
+            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")
+    raise BillboardError("it is not a header of schema 1")
+
+
+def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
+    """A line as JSON."""
+    match record:
+        case Release(step, answer):
+            return {
+                "type": "release",
+                "query": step.query,
+                "prices": list(step.prices),
+                "noise": step.noise.to_dict(),
+                "weight": step.weight,
+                **({"batch": [step.batch.index, step.batch.count]} if step.batch else {}),
+                "answer": list(answer),
+            }
+        case Certificate():
+            return {
+                "type": "certificate",
+                **asdict(record),
+                "factors": list(record.factors),
+                "load_at_most": list(record.load_at_most),
+            }
+        case Seed(seed):
+            return {"type": "seed", "seed": seed.hex()}
+
+
+def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | Seed:
+    """A line from JSON; refuse everything that we would not have written."""
+    m = len(market.resources)
+    match data:
+        case {
+            "type": "release",
+            "query": query,
+            "prices": list(prices),
+            "noise": dict(noise),
+            "weight": int(weight),
+            "answer": list(answer),
+        }:
+            if query not in get_args(Query):
+                raise BillboardError(f"query {query!r} is not known")
+            posted = 0 if query in CLOSING else m
+            if not _whole(prices, posted) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
+                raise BillboardError(f"its prices are not {posted} price codes")
+            if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
+                raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
+            fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
+            if not fits or (weight and query != "demand"):
+                raise BillboardError(f"weight {weight} is out of range")
+            batch = _batch(data["batch"]) if "batch" in data else None
+            step = Step(query, tuple(prices), noises.from_dict(noise), weight, batch)
+            return Release(step, tuple(answer))
+        case {
+            "type": "certificate",
+            "factors": list(factors),
+            "load_at_most": list(loads),
+            "beta": float(beta),
+            "welfare_at_least": float(welfare),
+            "optimum_at_most": float() | None as optimum,
+            "ratio_at_least": float() | None as ratio,
+            "value_beta": float(value_beta),
+        }:
+            if not _whole(factors, m) or not all(0 <= f <= SHARE for f in factors):
+                raise BillboardError(f"its scale factors are not {m} numbers from 0 to {SHARE}")
+            if len(loads) != m or not all(isinstance(load, float) for load in loads):
+                raise BillboardError(f"its load bounds are not {m} numbers")
+            return Certificate(
+                tuple(factors), tuple(loads), beta, welfare, optimum, ratio, value_beta
+            )
+        case {"type": "seed", "seed": str(text)}:
+            try:
+                seed = bytes.fromhex(text)
+            except ValueError:
+                raise BillboardError(f"seed {text!r} is not hexadecimal") from None
+            if len(seed) != 16:
+                raise BillboardError(f"the seed has {len(seed)} bytes, not 16")
+            return Seed(seed)
+    raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
+
+
+def _batch(data: object) -> Batch:
+    if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
+        raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
+    return Batch(*data)
+
+
+def _whole(values: list[Any], count: int) -> bool:
+    return len(values) == count and all(type(v) is int for v in values)
