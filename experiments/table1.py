@@ -62,7 +62,7 @@ from jdpack import (
 )
 from jdpack.curator.optimum import optimum
 from jdpack.policies import fixed_rounds
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from laws import Fit, Lines, draw, fit
 from loss import Store, say
 

@@ -14,13 +14,13 @@ from jdpack.errors import JdpackError
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import public_page
 from jdpack.policies import registry
+from jdpack.policies.base import Policy
 from jdpack.policies.dual_gd import DualGd
 from jdpack.policies.mirror_descent import MirrorDescent
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
-from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Budget
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState

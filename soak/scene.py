@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from jdpack import Ledger, Market, MwuAdaptive, MwuOnline, Newton
 from jdpack.ledger.progress import Progress
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from power import Durable, as_it_is
 
 AGENTS = 300

@@ -24,8 +24,8 @@ from jdpack.billboard.lines import Certificate, Header, Release, Seed, Step
 from jdpack.door import SystemRandomness
 from jdpack.errors import JdpackError
 from jdpack.market.market import Columns, Market
+from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
-from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian
 from jdpack.records import tables

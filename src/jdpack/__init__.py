@@ -9,7 +9,7 @@ A guided tour, by task:
   `door.py`, the only place where a number leaves the private side. Then `audit/`.
 * Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that
   anybody can recompute, `agent/allocate.py` for what one agent gets.
-* Write a policy: `policies/registry.py` says what it must do, `policies/mwu_adaptive.py` is one.
+* Write a policy: `policies/base.py` says what it must do, `policies/mwu_adaptive.py` is one.
 * Write an engine: `engines/base.py`, then its peers.
 * Read other data: `records/tables.py`.
 * Change a page: `pages/`, with the templates and scripts in `pages/web/`.

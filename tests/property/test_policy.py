@@ -36,8 +36,8 @@ from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.policies import registry
+from jdpack.policies.base import Policy
 from jdpack.policies.newton import MATRIX_MAX
-from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import NoNoise
 from jdpack.protocol import closing

@@ -30,7 +30,7 @@ from jdpack.engines.settings import Choice, Source, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.plan import prepare
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from jdpack.policies.spec import label_of
 from jdpack.run.solve import check_arguments
 

@@ -41,7 +41,7 @@ from jdpack.billboard.lines import Step
 from jdpack.engines.base import Allocation
 from jdpack.engines.settings import Choice, Memory
 from jdpack.errors import JdpackError
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, Cost
 from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
 from jdpack.protocol import closing

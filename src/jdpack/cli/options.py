@@ -14,7 +14,7 @@ from jdpack.errors import EngineError, MarketError
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.market.market import Market
-    from jdpack.policies.registry import Policy
+    from jdpack.policies.base import Policy
 
 
 class PolicyName(StrEnum):

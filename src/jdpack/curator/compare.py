@@ -22,8 +22,8 @@ from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
+from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
-from jdpack.policies.registry import Policy
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
 from jdpack.records import tables

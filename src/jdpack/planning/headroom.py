@@ -26,8 +26,8 @@ from jdpack.common.checks import LARGEST
 from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.market.grid import SUPPLY_CODE_MAX
 from jdpack.market.market import Market
+from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton, landing, room_left
-from jdpack.policies.registry import Policy
 from jdpack.privacy import tail_bounds as margins
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian

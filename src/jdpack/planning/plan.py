@@ -32,9 +32,9 @@ from jdpack.planning.headroom import (
 )
 from jdpack.planning.remedies import Help, remedies
 from jdpack.policies import registry
+from jdpack.policies.base import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
-from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, check_delta, weakness
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook

@@ -17,8 +17,8 @@ from jdpack.planning.headroom import (
     margin_of,
     round_up,
 )
+from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
-from jdpack.policies.registry import Policy
 from jdpack.privacy.accounting import EPSILON_MOST, Budget
 
 _HELPS = 0.9  # a change that leaves more than this of the margin is no help

@@ -2,7 +2,8 @@
 
 Read in this order:
 
-* `registry`: what a policy is, and all of them by name.
+* `base`: what a policy is.
+* `registry`: all of them by name.
 * `mwu_adaptive`: the paper's Algorithm 1.
 * `newton`, with `newton_response`: the default.
 * `fixed_rounds`, then `mwu_fixed`, `dual_gd` and `mirror_descent`: policies of equal rounds.

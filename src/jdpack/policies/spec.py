@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jdpack.errors import MarketError
-from jdpack.policies.registry import KINDS, Policy, from_dict
+from jdpack.policies.base import Policy
+from jdpack.policies.registry import KINDS, from_dict
 
 _HINT = "write a name, or name:key=value,key=value, such as mwu-adaptive:alpha=0.05"
 _LONGEST = 24  # of a value in a label

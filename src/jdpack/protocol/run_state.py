@@ -14,7 +14,7 @@ from typing import Any
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Step
 from jdpack.errors import BillboardError, JdpackError
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Filter
 from jdpack.protocol import closing
 from jdpack.protocol.certificate import certify

@@ -37,7 +37,7 @@ from jdpack.market.market import Market, Neighbours
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
 from jdpack.policies import registry
-from jdpack.policies.registry import Policy
+from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, Cost, weakness
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.protocol.certificate import certify

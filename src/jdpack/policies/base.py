@@ -1,0 +1,39 @@
+"""Public: what a policy is.
+
+A policy is a pure function of the market and the billboard, and never sees a private number. It
+folds over the releases on the billboard: `start` gives its state before the first one, `step` the
+next release that it wants (or None to stop), `observe` its state after one more. Recomputing a
+whole run from its file is the same fold, and so is resuming one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from jdpack.billboard.lines import Release, Step
+from jdpack.market.market import Market
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.tail_bounds import Outlook
+
+State = TypeVar("State")
+
+
+class Policy(Protocol[State]):
+    """An algorithm: an immutable configuration and three pure functions."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it asks for noise with moving support, which needs a share of delta."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its name and parameters, for the billboard's header."""
+        ...
+
+    def outlook(self, market: Market, budget: Budget) -> Outlook: ...
+
+    def start(self, market: Market, budget: Budget) -> State: ...
+
+    def step(self, state: State) -> Step | None: ...
+
+    def observe(self, state: State, release: Release) -> State: ...
