@@ -19,20 +19,20 @@ from jdpack import __version__
 from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, JdpackWarning
 
-COMMANDS = {
-    "solve": "runs",
-    "resume": "runs",
-    "plan": "public",
-    "compare": "curator",
-    "audit": "curator",
-    "allocate": "allocate",
-    "verify": "public",
-    "report": "report",
-    "serve": "serve",
-    "demo": "runs",
-    "ledger": "ledger",
-}
-"""The commands, and the modules that they are in."""
+COMMANDS = (
+    "solve",
+    "resume",
+    "plan",
+    "compare",
+    "audit",
+    "allocate",
+    "verify",
+    "report",
+    "serve",
+    "demo",
+    "ledger",
+)
+"""The commands; each is in the module of its name."""
 
 
 def app_of(commands: Iterable[str]) -> typer.Typer:
@@ -45,7 +45,7 @@ def app_of(commands: Iterable[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(version)
     for name in commands:
-        module = importlib.import_module(f"jdpack.cli.{COMMANDS[name]}")
+        module = importlib.import_module(f"jdpack.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:

@@ -1,4 +1,4 @@
-"""For the curator alone: comparison and audit. Publish none of it."""
+"""jdpack audit: attacks on the pipeline. For the curator alone; publish none of it."""
 
 from __future__ import annotations
 
@@ -9,63 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet, Threads
+from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 from jdpack.storage import new_folder
-
-
-def compare_command(
-    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Annotated[
-        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A folder to create: page, table, JSON.")
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="A name, or name:key=value,...; once for each. All if not given."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeded runs of each.")] = 5,
-    patience: Annotated[
-        float, typer.Option(help="Give up on a policy after so many seconds.")
-    ] = 300.0,
-    epsilon: Annotated[
-        float | None, typer.Option(help="In place of the market's; inf: no noise.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    clamp: Annotated[
-        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
-    ] = False,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
-    from jdpack.curator.compare import compare
-
-    if output is not None:
-        new_folder.claim(output)
-    try:
-        with progress(quiet, stage_bar) as show:
-            found = compare(
-                market,
-                agents,
-                policies=policy or None,
-                seeds=seeds,
-                patience=patience,
-                epsilon=epsilon,
-                delta=delta,
-                clamp=clamp,
-                threads=threads,
-                progress=show,
-            )
-    except CtrlCError:
-        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
-        raise typer.Exit(130) from None
-    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
-    if output is not None:
-        found.write(output)
 
 
 def audit_command(

@@ -1,4 +1,4 @@
-"""Runs: solve, resume and the demo."""
+"""jdpack solve: a whole run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from jdpack.cli.options import (
     AsJson,
     BatchSize,
     Engine,
-    MovedAgents,
-    MovedLedger,
     Noise,
     PolicyName,
     Potential,
@@ -102,7 +100,7 @@ def solve_command(
         allocation=allocation,
         patience=patience,
     )
-    with _told(output), progress(quiet) as show:
+    with told(output), progress(quiet) as show:
         result = solve(
             market,
             agents,
@@ -118,71 +116,11 @@ def solve_command(
             dataset=dataset,
             progress=show,
         )
-    _print(result, output, as_json)
-
-
-def resume_command(
-    output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
-    agents: MovedAgents = None,
-    ledger: MovedLedger = None,
-    reserve_again: Annotated[
-        bool,
-        typer.Option(
-            "--reserve-again",
-            help="Charge the budget a second time if a ledger from a backup has forgotten the run.",
-        ),
-    ] = False,
-    threads: Threads = None,
-    engine: Engine = None,
-    store: Store = None,
-    memory: Room = None,
-    workers: Workers = None,
-    allocation: AllocationPlace = None,
-    patience: WorkerPatience = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Resume an interrupted run from what is on its billboard. Spends no more than it had."""
-    from jdpack.run.solve import resume
-
-    where = engine_of(
-        engine,
-        store=store,
-        memory=memory,
-        workers=workers,
-        allocation=allocation,
-        patience=patience,
-    )
-    with _told(output), progress(quiet) as show:
-        result = resume(
-            output,
-            agents,
-            threads=threads,
-            engine=where,
-            ledger=ledger,
-            reserve_again=reserve_again,
-            progress=show,
-        )
-    _print(result, output, as_json)
-
-
-def demo_command(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")] = Path(
-        "demo"
-    ),
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Make a realistic market with random agents, and solve it."""
-    from jdpack.run import demo
-
-    with _told(output / "out"), progress(quiet) as show:
-        result = demo.run(output, show)
-    _print(result, output / "out", as_json)
+    print_result(result, output, as_json)
 
 
 @contextmanager
-def _told(output: Path) -> Iterator[None]:
+def told(output: Path) -> Iterator[None]:
     """Says after Ctrl-C what is spent, and how to go on."""
     try:
         yield
@@ -195,7 +133,8 @@ def _told(output: Path) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _print(result: Result, output: Path, as_json: bool) -> None:
+def print_result(result: Result, output: Path, as_json: bool) -> None:
+    """Print what a run gave, as text or JSON."""
     from jdpack.run import summary
 
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

@@ -1,0 +1,73 @@
+"""jdpack resume: finish a run that was cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jdpack.cli.options import (
+    AllocationPlace,
+    AsJson,
+    Engine,
+    MovedAgents,
+    MovedLedger,
+    Quiet,
+    Room,
+    Store,
+    Threads,
+    WorkerPatience,
+    Workers,
+    engine_of,
+)
+from jdpack.cli.progress import progress
+
+if TYPE_CHECKING:
+    pass
+from jdpack.cli.solve import print_result, told
+
+
+def resume_command(
+    output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
+    agents: MovedAgents = None,
+    ledger: MovedLedger = None,
+    reserve_again: Annotated[
+        bool,
+        typer.Option(
+            "--reserve-again",
+            help="Charge the budget a second time if a ledger from a backup has forgotten the run.",
+        ),
+    ] = False,
+    threads: Threads = None,
+    engine: Engine = None,
+    store: Store = None,
+    memory: Room = None,
+    workers: Workers = None,
+    allocation: AllocationPlace = None,
+    patience: WorkerPatience = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Resume an interrupted run from what is on its billboard. Spends no more than it had."""
+    from jdpack.run.solve import resume
+
+    where = engine_of(
+        engine,
+        store=store,
+        memory=memory,
+        workers=workers,
+        allocation=allocation,
+        patience=patience,
+    )
+    with told(output), progress(quiet) as show:
+        result = resume(
+            output,
+            agents,
+            threads=threads,
+            engine=where,
+            ledger=ledger,
+            reserve_again=reserve_again,
+            progress=show,
+        )
+    print_result(result, output, as_json)
