@@ -32,7 +32,7 @@ from jdpack.market.market import Market
 from jdpack.planning.plan import prepare
 from jdpack.policies.base import Policy
 from jdpack.policies.spec import label_of
-from jdpack.run.solve import check_arguments
+from jdpack.run.arguments import check_arguments
 
 TRIALS = 110
 """How often the coalition plays each world: more than the 101 that can refute an epsilon of 1."""

@@ -7,7 +7,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from jdpack.errors import MarketError
+from jdpack.errors import (
+    MarketError,
+)
 
 LARGEST = 1e100
 """Numbers of a market are below it, and above its inverse."""
@@ -111,3 +113,9 @@ def quoted(value: object) -> str:
     except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
         return f"a value of type {type(value).__name__} that is too large to show"
     return shown if len(shown) <= _QUOTED else f"{shown[:_QUOTED]} [...]"
+
+
+def check_whole(what: str, number: object, least: int) -> None:
+    """Refuse what is not a whole number from `least` on."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")

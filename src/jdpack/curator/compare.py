@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from jdpack.common.checks import check_whole
 from jdpack.curator.comparison import Best, Comparison, Row, Run
 from jdpack.engines.settings import Source
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
@@ -29,9 +30,10 @@ from jdpack.privacy.accounting import Budget
 from jdpack.records import tables
 from jdpack.records.encode import encode
 from jdpack.records.tables import Piece
+from jdpack.run.arguments import check_arguments
 from jdpack.run.result import Progress as Round
 from jdpack.run.result import Result
-from jdpack.run.solve import check_arguments, check_whole, experiment
+from jdpack.run.solve import experiment
 
 REFERENCE = "newton, no privacy"
 

@@ -3,6 +3,7 @@
 Read in this order:
 
 * `solve`: start or resume a run; the loop that asks the policy and posts what the door releases.
+* `arguments`: what a run is asked for, checked first.
 * `result`: what a run gives back.
 * `curator_page`: the curator's report.
 * `folder` and `run_file`: the files that a run leaves, and what a resume needs.

@@ -19,6 +19,7 @@ from typing import Any
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.file import Note, first_line, lost
 from jdpack.billboard.lines import Header, Seed
+from jdpack.common.checks import check_whole
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
@@ -27,22 +28,21 @@ from jdpack.errors import (
     AgentsError,
     BillboardError,
     LedgerError,
-    MarketError,
     OutputError,
     SupplyWarning,
 )
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
-from jdpack.market.market import Market, Neighbours
+from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.plan import prepare
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, Cost, weakness
-from jdpack.privacy.tail_bounds import Outlook
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState
 from jdpack.records.codes import Agents
+from jdpack.run.arguments import check_arguments, check_curated, check_market, check_order
 from jdpack.run.folder import Output
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile, locked
@@ -102,7 +102,7 @@ def solve(
     choice = choice_of(engine, market, agents)
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
-    _check_curated(policy)
+    check_curated(policy)
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
@@ -186,7 +186,7 @@ def resume(
         if begun is not None:
             board = Billboard.reopen(folder.billboard, folder.journal)
         try:
-            _check_market(run_file.market, header.market)
+            check_market(run_file.market, header.market)
             if agents is None and values is None and demands is None:
                 agents = run_file.agents
                 if agents is None:
@@ -225,11 +225,11 @@ def experiment(
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """A seeded run, which is **not private**, on records that are encoded already."""
-    _check_curated(policy)
+    check_curated(policy)
     coin_seed = _seeded_coins(seed)
     header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)
     engine = MemoryEngine(agents, threads)
-    _check_order(policy.outlook(agents.market, budget), engine)
+    check_order(policy.outlook(agents.market, budget), engine)
     board = Billboard(header)
     spent = run(engine, policy, board, SeededRandomness(seed), coin_seed, progress)
     return Result(board, spent, engine, engine.allocate(board))
@@ -307,7 +307,7 @@ class _Run:
         place = Place(self.header.commitment[:8], near)
         engine = self.choice.open(self.source, self.threads, place, tell)
         try:
-            _check_order(self.policy.outlook(self.header.market, self.header.budget), engine)
+            check_order(self.policy.outlook(self.header.market, self.header.budget), engine)
             if self.file.digest is not None and self.file.digest != engine.digest():
                 raise AgentsError(
                     "the records have changed since the run began",
@@ -386,57 +386,6 @@ def run(
     return filter.spent
 
 
-def check_arguments(
-    agents: Any, values: Any, demands: Any, ids: Any, clamp: object, threads: object
-) -> None:
-    """Refuse what is no way to give records, before any is read."""
-    if not isinstance(clamp, bool):
-        raise MarketError(f"clamp must be true or false, not {clamp!r}")
-    if threads is not None:
-        check_whole("threads", threads, least=1)
-    if (agents is None) == (values is None and demands is None):
-        raise AgentsError("give either agents, or values and demands")
-    if agents is None and (values is None or demands is None):
-        raise AgentsError("values and demands go together")
-    if agents is not None and ids is not None:
-        raise AgentsError("ids go with values and demands", "a table has its own id column")
-
-
-def _check_market(path: str | None, market: Market) -> None:
-    """Refuse to go on if the market file says something else now. It may be gone."""
-    if path is None or not os.path.exists(path):
-        return
-    if Market.from_toml(path) != market:
-        raise MarketError(
-            f"the market file {path!r} has changed since the run began",
-            "a run ends with the market it began with: put it back; another run spends again",
-        )
-
-
-def _check_curated(policy: Policy[Any]) -> None:
-    if policy.to_dict().get("local") is True:
-        raise MarketError(
-            "with local the agents add the noise themselves, and no curator has their records",
-            "use jdpack.LocalRun and jdpack.LocalAgent, or mwu-online without local",
-        )
-
-
-def _check_order(outlook: Outlook, engine: Engine) -> None:
-    """Refuse batches of numbered agents who may come and go: all others' turns would move."""
-    leaves = engine.market.neighbours is Neighbours.ADD_REMOVE
-    if outlook.batches is not None and leaves and engine.numbered:
-        raise AgentsError(
-            "batches with neighbours add-remove need ids",
-            "numbered agents would change their turns when somebody leaves, and show it",
-        )
-
-
 def _seeded_coins(seed: int) -> Seed:
     check_whole("seed", seed, least=0)
     return Seed(hashlib.sha256(f"jdpack experiment {seed}".encode()).digest()[:16])
-
-
-def check_whole(what: str, number: object, least: int) -> None:
-    """Refuse what is not a whole number from `least` on."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")
