@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from helpers import SHARE, finished_board
 from jdpack import Billboard, Budget, Market, MwuOnline, solve
-from jdpack.agent.allocate import encoded
+from jdpack.agent.options import encoded
 from jdpack.billboard.lines import Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE

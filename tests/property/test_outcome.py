@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from browser.boards import KINDS, random_agents, random_board
 from helpers import SHARE, VALUE_UNITS, factors_of, given_of, scaled_of
 from jdpack import allocate
-from jdpack.agent.allocate import encoded, settle
+from jdpack.agent.allocate import settle
 from jdpack.agent.explain import by_value, explain
 from jdpack.agent.in_words import places, share_text, tell, typed_up
+from jdpack.agent.options import encoded
 
 board_of = cache(random_board)
 kinds = st.integers(0, len(KINDS) - 1)

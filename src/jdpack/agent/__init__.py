@@ -3,6 +3,7 @@
 Read in this order:
 
 * `allocate`: the agent's function. Billboard and own record in, share out.
+* `options`: the record of an agent, checked, and as codes.
 * `explain`: why it gives what it gives, and how close the decision was.
 * `own_record`: the record, from a small file.
 * `in_words`: the explanation as text for a terminal.

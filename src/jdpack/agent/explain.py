@@ -12,17 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jdpack.agent.allocate import (
-    Demand,
     Settled,
     best,
     coin_places,
-    encoded,
     given_of,
     own_options,
     settle,
     shares_of,
-    stated,
 )
+from jdpack.agent.options import Demand, encoded, stated
 from jdpack.billboard.board import Billboard
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.agent.allocate import closest
+from jdpack.agent.options import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.storage.files import read_regular

@@ -32,7 +32,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
-from jdpack.agent.allocate import Demand, best_option, check_id, own_options, tell_owner
+from jdpack.agent.allocate import best_option, own_options, tell_owner
+from jdpack.agent.options import Demand, check_id
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.billboard.schema import ANSWER_MAX

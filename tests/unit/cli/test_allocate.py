@@ -8,8 +8,8 @@ import pytest
 from browser import boards
 from helpers import SHARE, finished_board, run_cli
 from jdpack import AgentsError, Columns, Market, allocate, explain
-from jdpack.agent.allocate import ID_BYTES_MAX
 from jdpack.agent.in_words import tell
+from jdpack.agent.options import ID_BYTES_MAX
 from jdpack.records.parquet_guard import TEXT_MAX
 
 RECORD = {"id": "H9", "value": 12.5, "demand": {"18-21 h": 3, "3-6 h": 1.25}}
