@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 import plots
 from common import RESULTS, report
 from jdpack import Market, Ray
-from jdpack.engines.settings import Place, Source
+from jdpack.engines.settings import Place
+from jdpack.records.source import Source
 from loss import say
 from parquet import dataset
 

@@ -39,11 +39,11 @@ from jdpack.audit.people import People, candidates, everything, example, example
 from jdpack.audit.recording import Setting, record, replay
 from jdpack.audit.reference import reference
 from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
-from jdpack.engines.settings import Source
 from jdpack.market.market import Neighbours
 from jdpack.policies.registry import KINDS
 from jdpack.privacy.accounting import delta_of
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
+from jdpack.records.source import Source
 
 SETTING = Setting(DualGd(rounds=4), 1.0, 1e-6)
 

@@ -26,12 +26,13 @@ from jdpack.audit.lower_bound import LowerBound, scipy
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.recording import Setting, Tape
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, Script, known
-from jdpack.engines.settings import Choice, Source, choice_of
+from jdpack.engines.settings import Choice, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.plan import prepare
 from jdpack.policies.base import Policy
 from jdpack.policies.spec import label_of
+from jdpack.records.source import Source
 from jdpack.run.arguments import check_arguments
 
 TRIALS = 110

@@ -60,7 +60,7 @@ from jdpack.curator.reports import report_run
 from jdpack.engines import shard
 from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Mapped, Memory, Place, Source, Tell
+from jdpack.engines.settings import Mapped, Memory, Place, Tell
 from jdpack.engines.shard import Shard
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
@@ -75,6 +75,7 @@ from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.privacy.noise import Gaussian
 from jdpack.records.encode import encode
+from jdpack.records.source import Source
 from jdpack.records.threads import Threads
 from jdpack.run.local import LocalAgent, LocalRun
 from jdpack.run.solve import resume

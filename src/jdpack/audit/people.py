@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from jdpack.engines.settings import Source
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market, Neighbours
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.encode import encode
+from jdpack.records.source import Source
 
 Option = tuple[float, tuple[float, ...]]
 """A value and an amount of each resource."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from jdpack.common.checks import check_whole
 from jdpack.curator.comparison import Best, Comparison, Row, Run
-from jdpack.engines.settings import Source
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
@@ -29,6 +28,7 @@ from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
 from jdpack.records import tables
 from jdpack.records.encode import encode
+from jdpack.records.source import Source
 from jdpack.records.tables import Piece
 from jdpack.run.arguments import check_arguments
 from jdpack.run.result import Progress as Round

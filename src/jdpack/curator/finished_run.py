@@ -10,9 +10,10 @@ from typing import Any
 
 from jdpack.billboard.board import Billboard
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Place, Source, choice_of
+from jdpack.engines.settings import Place, choice_of
 from jdpack.errors import AgentsError, BillboardError
 from jdpack.protocol.verify import Verdict, verify
+from jdpack.records.source import Source
 from jdpack.run.folder import Output
 from jdpack.run.run_file import RunFile
 

@@ -17,7 +17,6 @@ from jdpack.billboard.board import Billboard
 from jdpack.curator.compare import Truth
 from jdpack.curator.decision_margins import margins
 from jdpack.curator.finished_run import FinishedRun
-from jdpack.engines.settings import Source
 from jdpack.engines.sharded import final
 from jdpack.errors import JdpackError, LedgerError, OutputError
 from jdpack.ledger.account import Account
@@ -25,6 +24,7 @@ from jdpack.ledger.ledger import Ledger
 from jdpack.market.market import Market
 from jdpack.pages.public_report import public_report
 from jdpack.records.codes import is_sparse
+from jdpack.records.source import Source
 from jdpack.run.curator_page import More, curator_page
 from jdpack.run.folder import Output
 from jdpack.run.result import exact_numbers

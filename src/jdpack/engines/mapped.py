@@ -14,10 +14,11 @@ from pathlib import Path
 
 from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Source, Tell
+from jdpack.engines.settings import Tell
 from jdpack.market.market import Market
 from jdpack.records import readers
 from jdpack.records.encode import Tally, encode_piece, gather
+from jdpack.records.source import Source
 from jdpack.records.tables import Piece
 from jdpack.records.threads import Threads
 

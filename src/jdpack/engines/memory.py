@@ -10,11 +10,12 @@ import numpy as np
 
 from jdpack.billboard.board import Billboard
 from jdpack.engines.base import Allocation
-from jdpack.engines.settings import Source, Tell
+from jdpack.engines.settings import Tell
 from jdpack.engines.shard import Shard, Shares
 from jdpack.engines.sharded import Combined, final
 from jdpack.records.codes import Agents
 from jdpack.records.encode import encode
+from jdpack.records.source import Source
 from jdpack.records.threads import Threads
 from jdpack.storage.files import write_whole
 

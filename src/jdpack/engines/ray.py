@@ -31,7 +31,7 @@ from jdpack.billboard.board import Billboard
 from jdpack.engines.base import Allocation
 from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.mapped import key_of
-from jdpack.engines.settings import Place, Ray, Source, Tell
+from jdpack.engines.settings import Place, Ray, Tell
 from jdpack.engines.shard import Final, Rounds, Shard
 from jdpack.engines.sharded import Combined, final
 from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
@@ -41,6 +41,7 @@ from jdpack.records.codes import PART_ROWS
 from jdpack.records.encode import Codes, Tally, check_tallies, encode_piece
 from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
 from jdpack.records.readers import FilePiece
+from jdpack.records.source import Source
 from jdpack.records.threads import Threads
 from jdpack.storage.files import write_whole
 

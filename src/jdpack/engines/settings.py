@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import gettempdir
@@ -18,38 +18,12 @@ from typing import Any
 from jdpack.engines.base import Engine
 from jdpack.errors import AgentsError, EngineError
 from jdpack.market.market import Market
-from jdpack.records import readers, tables
-from jdpack.records.codes import PART_ROWS, is_sparse
-from jdpack.records.tables import Piece
+from jdpack.records import readers
+from jdpack.records.codes import is_sparse
+from jdpack.records.source import Source
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _FITS = 0.5  # codes may take this share of the machine's memory
-
-
-@dataclass(frozen=True)
-class Source:
-    """The records of a run, in any of the ways in which they can be given."""
-
-    market: Market
-    agents: Any
-    values: Any
-    demands: Any
-    ids: Any
-    clamp: bool
-
-    def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
-        """The records in pieces of about so many rows."""
-        if self.agents is not None:
-            return tables.pieces(self.market, self.agents, rows)
-        return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
-
-    @property
-    def paths(self) -> list[str] | None:
-        """Where the files are, absolute; None if the records are in memory."""
-        if not readers.is_source(self.agents):
-            return None
-        given = [self.agents] if isinstance(self.agents, str | Path) else self.agents
-        return [str(path) if "://" in str(path) else os.path.abspath(path) for path in given]
 
 
 Tell = Callable[[float], None]

@@ -4,6 +4,7 @@ Read in this order:
 
 * `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the columns.
 * `tables` and `arrow`: turn any table or array into rows of options.
+* `source`: where the records of a run come from.
 * `ids` and `bulk_coins`: who the agents are, and their coins.
 * `encode` and `codes`: check the amounts and turn them into codes.
 * `digest`: a number that changes whenever a record does.

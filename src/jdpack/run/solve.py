@@ -23,7 +23,7 @@ from jdpack.common.checks import check_whole
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release
 from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Choice, Place, Ray, Source, choice_of, from_dict, to_dict
+from jdpack.engines.settings import Choice, Place, Ray, choice_of, from_dict, to_dict
 from jdpack.errors import (
     AgentsError,
     BillboardError,
@@ -42,6 +42,7 @@ from jdpack.privacy.accounting import Budget, Cost, weakness
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState
 from jdpack.records.codes import Agents
+from jdpack.records.source import Source
 from jdpack.run.arguments import check_arguments, check_curated, check_market, check_order
 from jdpack.run.folder import Output
 from jdpack.run.result import Progress, Result

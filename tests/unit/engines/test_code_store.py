@@ -20,10 +20,10 @@ import pytest
 
 from jdpack import Market
 from jdpack.engines import code_store, mapped
-from jdpack.engines.settings import Source
 from jdpack.errors import AgentsError, OutputError
 from jdpack.records import readers
 from jdpack.records.encode import encode_piece
+from jdpack.records.source import Source
 
 N = 900
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from helpers import Records, random_records, whole_market
 from jdpack import Market
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Mapped, Memory, Place, Source
+from jdpack.engines.settings import Mapped, Memory, Place
 from jdpack.records import encode, tables
 from jdpack.records.codes import is_sparse
+from jdpack.records.source import Source
 
 KINDS = ("numbers", "texts")
 

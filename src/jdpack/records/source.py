@@ -1,0 +1,40 @@
+"""Private: where the records of a run come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jdpack.market.market import Market
+from jdpack.records import readers, tables
+from jdpack.records.codes import PART_ROWS
+from jdpack.records.tables import Piece
+
+
+@dataclass(frozen=True)
+class Source:
+    """The records of a run, in any of the ways in which they can be given."""
+
+    market: Market
+    agents: Any
+    values: Any
+    demands: Any
+    ids: Any
+    clamp: bool
+
+    def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
+        """The records in pieces of about so many rows."""
+        if self.agents is not None:
+            return tables.pieces(self.market, self.agents, rows)
+        return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
+
+    @property
+    def paths(self) -> list[str] | None:
+        """Where the files are, absolute; None if the records are in memory."""
+        if not readers.is_source(self.agents):
+            return None
+        given = [self.agents] if isinstance(self.agents, str | Path) else self.agents
+        return [str(path) if "://" in str(path) else os.path.abspath(path) for path in given]
