@@ -35,7 +35,7 @@ COMPILED = (
     "engines.best_response",
     "records.bulk_coins",
     "records.digest",
-    "records.encode",
+    "records.encode_kernels",
     "records.ids",
     "engines.screening",
 )

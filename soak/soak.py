@@ -36,6 +36,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jdpack.records import encode_kernels
+
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # one thread: this process forks
 
@@ -46,7 +48,6 @@ import proof
 from hand import Counts, Hand, solving, todo_of
 from jdpack import BudgetWarning, Ledger, SupplyWarning, solve
 from jdpack.pages.billboard_page import public_page
-from jdpack.records import encode
 from jdpack.run.curator_page import curator_page
 from scene import KINDS, POLICIES, Case, World, columns, market
 from strike import STAGES, run
@@ -96,7 +97,10 @@ def warm_up() -> None:
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)
-    for kernel in (encode._encode_values, encode._encode_amounts):  # of files, not of tables
+    for kernel in (
+        encode_kernels.encode_values,
+        encode_kernels.encode_amounts,
+    ):  # of files, not of tables
         column, *rest = kernel.signatures[0]
         kernel.compile((column.copy(readonly=False), *rest))
 

@@ -6,7 +6,7 @@ Read in this order:
 * `tables` and `arrow`: turn any table or array into rows of options.
 * `source`: where the records of a run come from.
 * `ids` and `bulk_coins`: who the agents are, and their coins.
-* `encode` and `codes`: check the amounts and turn them into codes.
+* `encode`, `encode_kernels` and `codes`: check the amounts and turn them into codes.
 * `digest`: a number that changes whenever a record does.
 * `threads`: the thread pool of the compiled kernels.
 """

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market, Neighbours
-from jdpack.records import tables
+from jdpack.records import encode_kernels, tables
 from jdpack.records.arrow import to_numpy
 from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, room
 from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
@@ -29,11 +28,6 @@ from jdpack.records.threads import Threads
 _PART_BYTES = 16 * 2**20
 
 _FEW = 2**20  # agents too many that are counted one by one, for a better error
-
-_TILE = 2**11  # numbers of a matrix that stay in the cache while they are encoded
-
-# What the kernels below found wrong with a number.
-_FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, _BEYOND = range(5)
 
 
 @dataclass(frozen=True)
@@ -176,7 +170,7 @@ class _Encoder:
         while row < batch.rows:
             part = self.part if self.part is not None else self._open_part(self.rows + row)
             runs = np.empty((len(part.fill), 4), np.int64)
-            placed, self.blocks, count = _place(
+            placed, self.blocks, count = encode_kernels._place(
                 starts[row:], self.market.options, self.blocks, part.fill, runs
             )
             if placed == 0:
@@ -277,13 +271,13 @@ class _Encoder:
     ) -> None:
         """Encode some rows of a batch into their places in a part."""
         market, values = self.market, batch.values[of]
-        bad, clamped = _encode_values(
+        bad, clamped = encode_kernels.encode_values(
             values, market.value_step, market.max_value, self.clamp, runs, part.values
         )
         self._judge(bad, values, of.start, batch, "value", market.max_value)
         self.clamped += clamped
         if part.starts.size:
-            _store(starts[of], runs, part.starts)
+            encode_kernels.store(starts[of], runs, part.starts)
         if is_sparse(market) or batch.indptr is not None:
             self._encode_pairs(batch, of, runs, part)
         elif batch.matrix is not None:
@@ -301,7 +295,7 @@ class _Encoder:
         assert batch.columns is not None
         for j, column in enumerate(batch.columns):
             cap, amounts = market.resources[j].max_demand, column[of]
-            bad, clamped = _encode_amounts(
+            bad, clamped = encode_kernels.encode_amounts(
                 amounts, market.unit_sizes[j], cap, self.clamp, runs, part.codes[:, j], touched
             )
             self._judge(bad, amounts, of.start, batch, self._demand(j), cap)
@@ -316,7 +310,9 @@ class _Encoder:
         assert batch.matrix is not None
         caps = np.array([r.max_demand for r in market.resources])
         matrix, sizes = batch.matrix[of], np.array(market.unit_sizes)
-        bad, j, clamped = _encode_matrix(matrix, sizes, caps, self.clamp, runs, part.codes, touched)
+        bad, j, clamped = encode_kernels.encode_matrix(
+            matrix, sizes, caps, self.clamp, runs, part.codes, touched
+        )
         self._judge(bad, matrix[:, j], of.start, batch, self._demand(j), float(caps[j]))
         self.clamped += clamped
         self._check_bundles(batch, of.start, touched)
@@ -329,7 +325,7 @@ class _Encoder:
         self._check_bundles(batch, of.start, np.diff(indptr))
         caps = np.array([r.max_demand for r in market.resources])
         codes = np.empty(len(amounts), np.uint16)
-        bad, clamped = _encode_pairs(
+        bad, clamped = encode_kernels.encode_pairs(
             amounts, resources, np.array(market.unit_sizes), caps, self.clamp, codes
         )
         if bad >= 0:
@@ -342,7 +338,7 @@ class _Encoder:
             counts = np.diff(indptr).astype(np.uint16)
             self.pairs.append((counts, resources.astype(np.uint16), codes))
         else:
-            _scatter(indptr, resources, codes, runs, part.codes)
+            encode_kernels.scatter(indptr, resources, codes, runs, part.codes)
 
     def _pairs_of(
         self, batch: OptionRows, of: slice
@@ -385,7 +381,9 @@ class _Encoder:
         return f"agent {batch.ids[row].as_py()!r}"
 
     def _check_repeated(self, batch: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
-        at, pair = _first_repeated(indptr, batch.resources, len(self.market.resources))
+        at, pair = encode_kernels.first_repeated(
+            indptr, batch.resources, len(self.market.resources)
+        )
         if at >= 0:
             assert batch.resources is not None
             name = self.market.resources[batch.resources[pair]].name
@@ -419,8 +417,8 @@ class _Encoder:
         if bad < 0:
             return
         number, hint = float(numbers[bad]), ""
-        kind = _kind.py_func(number, cap)  # type: ignore[no-untyped-call]
-        if kind == _BEYOND:
+        kind = encode_kernels.kind_of.py_func(number, cap)  # type: ignore[no-untyped-call]
+        if kind == encode_kernels.BEYOND:
             problem = f"is above the public bound {cap:g}"
             hint = (
                 "clamp (--clamp, or clamp=True) brings it back to the bound; the bound is public, "
@@ -428,9 +426,9 @@ class _Encoder:
             )
         else:
             problem = {
-                _NOT_A_NUMBER: "is not a number",
-                _INFINITE: "is infinite",
-                _NEGATIVE: "is negative",
+                encode_kernels._NOT_A_NUMBER: "is not a number",
+                encode_kernels._INFINITE: "is infinite",
+                encode_kernels._NEGATIVE: "is negative",
             }[kind]
         who = self._who(row + bad, batch)
         self._refuse(row + bad, f"{who}: {what} {number!r} {problem}", hint)
@@ -438,186 +436,3 @@ class _Encoder:
     def _refuse(self, row: int, message: str, hint: str) -> None:
         """Something is wrong with a row of the batch; others may be wrong before it."""
         self.problems.append((row, AgentsError(message, hint)))
-
-
-@njit(inline="always")
-def _kind(number, cap):  # type: ignore[no-untyped-def]
-    if 0.0 <= number <= cap:
-        return _FINE
-    if number != number:
-        return _NOT_A_NUMBER
-    if np.isinf(number):
-        return _INFINITE
-    return _NEGATIVE if number < 0.0 else _BEYOND
-
-
-@njit(inline="always")
-def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
-    """The number to encode, whether it was clamped, and whether it must be refused."""
-    kind = _kind(number, cap)
-    if kind == _FINE:
-        return number, False, False
-    if kind == _BEYOND and clamp:
-        return cap, True, False
-    return 0.0, False, True
-
-
-@njit(inline="always")
-def _code_up(amount, size):  # type: ignore[no-untyped-def]
-    """Market.demand_code: the product is exact."""
-    code = np.floor(amount / size)
-    return np.uint16(np.int32(code + 1.0 if code * size < amount else code))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
-    """Give rows their places, block after block, until the part is full.
-
-    A new agent gets a block with room for all the options that it may have, so it is never split.
-    `block` is the number of blocks in use. A run is (block, place in it, row, number of rows).
-    Returns how many rows were placed, `block`, and the number of runs.
-    """
-    row, count = 0, 0
-    while row < starts.size:
-        if block == 0 or (starts[row] == 1 and fill[block - 1] + options > BLOCK):
-            if block == fill.size:
-                break
-            block += 1
-        at, begin = fill[block - 1], row
-        if options == 1:
-            row += min(BLOCK - at, starts.size - row)
-        else:
-            row += 1
-            while row < starts.size and not (
-                starts[row] == 1 and at + row - begin + options > BLOCK
-            ):
-                row += 1
-        # One by one: to assign a tuple, the compiler would need seconds.
-        runs[count, 0], runs[count, 1] = block - 1, at
-        runs[count, 2], runs[count, 3] = begin, row - begin
-        fill[block - 1] += row - begin
-        count += 1
-    return row, block, count
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyped-def]
-    bad, clamped = -1, 0
-    for r in range(runs.shape[0]):
-        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        source, codes, odd = values[row : row + n], out[block, at : at + n], 0
-        for i in range(n):
-            value = source[i]
-            odd += not (value >= 0.0 and value <= cap)
-            code = np.floor(value / step)  # Market.value_code: the product below is exact
-            codes[i] = np.int64(code - 1.0 if code * step > value else code)
-        if odd == 0:
-            continue
-        for i in range(n):
-            value, is_clamped, is_bad = _admit(source[i], cap, clamp)
-            clamped += is_clamped
-            if is_bad and bad < 0:
-                bad = row + i
-            code = np.floor(value / step)
-            codes[i] = np.int64(code - 1.0 if code * step > value else code)
-    return bad, clamped
-
-
-@njit(inline="always")
-def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def]
-    """Encode some amounts side by side; almost always all are fine."""
-    odd = 0
-    for i in range(source.size):
-        amount = source[i]
-        odd += not (amount >= 0.0 and amount <= cap)
-        codes[i] = _code_up(amount, size)
-    bad, clamped = -1, 0
-    if odd:
-        for i in range(source.size):
-            amount, is_clamped, is_bad = _admit(source[i], cap, clamp)
-            clamped += is_clamped
-            if is_bad and bad < 0:
-                bad = i
-            codes[i] = _code_up(amount, size)
-    return bad, clamped
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
-    bad, clamped = -1, 0
-    for r in range(runs.shape[0]):
-        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        codes = out[block, at : at + n]
-        wrong, more = _encode_run(amounts[row : row + n], size, cap, clamp, codes)
-        clamped += more
-        if wrong >= 0 and bad < 0:
-            bad = row + wrong
-        if touched.size:
-            for i in range(n):
-                touched[row + i] += codes[i] > 0
-    return bad, clamped
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
-    """The columns of a matrix in turn, some rows at a time, so that they stay in the cache."""
-    bad, column, clamped = -1, 0, 0
-    tile = max(16, _TILE // matrix.shape[1])
-    for r in range(runs.shape[0]):
-        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        for begin in range(0, n, tile):
-            size = min(tile, n - begin)
-            low = row + begin
-            for j in range(matrix.shape[1]):
-                codes = out[block, j, at + begin : at + begin + size]
-                wrong, more = _encode_run(
-                    matrix[low : low + size, j], sizes[j], caps[j], clamp, codes
-                )
-                clamped += more
-                if wrong >= 0 and (bad < 0 or low + wrong < bad):
-                    bad, column = low + wrong, j
-                if touched.size:
-                    for i in range(size):
-                        touched[low + i] += codes[i] > 0
-    return bad, column, clamped
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[no-untyped-def]
-    bad, clamped = -1, 0
-    for i in range(amounts.size):
-        amount, is_clamped, is_bad = _admit(amounts[i], caps[resources[i]], clamp)
-        clamped += is_clamped
-        if is_bad and bad < 0:
-            bad = i
-        out[i] = _code_up(amount, sizes[resources[i]])
-    return bad, clamped
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
-    """The first row that names a resource twice, and where; or -1."""
-    seen = np.full(m, -1, np.int64)
-    for row in range(indptr.size - 1):
-        for at in range(indptr[row], indptr[row + 1]):
-            if seen[resources[at]] == row:
-                return row, at
-            seen[resources[at]] = row
-    return -1, -1
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _store(items, runs, out):  # type: ignore[no-untyped-def]
-    for r in range(runs.shape[0]):
-        block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        out[block, at : at + n] = items[row : row + n]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _scatter(indptr, resources, codes, runs, out):  # type: ignore[no-untyped-def]
-    for r in range(runs.shape[0]):
-        block, place, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        out[block, :, place : place + n] = 0
-        for i in range(n):
-            for at in range(indptr[row + i], indptr[row + i + 1]):
-                out[block, resources[at], place + i] = codes[at]
