@@ -33,6 +33,8 @@ RESULTS = Path(__file__).parents[1] / "results" / "fuzz"
 COMPILED = (
     "records.codes",
     "engines.best_response",
+    "engines.curvature",
+    "engines.giving",
     "records.bulk_coins",
     "records.digest",
     "records.encode_kernels",

@@ -32,7 +32,7 @@ from helpers import (
 from jdpack import allocate
 from jdpack.agent.allocate import best_option, coin_places
 from jdpack.billboard.lines import Seed
-from jdpack.engines import best_response, shard
+from jdpack.engines import best_response, giving, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records import encode
@@ -232,7 +232,7 @@ def test_the_factor_of_a_row_is_the_least_that_it_touches(drawn, data):
     each = data.draw(st.lists(factors, min_size=m, max_size=m))
     (part,) = records.encode().parts
     expected = flat(factors_of(options, each) for options in exact(records))
-    assert best_response.factors(part, np.array(each, np.uint32)).tolist() == expected
+    assert giving.factors(part, np.array(each, np.uint32)).tolist() == expected
 
 
 @given(st.data())
@@ -248,7 +248,7 @@ def test_coins_at_the_edges_of_shares(data):
     records = Records(market, list(range(len(coins))), [[(1, [1])] * len(shares)] * len(coins))
     (part,) = records.encode().parts
     found = np.array(shares * len(coins), np.uint32)
-    best_response.flip(
+    giving.flip(
         part,
         found,
         np.repeat(np.array(coins, np.uint64), len(shares)),

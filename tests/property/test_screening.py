@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from helpers import over_parts
 from jdpack import Market
-from jdpack.engines import best_response, screening, shard
+from jdpack.engines import best_response, giving, screening, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.screening import IN, OPEN, OUT, Box
 from jdpack.market.grid import PRICE_CODE_MAX
@@ -95,7 +95,7 @@ def test_rows_of_a_part_are_those_rows(layout, options):
         shares = best_response.shares(fewer, prices, np.ones(1, np.int64))
         assert np.array_equal(shares, all_shares[rows])
         m = len(agents.market.resources)
-        assert best_response.loads(fewer, m, shares) == best_response.loads(
+        assert giving.loads(fewer, m, shares) == giving.loads(
             part, m, np.where(np.isin(np.arange(part.rows), rows), all_shares, 0).astype(np.uint32)
         )
 

@@ -1,7 +1,7 @@
 """Public: the agent's function. What do I get, from my own record and the billboard?
 
 The curator's bulk allocation is this same function for every agent (`best_response.shares`,
-`best_response.flip`), and golden vectors hold the two together. `jdpack.agent.explain` says why.
+`giving.flip`), and golden vectors hold the two together. `jdpack.agent.explain` says why.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Seed, Step
 from jdpack.common import coins
 from jdpack.common.batches import Batch
-from jdpack.engines import best_response
+from jdpack.engines import best_response, curvature, giving
 from jdpack.engines.base import Allocation
 from jdpack.engines.batched import Batched
 from jdpack.engines.screening import IN, OPEN, Box, Prices, decided, rows_of
@@ -114,15 +114,15 @@ class Shard:
         price, weight = np.array([prices], dtype=np.float64), np.ones(1, np.int64)
 
         def of(part: Part) -> int:
-            return best_response.welfare(part, best_response.shares(part, price, weight))
+            return giving.welfare(part, best_response.shares(part, price, weight))
 
         return sum(self.threads.map(of, self.parts))
 
     def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
-        return self._sum(best_response.curvature, self.parts, np.array(prices, dtype=np.float64))
+        return self._sum(curvature.curvature, self.parts, np.array(prices, dtype=np.float64))
 
     def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
-        return self._sum(best_response.gauge, self.parts, np.array(prices, dtype=np.float64))
+        return self._sum(curvature.gauge, self.parts, np.array(prices, dtype=np.float64))
 
     def _sum(
         self, query: Callable[[Part, Prices], NDArray[np.int64]], parts: list[Part], prices: Prices
@@ -162,7 +162,7 @@ class Shard:
 
     def welfare(self, rounds: Rounds) -> int:
         base = zip(self.parts, self._shares(rounds), strict=True)
-        return sum(self.threads.map(lambda pair: best_response.welfare(*pair), base))
+        return sum(self.threads.map(lambda pair: giving.welfare(*pair), base))
 
     def granted(self, rounds: Rounds, seed: Seed) -> tuple[int, ...]:
         m = len(self.market.resources)
@@ -174,7 +174,7 @@ class Shard:
 
         def of(pair: tuple[Part, Shares]) -> int:
             part, base = pair
-            return best_response.luck(part, base, self._give(part, base, final)[0], bound)
+            return giving.luck(part, base, self._give(part, base, final)[0], bound)
 
         return sum(self.threads.map(of, zip(self.parts, self._shares(rounds), strict=True)))
 
@@ -185,10 +185,10 @@ class Shard:
         def of(pair: tuple[Part, Shares]) -> Allocation:
             part, (shares, dropped) = pair[0], self._give(*pair, final)
             return Allocation(
-                loads=tuple(best_response.loads(part, m, shares)),
+                loads=tuple(giving.loads(part, m, shares)),
                 winners=part.agents_with(shares),
                 shares=int(shares.sum(dtype=np.uint64)),
-                value=best_response.welfare(part, shares),
+                value=giving.welfare(part, shares),
                 dropped=dropped,
                 drop_from=final.drop_from,
             )
@@ -232,13 +232,13 @@ class Shard:
     def _give(self, part: Part, base: Shares, final: Final) -> tuple[Shares, int]:
         """What is given of averaged shares, and how many winners are dropped."""
         given = base.copy()
-        scaling = best_response.factors(part, np.array(final.factors, np.uint32))
+        scaling = giving.factors(part, np.array(final.factors, np.uint32))
         if self.market.divisible:
-            best_response.scale(given, scaling)
+            giving.scale(given, scaling)
         else:
             # Of a whole share that is not scaled every coin gives all, of none nothing.
             tossed = (given > 0) & ((given < SHARE) | (scaling < SHARE))
-            best_response.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
+            giving.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
         if final.drop_from == NOBODY:
             return given, 0
         winners = part.agents_with(given)

@@ -8,6 +8,7 @@ import pytest
 from helpers import over_parts
 from jdpack import Market
 from jdpack.engines import best_response
+from jdpack.engines import curvature as curvature_module
 from jdpack.market.grid import BAND, CURVATURE_UNIT
 from jdpack.policies.newton_response import Response, _least_squares, from_gauge, with_curvature
 from jdpack.records.encode import encode
@@ -30,7 +31,7 @@ def prices_of(market, total=0.5):
 
 def answers(market, agents, prices):
     codes = tuple(int(p) for p in prices)
-    queries = best_response.gauge, best_response.curvature
+    queries = curvature_module.gauge, curvature_module.curvature
     return tuple(over_parts(query, agents.parts, codes) for query in queries)
 
 
