@@ -16,7 +16,7 @@ from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Tell
 from jdpack.market.market import Market
-from jdpack.records import readers
+from jdpack.records import locate, readers
 from jdpack.records.encode import Tally, encode_piece, gather
 from jdpack.records.source import Source
 from jdpack.records.tables import Piece
@@ -44,7 +44,7 @@ class MappedEngine(MemoryEngine):
         the engine or its process: even a kill leaves nothing behind.
         """
         market, own = source.market, Threads(threads)
-        found, finished = readers.find(source.agents), itertools.count(1)
+        found, finished = locate.find(source.agents), itertools.count(1)
         pieces = readers.file_pieces(market, found, _PIECE_ROWS)
 
         def encode(piece: Piece, keep: Keep) -> Tally:

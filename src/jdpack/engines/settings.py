@@ -18,7 +18,7 @@ from typing import Any
 from jdpack.engines.base import Engine
 from jdpack.errors import AgentsError, EngineError
 from jdpack.market.market import Market
-from jdpack.records import readers
+from jdpack.records import locate
 from jdpack.records.codes import is_sparse
 from jdpack.records.source import Source
 
@@ -115,7 +115,7 @@ KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray
 def choice_of(engine: object, market: Market, agents: Any) -> Choice:
     """The engine of an argument: None, a name, the address of a cluster, or a choice."""
     if engine is None:
-        return Mapped() if readers.is_source(agents) and not fits(market) else Memory()
+        return Mapped() if locate.is_source(agents) and not fits(market) else Memory()
     if isinstance(engine, Choice):
         return engine
     if isinstance(engine, str) and engine.startswith("ray://"):

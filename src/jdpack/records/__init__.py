@@ -2,7 +2,8 @@
 
 Read in this order:
 
-* `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the columns.
+* `locate`, `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the
+  columns.
 * `tables` and `arrow`: turn any table or array into rows of options.
 * `source`: where the records of a run come from.
 * `ids` and `bulk_coins`: who the agents are, and their coins.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.market.market import Market
-from jdpack.records import readers, tables
+from jdpack.records import locate, tables
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.tables import Piece
 
@@ -34,7 +34,7 @@ class Source:
     @property
     def paths(self) -> list[str] | None:
         """Where the files are, absolute; None if the records are in memory."""
-        if not readers.is_source(self.agents):
+        if not locate.is_source(self.agents):
             return None
         given = [self.agents] if isinstance(self.agents, str | Path) else self.agents
         return [str(path) if "://" in str(path) else os.path.abspath(path) for path in given]

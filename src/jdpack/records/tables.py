@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
-from jdpack.records import readers
+from jdpack.records import locate, readers
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
@@ -89,7 +89,7 @@ Piece = readers.FilePiece | TablePiece | ArrayPiece | Iterable[OptionRows]
 
 def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
     """Cut files or a table into pieces of about so many rows."""
-    if readers.is_source(source):
+    if locate.is_source(source):
         return readers.file_pieces(market, source, rows)
     table = _table(market, source)
     ids = table.column(market.columns.id) if has_runs(market) else None

@@ -14,7 +14,7 @@ import scipy.sparse
 from moto.server import ThreadedMotoServer
 
 from jdpack import AgentsError, Columns, Market, solve
-from jdpack.records import readers, tables
+from jdpack.records import locate, readers, tables
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows
 from jdpack.records.threads import Threads
@@ -117,7 +117,7 @@ def test_a_folder_that_may_not_be_read(several, monkeypatch):
     def fail(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(readers, "_list", fail)
+    monkeypatch.setattr(locate, "_list", fail)
     assert refusal(several).message == (
         f"cannot read agents at {str(several)!r}: Permission denied"
     )
@@ -137,7 +137,7 @@ def test_folders_may_name_columns(tmp_path):
     assert ids_of(tmp_path, market) == ["a", "b", "c"]
     assert ids_of(f"{tmp_path}/region=*", market) == ["a", "b", "c"]
     assert ids_of(f"{tmp_path}/region=north/*/x.*", market)[:2] == ["a", "b"]
-    found = [dict(file.keys) for file in readers.find(tmp_path)]
+    found = [dict(file.keys) for file in locate.find(tmp_path)]
     assert found[0] == {"region": "north", "day": 10} and found[2] == {"region": "south", "day": 1}
     assert "has a column 'region' that the market does not name" in refusal(tmp_path).message
     spelled_out = tmp_path / "region=north" / "day=2"
