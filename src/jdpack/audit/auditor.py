@@ -29,7 +29,7 @@ from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, Script, known
 from jdpack.engines.settings import Choice, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market.market import Market
-from jdpack.planning.plan import prepare
+from jdpack.planning.prepare import prepare
 from jdpack.policies.base import Policy
 from jdpack.policies.spec import label_of
 from jdpack.records.source import Source

@@ -21,7 +21,7 @@ from jdpack.curator.comparison import Best, Comparison, Row, Run
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
-from jdpack.planning.plan import prepare
+from jdpack.planning.prepare import prepare
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of

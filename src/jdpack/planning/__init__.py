@@ -4,6 +4,7 @@ Read in this order:
 
 * `headroom`: the share of supply that a run must keep free.
 * `remedies`: what helps if that is too much.
-* `plan`: the plan, and the check that every run starts with.
+* `prepare`: the check that every run and every plan starts with.
+* `plan`: the plan.
 * `page`: the plan as a page.
 """

@@ -17,25 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.billboard.lines import Release
-from jdpack.errors import BudgetError, BudgetWarning, MarketError, SupplyWarning
+from jdpack.errors import BudgetWarning, SupplyWarning
 from jdpack.market.market import Market
 from jdpack.pages.number_text import percent_down, short_up
 from jdpack.planning.headroom import (
     MARGIN_MOST,
     Need,
-    check,
     floor,
     margin_at,
     margin_with,
     percent,
     shortfall,
 )
+from jdpack.planning.prepare import prepare
 from jdpack.planning.remedies import Help, remedies
-from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
-from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, check_delta, weakness
+from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, weakness
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.storage import new_folder
@@ -227,30 +226,6 @@ def plan(
         warning=warning,
         helps=() if warning is None else tuple(remedies(market, budget, policy)),
     )
-
-
-def prepare(
-    market: Market | str | Path,
-    policy: Policy[Any] | None,
-    epsilon: float | None,
-    delta: float | None,
-) -> tuple[Market, Policy[Any], Budget]:
-    """What a run is fixed by, checked: it raises what can be known before records are read."""
-    if not isinstance(market, Market):
-        market = Market.from_toml(market)
-    policy = policy if policy is not None else Newton()
-    if type(policy) not in registry.KINDS.values():  # its billboard could not be read back
-        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
-    epsilon = market.epsilon if epsilon is None else epsilon
-    delta = market.delta if delta is None else delta
-    for what, given in [("epsilon", epsilon), ("delta", delta)]:
-        if given is None:
-            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
-    assert epsilon is not None and delta is not None
-    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
-    check_delta(budget)
-    check(market, budget, policy)
-    return market, policy, budget
 
 
 def _measured(market: Market, floor: float) -> tuple[float, float] | None:

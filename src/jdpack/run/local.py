@@ -45,7 +45,7 @@ from jdpack.errors import AgentsError, MarketError
 from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 from jdpack.planning.headroom import shortfall
-from jdpack.planning.plan import prepare
+from jdpack.planning.prepare import prepare
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.privacy.accounting import Budget, Filter, check_delta, weakness
 from jdpack.protocol.certificate import certify

@@ -35,7 +35,7 @@ from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
 from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
-from jdpack.planning.plan import prepare
+from jdpack.planning.prepare import prepare
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, Cost, weakness

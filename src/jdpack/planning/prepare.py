@@ -1,0 +1,40 @@
+"""Public: the check that every run and every plan starts with: market, policy, budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jdpack.errors import BudgetError, MarketError
+from jdpack.market.market import Market
+from jdpack.planning.headroom import (
+    check,
+)
+from jdpack.policies import registry
+from jdpack.policies.base import Policy
+from jdpack.policies.newton import Newton
+from jdpack.privacy.accounting import Budget, check_delta
+
+
+def prepare(
+    market: Market | str | Path,
+    policy: Policy[Any] | None,
+    epsilon: float | None,
+    delta: float | None,
+) -> tuple[Market, Policy[Any], Budget]:
+    """What a run is fixed by, checked: it raises what can be known before records are read."""
+    if not isinstance(market, Market):
+        market = Market.from_toml(market)
+    policy = policy if policy is not None else Newton()
+    if type(policy) not in registry.KINDS.values():  # its billboard could not be read back
+        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
+    epsilon = market.epsilon if epsilon is None else epsilon
+    delta = market.delta if delta is None else delta
+    for what, given in [("epsilon", epsilon), ("delta", delta)]:
+        if given is None:
+            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
+    assert epsilon is not None and delta is not None
+    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
+    check_delta(budget)
+    check(market, budget, policy)
+    return market, policy, budget
