@@ -6,5 +6,6 @@ Read in this order:
 * `verify_run`: what was handed out is what the billboard says.
 * `reports` and `decision_margins`: the two reports of a run.
 * `optimum`: the best allocation without privacy, with its proof.
+* `truth`: the records in their own units.
 * `compare`, `comparison` and `comparison_page`: policies measured against it.
 """

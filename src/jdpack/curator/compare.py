@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jdpack.common.checks import check_whole
 from jdpack.curator.comparison import Best, Comparison, Row, Run
+from jdpack.curator.truth import Truth
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import shortfall
@@ -26,18 +25,12 @@ from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
-from jdpack.records import tables
-from jdpack.records.encode import encode
 from jdpack.records.source import Source
-from jdpack.records.tables import Piece
 from jdpack.run.arguments import check_arguments
 from jdpack.run.result import Progress as Round
-from jdpack.run.result import Result
 from jdpack.run.solve import experiment
 
 REFERENCE = "newton, no privacy"
-
-_ROUNDING = 1e-12  # of sums over true numbers
 
 
 @dataclass(frozen=True)
@@ -201,65 +194,3 @@ def _row(
 
 
 # --- the true numbers ---------------------------------------------------------------------
-
-
-class Truth:
-    """The records in their own units, clamped as they were encoded."""
-
-    def __init__(self, market: Market, pieces: Iterable[Piece], *, clamp: bool) -> None:
-        read = [list(tables.read(market, piece)) for piece in pieces]
-        self.market, self._kept = market, [batch for batches in read for batch in batches]
-        self.agents = encode(market, read, clamp=clamp)
-        self.supply = np.array([r.supply for r in market.resources])
-        self.owners = self.agents.numbers() if market.options > 1 else None
-        # What is beyond the bounds is here only if it was clamped.
-        values = np.concatenate([batch.values for batch in self._kept])
-        self.values = np.minimum(values, market.max_value)
-        self.demands = self._demands()
-        self._kept.clear()
-
-    def _demands(self) -> Any:
-        """A matrix with a row an option: NumPy, or SciPy's where records are pairs."""
-        caps = np.array([r.max_demand for r in self.market.resources])
-        if all(batch.indptr is None for batch in self._kept):
-            blocks = [
-                np.asarray(b.matrix) if b.columns is None else np.stack(b.columns, axis=1)
-                for b in self._kept
-            ]
-            return np.minimum(np.concatenate(blocks), caps)
-        from scipy.sparse import csr_matrix, vstack  # type: ignore[import-untyped]
-
-        blocks = []
-        for batch in self._kept:
-            assert batch.amounts is not None and batch.resources is not None
-            amounts, shape = (
-                np.minimum(batch.amounts, caps[batch.resources]),
-                (batch.rows, len(caps)),
-            )
-            blocks.append(csr_matrix((amounts, batch.resources, batch.indptr), shape))
-        return vstack(blocks, format="csr")
-
-    def optimum(self) -> Best:
-        from jdpack.curator.optimum import optimum
-
-        start = time.perf_counter()
-        found = optimum(self.values, self.demands, self.supply, self.owners)
-        return Best(found.value, found.bound, time.perf_counter() - start)
-
-    def measure(self, result: Result, best: Best, seed: int, seconds: float) -> Run:
-        given, board = result.allocation.astype(np.float64), result.billboard
-        load = float((np.asarray(self.demands.T @ given).ravel() / self.supply).max())
-        most = given.max() if self.owners is None else np.bincount(self.owners, given).max()
-        welfare = float(self.values @ given)
-        return Run(
-            seed=seed,
-            welfare=welfare,
-            share=welfare / best.value if best.value > 0.0 else 1.0,
-            certified=result.certificate.ratio_at_least,
-            load=load,
-            fits=bool(max(load, most) <= 1.0 + _ROUNDING),
-            dropped=result.private.dropped,
-            rounds=sum(release.step.query == "demand" for release in board.releases),
-            releases=len(board.releases),
-            seconds=seconds,
-        )

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.billboard.board import Billboard
-from jdpack.curator.compare import Truth
 from jdpack.curator.decision_margins import margins
 from jdpack.curator.finished_run import FinishedRun
+from jdpack.curator.truth import Truth
 from jdpack.engines.sharded import final
 from jdpack.errors import JdpackError, LedgerError, OutputError
 from jdpack.ledger.account import Account
