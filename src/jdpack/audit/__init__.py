@@ -8,14 +8,13 @@ Read in this order:
 * `checks`: what must hold for every recorded run, by `fold` (the public side made again), `answers`
   and `reference` (exact answers and allocations made again), `budget_checks` and `noise_checks`.
 * `neighbours`: the same run on neighbouring records, with the same randomness.
-* `coalition`, `game`, `lower_bound`: the attacks, and the epsilon that they prove.
+* `coalition` and `lower_bound`: the attacks, and the epsilon that they prove.
 * `findings` and `page`: what was found, as data and as a page.
 """
 
 from jdpack.audit.auditor import audit
 from jdpack.audit.findings import Audit, Finding
-from jdpack.audit.game import distinguish
-from jdpack.audit.lower_bound import LowerBound, gaussian_epsilon, lower_bound
+from jdpack.audit.lower_bound import LowerBound, distinguish, gaussian_epsilon, lower_bound
 
 __all__ = [
     "Audit",

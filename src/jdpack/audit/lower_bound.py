@@ -15,10 +15,10 @@ Roth & Su 2022): an assumption, which nothing here checks. It makes few trials s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,3 +212,35 @@ def scipy(part: str) -> Any:
         raise JdpackError(
             "the audit needs SciPy, which is not installed", "pip install 'jdpack[audit]'"
         ) from None
+
+
+View = TypeVar("View")
+
+
+def distinguish(
+    first: Callable[[], View],
+    second: Callable[[], View],
+    score: Callable[[View], float],
+    trials: int,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    progress: Callable[[float], None] | None = None,
+) -> LowerBound:
+    """Play the game `trials` times in each world.
+
+    Args:
+        first, second: run the mechanism on one of two neighbouring data sets, with fresh
+            randomness, and return what the attacker sees.
+        score: how much a view speaks for the second world; best, a log-likelihood ratio.
+        trials: of each world; half of them choose the event, the other half measure it.
+        delta: of the guarantee that is tested.
+        confidence: that the bounds are no larger than the truth.
+        progress: called with the share that is done.
+    """
+    scores: tuple[list[float], list[float]] = ([], [])
+    for trial in range(trials):
+        for world, sampler in enumerate((first, second)):
+            scores[world].append(float(score(sampler())))
+        if progress is not None:
+            progress((trial + 1) / trials)
+    return lower_bound(*scores, delta=delta, confidence=confidence)
