@@ -21,6 +21,7 @@ from jdpack.engines.sharded import final
 from jdpack.errors import JdpackError, LedgerError, OutputError
 from jdpack.ledger.account import Account
 from jdpack.ledger.ledger import Ledger
+from jdpack.ledger.text import ledger_words
 from jdpack.market.market import Market
 from jdpack.pages.public_report import public_report
 from jdpack.records.codes import is_sparse
@@ -29,7 +30,6 @@ from jdpack.run.curator_page import More, curator_page
 from jdpack.run.folder import Output
 from jdpack.run.result import exact_numbers
 from jdpack.run.run_file import locked
-from jdpack.run.summary import ledger_words
 from jdpack.storage.files import write_text
 
 SMALL = 2**24

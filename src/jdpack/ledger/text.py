@@ -126,3 +126,14 @@ def _what(entry: Entry) -> str:
 
 def _many(count: int, one: str, more: str = "") -> str:
     return f"{count} {one if count == 1 else more or one + 's'}"
+
+
+def ledger_words(balance: Balance | None) -> str:
+    """What a ledger says of a data set."""
+    if balance is None:
+        return "none: nothing tracks what other runs spend on the same people"
+    epsilon, delta = balance.spent
+    return (
+        f"({epsilon:.4g}, {delta:.4g}) of ({balance.epsilon:g}, {balance.delta:g}) is spent on "
+        f"{balance.dataset!r}, in {balance.runs} run{'s' if balance.runs > 1 else ''}"
+    )

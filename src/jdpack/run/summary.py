@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jdpack.ledger.balance import Balance
+from jdpack.ledger.text import ledger_words
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import resource_rows
@@ -143,17 +143,6 @@ def _each(label: str, market: Market, texts: list[str]) -> list[str]:
     if len(texts) > _LINES:
         lines.append(f"  {label:<8}  ... and {len(texts) - _LINES} more in the report")
     return lines
-
-
-def ledger_words(balance: Balance | None) -> str:
-    """What a ledger says of a data set."""
-    if balance is None:
-        return "none: nothing tracks what other runs spend on the same people"
-    epsilon, delta = balance.spent
-    return (
-        f"({epsilon:.4g}, {delta:.4g}) of ({balance.epsilon:g}, {balance.delta:g}) is spent on "
-        f"{balance.dataset!r}, in {balance.runs} run{'s' if balance.runs > 1 else ''}"
-    )
 
 
 def _allocation(private: Path) -> Path:
