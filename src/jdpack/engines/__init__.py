@@ -8,5 +8,6 @@ Read in this order:
 * `screening`: which agents need not be asked again.
 * `shard`: some of the agents on one machine. `sharded` adds shards up, `batched` asks in batches.
 * `memory`, `mapped` (with `code_store`) and `ray`: the three engines.
+* `allocation_files`: where a cluster writes what agents get.
 * `settings`: which engine to use, and how to open it.
 """

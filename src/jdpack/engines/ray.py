@@ -12,15 +12,14 @@ that it was computed from: if it changes, a file has changed under the run, and 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +27,7 @@ import pyarrow.fs
 from numpy.typing import NDArray
 
 from jdpack.billboard.board import Billboard
+from jdpack.engines.allocation_files import files_in, put_file, remove_file
 from jdpack.engines.base import Allocation
 from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.mapped import key_of
@@ -43,7 +43,6 @@ from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, surve
 from jdpack.records.readers import FilePiece
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
-from jdpack.storage.files import write_whole
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a curator's machine calls nobody
 try:
@@ -109,11 +108,11 @@ class Worker:
 
     def probe(self, place: str, name: str) -> None:
         """Write an empty file where the allocation will be."""
-        _put(place, name, lambda file: None)
+        put_file(place, name, lambda file: None)
 
     def write(self, final: Final, place: str, name: str) -> None:
         """Write what the worker's agents get to a file of its own, whole."""
-        _put(place, name, lambda file: self._loaded().write(final, file))
+        put_file(place, name, lambda file: self._loaded().write(final, file))
 
     def _ids(self) -> Iterator[pa.Array]:
         """The id of every agent, some at a time."""
@@ -231,9 +230,9 @@ class RayEngine(Combined):
                 for worker, name in zip(self._workers, names, strict=True)
             ]
         )
-        for name in _files(place):
+        for name in files_in(place):
             if self._is_ours(name) and name not in names:
-                _remove(place, name)
+                remove_file(place, name)
 
     def close(self) -> None:
         """End the workers, whose cores others may wait for."""
@@ -323,7 +322,7 @@ class RayEngine(Combined):
     def _check_place(self, place: str) -> None:
         """Refuse a place for the allocation that workers cannot write to, before any is spent."""
         try:
-            others = [n for n in _files(place) if n.endswith(".parquet") and not self._is_ours(n)]
+            others = [n for n in files_in(place) if n.endswith(".parquet") and not self._is_ours(n)]
         except OSError as error:
             raise OutputError(
                 f"cannot write an allocation to {place!r}: {error}",
@@ -341,14 +340,14 @@ class RayEngine(Combined):
         ]
         for number, one in enumerate(probes):
             self._get(one, self._who(number))
-        there = set(_files(place))
+        there = set(files_in(place))
         for name in names:
             if name not in there:
                 raise OutputError(
                     f"the workers do not write to the same {place!r} as this process reads",
                     "give a folder that all machines share, or a URI, with --allocation",
                 )
-            _remove(place, name)
+            remove_file(place, name)
 
     def _is_ours(self, name: str) -> bool:
         return name.startswith(f"{self._run}-")
@@ -379,43 +378,6 @@ def _edge(key: int) -> np.uint64:
 
 
 # --- where the allocation goes ------------------------------------------------------------
-
-
-def _system(place: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    if "://" not in place:
-        return pyarrow.fs.LocalFileSystem(), place
-    system, folder = pyarrow.fs.FileSystem.from_uri(place)
-    return system, folder
-
-
-def _put(place: str, name: str, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file whole, here or elsewhere."""
-    system, folder = _system(place)
-    if isinstance(system, pyarrow.fs.LocalFileSystem):
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(Path(folder) / name, 0o600, write)
-        return
-    half = f"{folder}/{name}.part"
-    try:
-        with system.open_output_stream(half) as stream:
-            write(stream)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            system.delete_file(half)
-        raise
-    system.move(half, f"{folder}/{name}")
-
-
-def _files(place: str) -> list[str]:
-    """The names of the files in a place."""
-    system, folder = _system(place)
-    found = system.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-    return [info.base_name for info in found if info.is_file]
-
-
-def _remove(place: str, name: str) -> None:
-    system, folder = _system(place)
-    system.delete_file(f"{folder}/{name}")
 
 
 # --- Ray ----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from jdpack import (
     resume,
     solve,
 )
+from jdpack.engines import allocation_files
 from jdpack.market.market import Columns
 from jdpack.records import readers as files
 from jdpack.run import summary
@@ -322,7 +323,7 @@ def check_foreign_files_are_refused(market, path, tmp_path, engine):
 def test_files_on_other_systems_are_whole_too(tmp_path, monkeypatch, fails):
     """A half Parquet file can be a valid one: it never has the name of a whole one."""
     system = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr(module, "_system", lambda place: (system, place))
+    monkeypatch.setattr(module, "system_of", lambda place: (system, place))
 
     def write(file):
         file.write(b"half")
@@ -330,12 +331,12 @@ def test_files_on_other_systems_are_whole_too(tmp_path, monkeypatch, fails):
             raise ZeroDivisionError
 
     with contextlib.suppress(ZeroDivisionError):
-        module._put("", "name", write)
+        allocation_files.put_file("", "name", write)
     assert [p.name for p in tmp_path.iterdir()] == ([] if fails else ["name"])
 
 
 def test_an_address_on_this_machine_keeps_files_private(tmp_path):
-    module._put((tmp_path / "new").as_uri(), "name", lambda file: file.write(b"x"))
+    allocation_files.put_file((tmp_path / "new").as_uri(), "name", lambda file: file.write(b"x"))
     assert (tmp_path / "new" / "name").stat().st_mode & 0o777 == 0o600
 
 
