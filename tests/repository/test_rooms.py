@@ -112,7 +112,7 @@ RANDOM = {
 
 
 def test_nobody_else_draws_at_random():
-    """Noise in `door`, the seed of the coins in `board`, the invented agents of `demo`.
+    """Noise in `door`, the seed of the coins in `lines`, the invented agents of `demo`.
 
     `accounting` builds a Gaussian to ask what it costs, and never draws from it. An audit invents
     agents too, and looks on while others draw.
@@ -128,5 +128,5 @@ def test_nobody_else_draws_at_random():
                 users.add(name_of(path))
     audits = ("budget_checks", "noise_checks", "paths", "people", "recording")
     auditing = {f"audit/{name}.py" for name in audits}
-    drawing = {"privacy/accounting.py", "billboard/board.py", "door.py", "run/demo.py"}
+    drawing = {"privacy/accounting.py", "billboard/lines.py", "door.py", "run/demo.py"}
     assert users == drawing | auditing
