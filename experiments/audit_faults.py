@@ -329,12 +329,12 @@ FAULTS = [
         "moves the sum by a whole value.",
         (
             Edit(
-                "engines/best_response.py",
+                "engines/giving.py",
                 "                total += min(max(own, -bound), bound)\n",
                 "                total += own\n",
             ),
             Edit(
-                "engines/best_response.py",
+                "engines/giving.py",
                 "    return total + min(max(own, -bound), bound)\n",
                 "    return total + own\n",
             ),
@@ -544,7 +544,7 @@ FAULTS = [
         "seen the rounds can still choose the coins that it likes.",
         (
             Edit(
-                "billboard/board.py",
+                "billboard/lines.py",
                 'hashlib.sha256(b"jdpack seed " + self.seed).hexdigest()',
                 'hashlib.sha256(b"jdpack seed " + self.seed[:4]).hexdigest()',
             ),
@@ -653,7 +653,7 @@ FAULTS = [
         "dense-clamp-dropped",
         "Privacy: with clamp, dense amounts above the bound keep the code that they had, so one "
         "agent demands more than the cap that the sensitivity rests on.",
-        (Edit("records/encode.py", "    if odd:\n", "    if odd and not clamp:\n"),),
+        (Edit("records/encode_kernels.py", "    if odd:\n", "    if odd and not clamp:\n"),),
     ),
     Fault(
         "sparse-one-cap-for-all",
@@ -661,7 +661,7 @@ FAULTS = [
         "resource with a smaller cap gets through beyond its sensitivity.",
         (
             Edit(
-                "records/encode.py",
+                "records/encode_kernels.py",
                 "_admit(amounts[i], caps[resources[i]], clamp)",
                 "_admit(amounts[i], caps.max(), clamp)",
             ),
@@ -727,7 +727,7 @@ FAULTS = [
                 "        return code\n",
             ),
             Edit(
-                "records/encode.py",
+                "records/encode_kernels.py",
                 "np.uint16(np.int32(code + 1.0 if code * size < amount else code))",
                 "np.uint16(np.int32(code))",
             ),
@@ -790,9 +790,9 @@ FAULTS = [
         "rounds, so it fails often, and agents are dropped far more often than beta.",
         (
             Edit(
-                "protocol/certificate.py",
-                "[max(0.0, (total + radius) / (whole * _DOWN)) for total in totals]",
-                "[max(0.0, total / (whole * _DOWN)) for total in totals]",
+                "protocol/bounds.py",
+                "[max(0.0, (total + radius) / (whole * DOWN)) for total in totals]",
+                "[max(0.0, total / (whole * DOWN)) for total in totals]",
             ),
         ),
     ),
@@ -803,8 +803,8 @@ FAULTS = [
         (
             Edit(
                 "run/folder.py",
-                "            page = public_report.public_page(result.billboard)\n",
-                "            page = public_report.public_page(result.billboard)\n"
+                "            page = billboard_page.public_page(result.billboard)\n",
+                "            page = billboard_page.public_page(result.billboard)\n"
                 '            note = f"<!-- winners: {result.private.winners} --></body>"\n'
                 '            page = page.replace("</body>", note)\n',
             ),
