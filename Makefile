@@ -15,7 +15,7 @@ demo: $(VENV)/ready
 BROWSER ?= yes
 test: $(VENV)/ready
 	@$(MAKE) --no-print-directory --jobs --output-sync check kernels $(if $(filter no,$(BROWSER)),,browser)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
 
 # What the tests compile, once and not in every process.

@@ -20,6 +20,8 @@ import typer
 from jdpack import Market, MarketError, MwuAdaptive, cli, fields, policies, solve
 from jdpack.cli import COMMANDS, app_of
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]

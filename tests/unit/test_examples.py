@@ -23,6 +23,8 @@ from jdpack.optimum import optimum
 
 from .test_docs import ROOT, blocks, broken_links, here, rows, run_page, section
 
+pytestmark = pytest.mark.long
+
 FOLDER = ROOT / "examples"
 NAMES = ["clinic", "cluster", "charging", "airport"]
 PAGES = [FOLDER / "README.md", *(FOLDER / name / "README.md" for name in NAMES)]

@@ -18,6 +18,8 @@ import pytest
 
 from jdpack import Billboard
 
+pytestmark = pytest.mark.long
+
 N = 6000
 MARKET = """
 name = "Clinic"

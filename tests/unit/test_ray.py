@@ -33,6 +33,8 @@ from jdpack import (
 )
 from jdpack.market import Columns
 
+pytestmark = pytest.mark.long
+
 ray = module.ray
 
 TWO = Ray(workers=2)
