@@ -114,11 +114,15 @@ def given(folder):
 
 
 def workers():
-    return [p for p in psutil.process_iter(["cmdline"]) if "ray::Worker" in _command(p)]
+    """Those of our cluster, by number; other tests may have one at the same time."""
+    ours = psutil.Process().children(recursive=True)
+    return sorted((p for p in ours if "ray::Worker" in _command(p)), key=lambda p: p.pid)
 
 
 def _command(process):
-    return " ".join(process.info["cmdline"] or [])
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 class Killer:
