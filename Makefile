@@ -4,18 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 
-.PHONY: demo test check setup browser docs bench fuzz experiments soak lock clean
+.PHONY: demo test check kernels setup browser docs bench fuzz experiments soak lock clean
 
 demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
-# On all cores, at most four; a file of tests stays on one of them. BROWSER=no leaves out the tests of
-# pages, which need Chromium.
+# In one process more than there are cores, because some tests wait, and at most four; each file of
+# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium.
 BROWSER ?= yes
-test: check $(if $(filter no,$(BROWSER)),,browser)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test: $(VENV)/ready
+	@$(MAKE) --no-print-directory --jobs --output-sync check kernels $(if $(filter no,$(BROWSER)),,browser)
+	$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
+
+# What the tests compile: once, not in every process.
+kernels: $(VENV)/ready
+	$(BIN)/python tests/compile_kernels.py
 
 # Chromium for the tests of pages: the one that is there, or else one that is installed.
 browser: $(VENV)/ready

@@ -1,5 +1,6 @@
 """Settings for all tests: what Hypothesis finds is the same on every run and every machine."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -14,3 +15,8 @@ settings.register_profile(
     "search", settings.get_profile("fixed"), derandomize=False, max_examples=2000
 )
 settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files start first, or one would keep a single core busy at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -34,6 +34,8 @@ import speed  # noqa: E402
 from loss import Store  # noqa: E402
 from sifting import Settings, sift  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 SMALL = Settings(first=100, ratio=5)
 """Samples of samples, although there are few agents."""
 

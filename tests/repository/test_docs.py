@@ -1,12 +1,15 @@
 """The pages say what the program does: their code runs, and nothing is left undocumented."""
 
 import copy
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,12 @@ import numpy as np
 import pytest
 import typer
 
-from jdpack import Market, MarketError, MwuAdaptive, solve
+from jdpack import Market, MarketError, MwuAdaptive, cli, solve
 from jdpack.cli import COMMANDS, app_of
 from jdpack.common import checks
 from jdpack.policies import registry
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -80,10 +85,31 @@ def code_cells(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_page(page.read_text(encoding="utf-8"), page)
+    run = installed if page.name in ("README.md", "scale.md") else here  # scale.md starts Ray
+    run_page(page.read_text(encoding="utf-8"), page, run)
 
 
-def run_page(text: str, page: Path) -> None:
+Run = Callable[[list[str]], tuple[int, str]]
+"""Runs `jdpack` with arguments; gives the exit code and stderr."""
+
+
+def installed(arguments: list[str]) -> tuple[int, str]:
+    """Run the program as a user does."""
+    done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+def here(arguments: list[str]) -> tuple[int, str]:
+    """Run a command in this process: starting Python takes longer than most commands."""
+    stderr = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["jdpack", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return ended.value.code, stderr.getvalue()
+
+
+def run_page(text: str, page: Path, run: Run) -> None:
     """Run the blocks of a page one after the other, Python in one namespace."""
     names: dict[str, object] = {"__name__": "__page__"}
     for language, line, block in blocks(text):
@@ -96,25 +122,25 @@ def run_page(text: str, page: Path) -> None:
             Path(file[1]).write_text(block, encoding="utf-8")
         elif language in ("console", "bash"):
             for command in re.findall(r"^\$ jdpack (.*)$", block, re.M):
-                done = subprocess.run(
-                    [COMMAND, *shlex.split(command)], capture_output=True, text=True, timeout=120
-                )
-                assert done.returncode == 0, f"{page.name}: jdpack {command}\n{done.stderr}"
+                status, stderr = run(shlex.split(command))
+                assert status == 0, f"{page.name}: jdpack {command}\n{stderr}"
 
 
-def test_a_block_that_fails_is_seen(tmp_path, monkeypatch):
+@pytest.mark.parametrize("run", [installed, here])
+def test_a_block_that_fails_is_seen(tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
     with pytest.raises(ZeroDivisionError):
-        run_page("```python\nx = 0\n```\n\n```python\n1 / x\n```\n", page)
+        run_page("```python\nx = 0\n```\n\n```python\n1 / x\n```\n", page, run)
+    run_page("```console\n$ jdpack --version\n```", page, run)
     with pytest.raises(AssertionError, match="no-such-file"):
         run_page(
-            "```console\n$ jdpack allocate no-such-file --id 1 --value 1 --demand 1\n```", page
+            "```console\n$ jdpack allocate no-such-file --id 1 --value 1 --demand 1\n```", page, run
         )
     with pytest.raises(AssertionError, match="pyhton"):
-        run_page("```pyhton\n1\n```", page)
+        run_page("```pyhton\n1\n```", page, run)
     with pytest.raises(AssertionError, match="without a name"):
-        run_page("```toml\nx = 1\n```", page)
+        run_page("```toml\nx = 1\n```", page, run)
 
 
 def test_commands_in_pages_start_with_jdpack_or_make():

@@ -5,26 +5,25 @@ which noise and coins exceed with a probability of some 1e-9.
 """
 
 import importlib.util
-import io
 import re
 import runpy
 import shutil
 import sys
-from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from jdpack import Billboard, Market, cli, plan
+from jdpack import Billboard, Market, plan
 from jdpack.curator.optimum import optimum
 
-from . import test_docs
-from .test_docs import ROOT, blocks, broken_links, rows, run_page, section
+from .test_docs import ROOT, blocks, broken_links, here, rows, run_page, section
+
+pytestmark = pytest.mark.long
 
 FOLDER = ROOT / "examples"
 NAMES = ["clinic", "cluster", "charging", "airport"]
@@ -146,26 +145,8 @@ def example(request, tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(sys, "argv", data_command(text))
         runpy.run_path(sys.argv[0], run_name="__main__")
-        patch.setattr(test_docs, "subprocess", SimpleNamespace(run=here))
-        run_page(text, page)
+        run_page(text, page, here)
     return folder
-
-
-def here(command, **_) -> SimpleNamespace:
-    """Run a command of a page in this process: to start Python takes longer than most of them."""
-    stderr = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stderr(stderr):
-        patch.setattr(sys, "argv", ["jdpack", *command[1:]])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    return SimpleNamespace(returncode=ended.value.code, stderr=stderr.getvalue())
-
-
-def test_a_command_that_fails_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(test_docs, "subprocess", SimpleNamespace(run=here))
-    run_page("```console\n$ jdpack --version\n```", tmp_path)
-    with pytest.raises(AssertionError, match="no-such-folder"):
-        run_page("```console\n$ jdpack verify no-such-folder\n```", tmp_path)
 
 
 def data_command(page: str) -> list[str]:

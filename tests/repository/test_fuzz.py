@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("atheris", reason="atheris is for Linux")
 
 RUN = Path(__file__).parents[2] / "fuzz" / "run.py"

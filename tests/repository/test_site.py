@@ -22,6 +22,8 @@ import jdpack
 
 from .test_docs import ROOT, blocks
 
+pytestmark = pytest.mark.long
+
 DOCS = ROOT / "docs"
 NOTEBOOK = DOCS / "tutorial-python.ipynb"
 

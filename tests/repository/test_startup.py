@@ -87,3 +87,16 @@ def test_the_package_is_a_module_like_others():
         jdpack.sovle  # noqa: B018
     homes = [name for names in jdpack._HOMES.values() for name in names.split()]
     assert sorted(homes) == jdpack.__all__
+
+
+def test_a_command_ends_without_a_look_for_garbage():
+    """The interpreter would look through all that is loaded, which takes 0.4 s after a run."""
+    code = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0))\n"
+        "from jdpack.cli import main\n"
+        "sys.argv = ['jdpack', '--version']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "frozen True"

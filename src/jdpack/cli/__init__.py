@@ -6,6 +6,8 @@ nor what an agent asks of a billboard takes a compiler.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import sys
 import warnings
@@ -64,6 +66,8 @@ def version(
 
 def main() -> None:
     """Run the command line; every expected failure is a sentence, not a traceback."""
+    # A process that ends gives back its memory at once; looking for garbage first takes 0.4 s.
+    atexit.register(gc.freeze)
     try:
         with _warnings():
             app_of(_asked(sys.argv[1:]))()

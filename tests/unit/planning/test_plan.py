@@ -123,13 +123,25 @@ def test_the_margin_of_divisible_goods_is_the_tail_of_the_noise_that_a_run_adds(
     assert planned.round_noise[1] in (None, pytest.approx(max(deviations)))
 
 
+def laplace_deviation(scale):
+    """Of the integers z with odds q^|z|, where q = exp(-1 / scale): the sum in closed form."""
+    return math.sqrt(2.0 * math.exp(-1.0 / scale)) / -math.expm1(-1.0 / scale)
+
+
+@pytest.mark.parametrize("scale", [0.3, 7.0, 900.0])
+def test_the_closed_form_of_the_deviation_is_the_sum(scale):
+    z = np.arange(40 * scale + 1.0)
+    odds = np.exp(-z / scale) * np.where(z > 0, 2.0, 1.0)
+    deviation = math.sqrt(np.sum(z * z * odds) / np.sum(odds))
+    assert laplace_deviation(scale) == pytest.approx(deviation, rel=1e-9)
+
+
 def test_the_deviation_of_truncated_laplace_noise_is_that_of_its_distribution():
     market, policy = a_market(times=1e5), POLICIES["truncated"]
     planned = plan(market, epsilon=1.0, delta=DELTA, policy=policy)
     noise = next(s.noise for s in steps_of(policy, market, planned.budget) if s.weight)
-    z = np.arange(min(noise.bound, int(40 * noise.scale)) + 1.0)
-    odds = np.exp(-z / noise.scale) * np.where(z > 0, 2.0, 1.0)
-    deviation = math.sqrt(np.sum(z * z * odds) / np.sum(odds)) / market.supply_code
+    assert noise.bound > 40 * noise.scale, "what the bound cuts off counts for nothing"
+    deviation = laplace_deviation(noise.scale) / market.supply_code
     assert planned.round_noise == (pytest.approx(deviation, rel=1e-3), None)
 
 

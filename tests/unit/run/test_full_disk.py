@@ -18,6 +18,8 @@ import pytest
 
 from jdpack import Billboard
 
+pytestmark = pytest.mark.long
+
 N = 6000
 MARKET = """
 name = "Clinic"
@@ -32,7 +34,7 @@ resource = [
 FAST = ["--policy", "mwu-adaptive", "--alpha", "0.5", "--seed", "7", "-q", "--threads", "1"]
 
 SERVER = """
-    import json, os, resource, signal, sys
+    import gc, json, os, resource, signal, sys
     import numpy as np
     from jdpack import cli, solve; from jdpack.pages import public_report as report
     from jdpack.run.folder import Output
@@ -41,8 +43,12 @@ SERVER = """
 
     # What is loaded now, by this thread alone, need not be loaded in every fork.
     data = np.random.default_rng(1).uniform(0, 1, (6000, 3))
-    solve(sys.argv[1], values=data[:, 0], demands=data[:, 1:], ids=range(6000), threads=1,
-          policy=MwuAdaptive(0.5), seed=1)
+    result = solve(sys.argv[1], values=data[:, 0], demands=data[:, 1:], ids=range(6000), threads=1,
+                   policy=MwuAdaptive(0.5), seed=1)
+    report.curator_page(result.billboard, result.curator)
+    report.public_page(result.billboard)
+    del result
+    gc.freeze()  # or every fork would look through all of it when it ends
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.fsync = lambda handle: None  # for speed; there is no power cut here
 

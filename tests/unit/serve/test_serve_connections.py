@@ -20,6 +20,8 @@ from jdpack.serve import server as serve
 from jdpack.serve.connections import HEAD, Limits
 from unit.serve.test_serve import BEGUN, FINISHED, MARKET, Running, make_folder, text_of
 
+pytestmark = pytest.mark.long
+
 SHORT = "idle=1, request=0.6, stuck=0.6"
 SWEPT = 1.2  # seconds until the next sweep, at most
 PATIENT = 20.0  # seconds within which everything happens, on a machine that has much else to do

@@ -1,0 +1,47 @@
+"""Compiles the kernels that the tests use, once, before several processes run the tests.
+
+A script for `make test`. Without it every process compiles the kernels that it meets, most of them
+at the same time as the others. A kernel that this script misses is compiled where it is met.
+"""
+
+import itertools
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+
+from helpers import LONG, long_table, random_market, random_records, wide_table
+from jdpack import MwuOnline, Newton, solve
+from jdpack.engines import shard
+from jdpack.errors import JdpackWarning
+
+AGENTS = 200
+
+
+def run(folder: Path, sparse: bool, options: int, texts: bool) -> None:
+    """Small runs on one market: from arrays and from a file, in memory and on disk."""
+    rng = np.random.default_rng(1)
+    layout = {"columns": LONG} if sparse else {}
+    market = random_market(
+        rng, agents=AGENTS, sparse=sparse, options=options, divisible=texts, **layout
+    )
+    ids = [f"agent {i}" if texts else i for i in range(AGENTS)]
+    records = random_records(rng, market, ids=ids)
+    path = folder / "agents.parquet"
+    pyarrow.parquet.write_table((long_table if sparse else wide_table)(records), path)
+    budget = {"epsilon": 5.0, "delta": 1e-6, "seed": 1}
+    for policy in (Newton(), MwuOnline(batch=25)):
+        solve(market, **records.arrays(), policy=policy, **budget)
+        for engine in ("memory", "mapped"):
+            result = solve(market, path, policy=policy, engine=engine, **budget)
+            result.engine.digest()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", JdpackWarning)
+    shard._SCREENED = 1  # as if the markets were large
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in itertools.product([False, True], [1, 2], [False, True]):
+            run(Path(folder), *kind)
