@@ -35,6 +35,7 @@ class Billboard:
         header: what is fixed before the first record is read.
         path: its file, which must not exist yet; in memory only if not given.
         journal: a file in which each line is before it is posted (`jdpack.billboard.file`).
+        note: called with the hash of every line that holds noise, before the line is public.
     """
 
     def __init__(
