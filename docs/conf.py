@@ -22,8 +22,7 @@ html_title = f"jdpack {version}"
 
 root_doc = "docs/index"
 include_patterns = [
-    "README.md", "CHANGELOG.md", "SECURITY.md",
-    "docs/*.md", "docs/*.ipynb", "examples/README.md", "examples/*/README.md",
+    "*.md", "docs/*.md", "docs/*.ipynb", "examples/README.md", "examples/*/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build", "demo", "dist", "results", "site"]  # not even looked into
 extensions = ["myst_nb", "sphinx.ext.autodoc"]

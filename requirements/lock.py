@@ -1,7 +1,7 @@
 """Write the locks: which versions of which packages, with the hashes of all their files.
 
 `make lock` runs this in an environment of its own. pip resolves for the Python that runs it, so run
-it on the oldest one that jdpack supports. The hashes are those of every file of a release, so that a
+it on the oldest one that jdpack supports. The hashes are those of every file of a release, so a
 lock serves other systems and newer Pythons too. They come from the index that pip is configured to
 use, and no lock names that index.
 """
@@ -18,7 +18,11 @@ from pathlib import Path
 from pip._internal.commands import create_command
 from pip._internal.index.collector import parse_links
 from pip._internal.models.link import Link
-from pip._vendor.packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from pip._vendor.packaging.utils import (
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ["hatchling"]
