@@ -44,7 +44,7 @@ def run(*command: object, **options: object) -> str:
 
 
 def copy_of_sources(folder: Path, when: float) -> Path:
-    """The sources in another place, at another time, with what running them leaves behind."""
+    """The sources in another place, at another time, beside files that are not part of them."""
     folder.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__")
     for name in SOURCES:
@@ -55,6 +55,7 @@ def copy_of_sources(folder: Path, when: float) -> Path:
     cache = folder / "src" / "jdpack" / "__pycache__"
     cache.mkdir()
     (cache / f"kernel-{when}.nbi").write_text(str(when))
+    (folder / "notes.txt").write_text(str(when))
     for path in folder.rglob("*"):
         os.utime(path, (when, when))
     return folder
