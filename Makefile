@@ -1,14 +1,16 @@
-# The commands of the project. `make demo` and `make test` set up everything they need.
+# The commands of the project. Each sets up the environment that it needs, from a lock of its own.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := .venv-demo
+DOCS := .venv-docs
 PEERS := .venv-peers
 
-.PHONY: demo test check kernels setup browser docs bench fuzz experiments soak lock clean
+.PHONY: demo test check kernels setup browser docs build bench fuzz experiments soak lock clean
 
-demo: $(VENV)/ready
+demo: $(DEMO)/ready
 	rm -rf demo
-	$(BIN)/jdpack demo -o demo
+	$(DEMO)/bin/jdpack demo -o demo
 
 # In one process more than there are cores, because some tests wait, and at most four; each file of
 # tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium.
@@ -35,16 +37,27 @@ check: $(VENV)/ready
 
 setup: $(VENV)/ready
 
-$(VENV)/ready: pyproject.toml requirements.lock
+# pip checks the hashes of all it installs. Python compiles what it imports, so pip need not compile
+# everything beforehand.
+$(DEMO)/ready: requirements/demo.lock
+$(DOCS)/ready: requirements/docs.lock
+$(VENV)/ready: requirements/test.lock
+$(DEMO)/ready $(DOCS)/ready $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jdpack needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-compile --require-hashes --requirement $(filter %.lock,$^)
+	$(@D)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
 	touch $@
 
 # The site of the docs, in site/; any warning fails. See site/index.html.
-docs: $(VENV)/ready
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --conf-dir docs --doctree-dir build/doctrees . site
+docs: $(DOCS)/ready
+	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --conf-dir docs --doctree-dir build/doctrees . site
+
+# The wheel and the sdist, in dist/. The same sources give the same bytes: the lock names the version of
+# the build tool.
+build: $(DEMO)/ready
+	rm -rf dist
+	$(DEMO)/bin/python -m hatchling build
 
 # Speed and memory, side by side with the limits of the machine and with other solvers, of which
 # OR-Tools has an environment of its own. About an hour and a quarter on 2 cores; tables, JSON and
@@ -89,12 +102,12 @@ fuzz: $(VENV)/ready
 soak: $(VENV)/ready
 	$(BIN)/python soak/soak.py --kills 1000 --every 1
 
-# Write the lock anew from the newest versions that pyproject.toml admits.
+# Write the locks again, with the newest versions that pyproject.toml allows. Run it on the oldest Python
+# that jdpack supports.
 lock:
-	rm -rf .lock && $(PYTHON) -m venv .lock
-	.lock/bin/python -m pip install --quiet ".[test]" hatchling editables
-	.lock/bin/python -m pip freeze --exclude jdpack > requirements.lock
-	rm -rf .lock
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/python requirements/lock.py
+	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) $(PEERS) demo results site dist build
+	rm -rf $(VENV) $(DEMO) $(DOCS) $(PEERS) demo results site dist build

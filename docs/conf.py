@@ -22,14 +22,15 @@ html_title = f"jdpack {version}"
 
 root_doc = "docs/index"
 include_patterns = [
-    "README.md", "CHANGELOG.md", "SECURITY.md",
-    "docs/*.md", "docs/*.ipynb", "examples/README.md", "examples/*/README.md",
+    "*.md", "docs/*.md", "docs/*.ipynb", "examples/README.md", "examples/*/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build", "demo", "dist", "results", "site"]  # not even looked into
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 nitpicky = True
 # Types of other packages have no page here.
-nitpick_ignore_regex = [(r"py:.*", r"(collections|fractions|numpy|pathlib|typing|np)\..*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(collections|contextlib|fractions|numpy|pathlib|typing|np)\..*")
+]
 
 # --- pages --------------------------------------------------------------------------------
 

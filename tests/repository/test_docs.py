@@ -26,7 +26,10 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+ALL_PAGES = [
+    *PAGES,
+    *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
+]
 COMMAND = Path(sys.executable).parent / "jdpack"
 
 

@@ -151,7 +151,7 @@ def test_changed_records_are_not_found(tmp_path, agents, encoded):
     assert len(encoded) == 6 and len(whole_sets(folder)) == 2
 
 
-@pytest.mark.parametrize("step", ["find", "pieces", "fingerprint"])
+@pytest.mark.parametrize("step", ["find", "file_pieces", "fingerprint"])
 def test_records_that_change_meanwhile_are_never_kept_as_what_they_were(
     tmp_path, agents, encoded, monkeypatch, step
 ):
