@@ -235,7 +235,7 @@ def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
 
 def test_records_are_read_and_encoded_once(monkeypatch):
     case, calls = dense_case(), []
-    real = compare_module.encode
+    real = truth.encode
 
     def counted(*arguments, **more):
         calls.append(arguments)
