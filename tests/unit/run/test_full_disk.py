@@ -36,7 +36,9 @@ FAST = ["--policy", "mwu-adaptive", "--alpha", "0.5", "--seed", "7", "-q", "--th
 SERVER = """
     import gc, json, os, resource, signal, sys
     import numpy as np
-    from jdpack import cli, solve; from jdpack.pages import public_report as report
+    from jdpack import cli, solve
+    from jdpack.pages import billboard_page
+    from jdpack.run import curator_page
     from jdpack.run.folder import Output
     from jdpack.policies.mwu_adaptive import MwuAdaptive
     from jdpack.engines.code_store import Store
@@ -45,8 +47,8 @@ SERVER = """
     data = np.random.default_rng(1).uniform(0, 1, (6000, 3))
     result = solve(sys.argv[1], values=data[:, 0], demands=data[:, 1:], ids=range(6000), threads=1,
                    policy=MwuAdaptive(0.5), seed=1)
-    report.curator_page(result.billboard, result.curator)
-    report.public_page(result.billboard)
+    curator_page.curator_page(result.billboard, result.curator)
+    billboard_page.public_page(result.billboard)
     del result
     gc.freeze()  # or every fork would look through all of it when it ends
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -75,7 +77,9 @@ SERVER = """
             if isinstance(full, int):
                 limit(full)
             elif full is not None:
-                limit_at({"scratch": Store, "output": Output, "pages": report}[full[0]], *full[1:])
+                places = {"scratch": Store, "output": Output}
+                pages = {"curator_page": curator_page, "public_page": billboard_page}
+                limit_at((places | pages)[full[0]], *full[1:])
             sys.argv = ["jdpack", *arguments]
             cli.main()
         os.close(said)
@@ -245,7 +249,7 @@ def test_while_the_allocation_is_written(jdpack, place, tmp_path, wanted, size, 
 @pytest.mark.parametrize("page", ["curator_page", "public_page"])
 def test_while_a_page_is_written(jdpack, place, tmp_path, wanted, page):
     out = tmp_path / "out"
-    done = jdpack("solve", *inputs(place), "-o", out, *FAST, full=["pages", page, 500])
+    done = jdpack("solve", *inputs(place), "-o", out, *FAST, full=[page, page, 500])
     check_refusal(done, "cannot write to", f"jdpack resume {out}")
     left = set(wanted) - {"public/index.html"}
     assert set(content(out)) == (left - {"private/report.html"} if page[0] == "c" else left)
