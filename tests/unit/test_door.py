@@ -12,9 +12,10 @@ from jdpack import Budget, BudgetError, Market, solve
 from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.door import SeededRandomness, SystemRandomness, release, statistic
 from jdpack.market.grid import SHARE
-from jdpack.market.market import CLOSING, Query
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import CLOSING, Query
 from jdpack.protocol import closing
 
 MARKET = Market(supply=[100.0, 200.0, 50.0], max_demand=[1.0, 1.0, 0.25], max_value=7.0, agents=9)
@@ -114,7 +115,11 @@ def test_the_door_charges_then_asks_then_draws(query):
     log, (asked, exact) = Log(), ASKED[query]
     step = a_step(query, Gaussian(1e12))
     answered = log.release(step)
-    shifts = MARKET.luck_shifts(DEAREST, thinned=False) if query == "luck" else MARKET.shifts(query)
+    shifts = (
+        queries.luck_shifts(MARKET, DEAREST, thinned=False)
+        if query == "luck"
+        else queries.shifts(MARKET, query)
+    )
     cost = Gaussian(1e12).cost(shifts)
     assert log.events == [
         ("charge", cost),
@@ -122,7 +127,7 @@ def test_the_door_charges_then_asks_then_draws(query):
         ("draw", step.noise, len(exact), len(log.board.releases)),
     ]
     assert answered.step == step
-    assert len(exact) == MARKET.width(query)
+    assert len(exact) == queries.width(MARKET, query)
     assert answered.answer == tuple(e + z for e, z in zip(exact, log.noise, strict=False))
     assert 0 <= log.filter.spent.rho - cost.rho <= Fraction(1, 2**100)
 

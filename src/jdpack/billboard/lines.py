@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jdpack.common.batches import Batch
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.privacy.noise import Noise
+from jdpack.privacy.queries import Query
 
 WEIGHT_SUM_MAX = 2**39 - 1
 """With it, weight sum times scale factor stays below 2^63: exact in compiled code."""

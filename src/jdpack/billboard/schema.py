@@ -11,9 +11,10 @@ from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release,
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.errors import BillboardError
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
-from jdpack.market.market import CLOSING, Market, Query
+from jdpack.market.market import Market
 from jdpack.privacy import noise as noises
 from jdpack.privacy.accounting import Budget
+from jdpack.privacy.queries import CLOSING, Query, width
 
 SCHEMA = 1
 
@@ -103,8 +104,9 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             posted = 0 if query in CLOSING else m
             if not _whole(prices, posted) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
                 raise BillboardError(f"its prices are not {posted} price codes")
-            if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
-                raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
+            count = width(market, query)
+            if not _whole(answer, count) or max(map(abs, answer)) > ANSWER_MAX:
+                raise BillboardError(f"its answer is not {count} whole numbers")
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
             if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")

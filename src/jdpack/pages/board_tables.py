@@ -12,12 +12,12 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release
 from jdpack.errors import JdpackError
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
 from jdpack.pages.table import Table
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import totals
 

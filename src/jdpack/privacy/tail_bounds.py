@@ -40,9 +40,11 @@ from dataclasses import dataclass
 
 from jdpack.common import portable_math
 from jdpack.errors import BillboardError
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, gaussian
+from jdpack.privacy.queries import Query
 
 DIVISIBLE: dict[Query, float] = {"welfare": 0.02}
 INDIVISIBLE: dict[Query, float] = {"granted": 0.56, "welfare": 0.02, "luck": 0.06}
@@ -83,7 +85,7 @@ def rounds_rho(market: Market, budget: Budget) -> float:
 
 def granted_noise(market: Market, budget: Budget) -> Gaussian | NoNoise:
     """The noise of the release that shows the load of what coins grant."""
-    return gaussian(market.shifts("granted"), budget.rho * INDIVISIBLE["granted"])
+    return gaussian(queries.shifts(market, "granted"), budget.rho * INDIVISIBLE["granted"])
 
 
 def tail(market: Market, budget: Budget) -> float:

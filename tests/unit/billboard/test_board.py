@@ -28,8 +28,8 @@ from jdpack import (
 from jdpack.billboard import file
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import Query
 
 SEED = Seed(bytes(range(16)))
 MARKET = Market(

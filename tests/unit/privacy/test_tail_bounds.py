@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from jdpack import BillboardError, Budget, Market
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import (
     Outlook,
@@ -300,7 +300,7 @@ def test_noise_and_coins_of_all_resources_share_beta(m, divisible):
 def test_the_noise_of_the_granted_load_costs_its_share():
     market = Market(supply=[9.0] * 3, max_demand=1.0, max_value=1.0, agents=5)
     budget = Budget.split(1.0, 1e-8, truncated=False)
-    cost = tail_bounds.granted_noise(market, budget).cost(market.shifts("granted"))
+    cost = tail_bounds.granted_noise(market, budget).cost(queries.shifts(market, "granted"))
     share = budget.rho * tail_bounds.INDIVISIBLE["granted"]
     assert (1 - 1e-8) * share < float(cost.rho) <= share
     without = Budget.split(math.inf, 1e-8, truncated=False)
