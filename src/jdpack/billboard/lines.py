@@ -63,7 +63,12 @@ class Header:
     @property
     def local(self) -> bool:
         """Whether the agents add the noise themselves, and show nothing else (`run.local`)."""
-        return self.policy.get("local") is True
+        return is_local(self.policy)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the load of what the coins grant is released, rather than bounded by rounds."""
+        return not self.market.divisible and not self.local
 
     @property
     def order(self) -> bytes:
@@ -81,6 +86,11 @@ class Header:
         """What every reader shows of a private billboard whose budget promises little."""
         found = weakness(self.budget, self.market.agents) if self.private else None
         return None if found is None else found.message
+
+
+def is_local(policy: Mapping[str, Any]) -> bool:
+    """`Header.local`, of a policy's parameters."""
+    return policy.get("local") is True
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from jdpack.billboard.lines import is_local
 from jdpack.common.checks import LARGEST
 from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.market.grid import SUPPLY_CODE_MAX
@@ -75,7 +76,7 @@ class Need:
     @classmethod
     def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
         outlook, tail = policy.outlook(market, budget), margins.tail(market, budget)
-        if market.divisible or policy.to_dict().get("local") is True:
+        if market.divisible or is_local(policy.to_dict()):
             radius = margins.noise_radius(outlook, tail, truncated=policy.truncated)
             bound, granted = radius / outlook.weight, None
         else:

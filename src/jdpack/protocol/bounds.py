@@ -46,8 +46,7 @@ def factors(board: Billboard) -> tuple[int, ...]:
 
 def load_bounds(board: Billboard) -> list[float]:
     """Upper bounds on the loads before scaling."""
-    measured = not board.header.market.divisible and not board.header.local
-    return granted_loads(board) if measured else averaged_loads(board)
+    return granted_loads(board) if board.header.measured else averaged_loads(board)
 
 
 def averaged_loads(board: Billboard) -> list[float]:
