@@ -1,4 +1,4 @@
-"""Public: the lines of a billboard as JSON, and what is refused when they are read back."""
+"""Public: the lines of a billboard, to JSON and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from jdpack.privacy.queries import CLOSING, Query, width
 
 SCHEMA = 1
 
-
 ANSWER_MAX = 2**64
 """Sums and noise are both below 2^63 in absolute value."""
 
@@ -37,7 +36,7 @@ def header_to_dict(header: Header) -> dict[str, Any]:
 
 
 def header_from_dict(data: dict[str, Any]) -> Header:
-    """The header from JSON; refuse everything that we would not have written."""
+    """The header from JSON; refuses everything that `header_to_dict` would not write."""
     match data:
         case {
             "type": "header",
@@ -54,7 +53,7 @@ def header_from_dict(data: dict[str, Any]) -> Header:
                 raise BillboardError("its budget is not one of schema 1")
             endless = [k for k, v in budget.items() if v == math.inf]
             if endless and (endless != ["epsilon", "rho"] or private):
-                raise BillboardError("its budget is without bound where it cannot be")
+                raise BillboardError("its budget is infinite where it cannot be")
             if re.fullmatch("[0-9a-f]{64}", commitment) is None:
                 raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
             return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
@@ -88,7 +87,7 @@ def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
 
 
 def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | Seed:
-    """A line from JSON; refuse everything that we would not have written."""
+    """A line from JSON; refuses everything that `line_to_dict` would not write."""
     m = len(market.resources)
     match data:
         case {

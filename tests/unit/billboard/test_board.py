@@ -274,7 +274,7 @@ def test_a_budget_without_bound_where_it_cannot_be_is_refused(fields, private):
     header = json.loads(json.dumps(DATA[0]))
     header["private"] = private
     header["budget"] |= dict.fromkeys(fields)
-    with pytest.raises(BillboardError, match="line 1: its budget is without bound"):
+    with pytest.raises(BillboardError, match="line 1: its budget is infinite"):
         Billboard.from_text(resealed([header]))
 
 
