@@ -1,4 +1,4 @@
-"""The market: in and out of files, its grid as exact rationals, its bounds."""
+"""The market: to and from files, its grid as exact rationals, its bounds."""
 
 import json
 import math
@@ -96,7 +96,7 @@ def markets(draw) -> Market:
     supply = draw(st.lists(sizes, min_size=m, max_size=m))
     shares = draw(st.lists(st.floats(0.1, 1.0), min_size=m, max_size=m))
     layout = draw(st.sampled_from(["wide", "long"]))
-    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids show the rounding of units
+    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids reveal how units are rounded
     return Market(
         supply=supply,
         max_demand=[b * share * scarce for b, share in zip(supply, shares, strict=True)],
@@ -165,7 +165,7 @@ def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
     written = json.dumps(data)
     again = Market.from_dict(json.loads(written))
     assert again == market
-    assert json.dumps(again.to_dict()) == written  # to the letter: the billboard hashes it
+    assert json.dumps(again.to_dict()) == written  # to the byte: the billboard hashes it
     path = tmp_path_factory.mktemp("market") / "market.toml"
     path.write_text(as_toml(data), encoding="utf-8")
     assert Market.from_toml(path) == market
@@ -276,7 +276,7 @@ def test_what_fits_in_codes_fits_in_truth(market):
 
 @given(markets())
 def test_caps_fill_the_grid_and_stay_inside(market):
-    assert max(market.cap_codes) == DEMAND_CODE_MAX  # nothing of the 16 bits is wasted
+    assert max(market.cap_codes) == DEMAND_CODE_MAX  # all of the 16 bits are used
     assert min(market.cap_codes) >= 1
     assert 2**32 - 2**13 < market.value_cap_code <= VALUE_CODE_MAX
     assert market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE < PRICE_CODE_MAX
@@ -334,7 +334,7 @@ def test_round_up_gives_the_least_short_double_from_above(x, bits):
     up = round_up(x, bits)
     assert Fraction(up) >= x
     assert significant_bits(up) <= bits
-    # The next shorter one below it, one step of its last bit down, is too small.
+    # The next such double below it, one step of its last bit down, is too small.
     _, exponent = math.frexp(up)
     step = Fraction(2) ** (exponent - bits)
     if Fraction(up) == Fraction(2) ** (exponent - 1):
