@@ -142,7 +142,9 @@ class Billboard:
         except BaseException as error:
             file.close()
             if isinstance(error, BillboardError) and not error.hint:
-                error = BillboardError(error.message, "put back what was posted: it is damaged")
+                error = BillboardError(
+                    error.message, "the billboard is damaged: put back the posted one"
+                )
             raise error from None
         board._file = file
         return board

@@ -58,7 +58,7 @@ def header_from_dict(data: dict[str, Any]) -> Header:
                 raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
             return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
-            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")
+            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, which this version reads")
     raise BillboardError("it is not a header of schema 1")
 
 

@@ -116,4 +116,4 @@ def quoted(value: object) -> str:
 def check_whole(what: str, number: object, least: int) -> None:
     """Refuse anything except a whole number that is at least `least`."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")
+        raise MarketError(f"{what} must be a whole number of at least {least}, not {number!r}")

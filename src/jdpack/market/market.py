@@ -224,16 +224,16 @@ class Market:
             if twice:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
         if self.columns.id == self.columns.value:
-            raise MarketError(f"column {self.columns.id!r} is named for both id and value")
+            raise MarketError(f"column {self.columns.id!r} is used for both id and value")
         clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
         if clash and self.columns.layout == "wide":
-            raise MarketError(f"column {clash.pop()!r} is named for a resource and for id or value")
+            raise MarketError(f"column {clash.pop()!r} is used for a resource and for id or value")
         if self.columns.layout not in ("wide", "long"):
             raise MarketError(f"layout {self.columns.layout!r} is not known", "one of: wide, long")
         if self.supply_code > SUPPLY_CODE_MAX:
             r = min(self.resources, key=lambda r: r.max_demand / r.supply)
             raise MarketError(
-                f"max_demand is too small beside the supply: {r.max_demand:g} of {r.supply:g}",
+                f"max_demand {r.max_demand:g} is too small for the supply {r.supply:g}",
                 "such a resource cannot run out; leave it out of the market",
             )
 
