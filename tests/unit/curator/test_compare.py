@@ -33,6 +33,7 @@ from jdpack import (
     solve,
 )
 from jdpack.curator import compare as compare_module
+from jdpack.curator import truth
 from jdpack.curator.comparison import NOTICE, UNTOUCHED, Best, Interval, Row, Run
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.door import SystemRandomness
@@ -234,13 +235,13 @@ def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
 
 def test_records_are_read_and_encoded_once(monkeypatch):
     case, calls = dense_case(), []
-    real = compare_module.encode
+    real = truth.encode
 
     def counted(*arguments, **more):
         calls.append(arguments)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(compare_module, "encode", counted)
+    monkeypatch.setattr(truth, "encode", counted)
     compare(case.market, **case.given, policies=[FAST, MwuAdaptive(0.4)], seeds=2, **BUDGET)
     assert len(calls) == 1
 
@@ -482,7 +483,7 @@ def test_what_is_wrong_for_all_is_refused_before_any_record_is_read(
     def reading(*_, **__):
         raise AssertionError("records were read")
 
-    monkeypatch.setattr(compare_module, "encode", reading)
+    monkeypatch.setattr(truth, "encode", reading)
     case = dense_case()
     with pytest.raises(error, match=says):
         compare(case.market, **(case.given | BUDGET | {"policies": [FAST]} | arguments))
