@@ -87,7 +87,7 @@ class Header:
 
 
 def is_local(policy: Mapping[str, Any]) -> bool:
-    """`Header.local`, of a policy's parameters."""
+    """`Header.local`, from a policy's parameters."""
     return policy.get("local") is True
 
 
@@ -100,7 +100,7 @@ class Certificate:
     load_at_most: tuple[float, ...]
     """The load of what is given of each resource, as a fraction of its supply."""
     beta: float
-    """The most that the probability of any bound on loads failing can be."""
+    """At least the probability that any of these bounds on loads fails."""
     welfare_at_least: float
     """The total value of what is given."""
     optimum_at_most: float | None
@@ -108,7 +108,7 @@ class Certificate:
     ratio_at_least: float | None
     """The total value of what is given, as a fraction of the optimum."""
     value_beta: float
-    """The most that the probability of any of the three value bounds failing can be."""
+    """At least the probability that any of the three bounds on value fails."""
 
 
 @dataclass(frozen=True)
