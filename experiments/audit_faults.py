@@ -284,9 +284,9 @@ FAULTS = [
         "which is too small wherever caps differ (mwu-adaptive).",
         (
             Edit(
-                "market/market.py",
-                "            return (max(self.cap_codes),)\n",
-                "            return (min(self.cap_codes),)\n",
+                "privacy/queries.py",
+                "        return (max(market.cap_codes),)\n",
+                "        return (min(market.cap_codes),)\n",
             ),
         ),
     ),
@@ -296,10 +296,10 @@ FAULTS = [
         "instead of two, so markets with small bundles get up to 30% too little noise.",
         (
             Edit(
-                "market/market.py",
-                "            touched = self.bundle_size * "
-                "(2 if self.neighbours is Neighbours.REPLACE_ONE else 1)\n",
-                "            touched = self.bundle_size\n",
+                "privacy/queries.py",
+                "        touched = market.bundle_size * "
+                "(2 if market.neighbours is Neighbours.REPLACE_ONE else 1)\n",
+                "        touched = market.bundle_size\n",
             ),
         ),
     ),
@@ -307,7 +307,7 @@ FAULTS = [
         "curvature-of-options-as-of-one",
         "Privacy: the curvature's entries are taken to be non-negative with several options "
         "too, where they have any sign, so the noise is too small by up to a factor of root 2.",
-        (Edit("market/market.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
+        (Edit("privacy/queries.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
     ),
     Fault(
         "luck-of-options-as-of-one",
@@ -315,10 +315,10 @@ FAULTS = [
         "too, where its proof does not hold and luck may move by twice as much.",
         (
             Edit(
-                "market/market.py",
-                "        return (bound + 1,) if self.options == 1 and not thinned else "
+                "privacy/queries.py",
+                "    return (bound + 1,) if market.options == 1 and not thinned else "
                 "(2 * bound,)\n",
-                "        return (bound + 1,)\n",
+                "    return (bound + 1,)\n",
             ),
         ),
     ),

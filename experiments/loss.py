@@ -30,6 +30,7 @@ import scipy.sparse
 from families import FAMILIES, Instance
 from jdpack import JdpackError, solve
 from jdpack.policies import registry
+from jdpack.privacy import queries
 
 DELTA = 1e-8
 INSTANCE_SEED = 7
@@ -101,7 +102,7 @@ def run(instance: Instance, best: float, cell: Cell, seed: int) -> Run:
         fits &= bool(np.bincount(instance.agents, weights=given).max() <= 1.0 + 1e-12)
     budget = board.header.budget
     z = math.sqrt(2.0 * math.log(len(instance.supply) / budget.beta))
-    sensitivity = math.hypot(*market.shifts("demand")) / market.supply_code
+    sensitivity = math.hypot(*queries.shifts(market, "demand")) / market.supply_code
     return Run(
         margin=z * sensitivity / math.sqrt(2.0 * budget.rho),
         loss=1.0 - float(instance.values @ given) / best,

@@ -26,10 +26,10 @@ from jdpack.engines.screening import Box
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.policies.registry import KINDS
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.queries import Query
 from jdpack.protocol.run_state import RunState
 
 Broken = Callable[[], AbstractContextManager[Any]]

@@ -1,32 +1,33 @@
-"""Allocate scarce goods so that what all others receive tells next to nothing of your record.
+"""Allocate scarce goods with joint differential privacy.
 
-The public API is what this module exports; nothing else is importable by promise.
+Even if all the other agents pooled what they got, they would learn almost nothing about what you
+asked for. Only what this module exports is public API.
 
 A guided tour, by task:
 
-* See the whole of a run: `run/solve.py`, the loop that joins both sides.
-* Check the privacy: `privacy/` for what it costs, `market/market.py` for the sensitivities, and
-  `door.py`, the only place where a number leaves the private side. Then `audit/`.
+* See a whole run: `run/solve.py`, the loop that joins both sides.
+* Check the privacy: `privacy/` for the sensitivities and what they cost, then `door.py`, the only
+  place where a number leaves the private side, then `audit/`, which attacks it all.
 * Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that
   anybody can recompute, `agent/allocate.py` for what one agent gets.
-* Write a policy: `policies/base.py` says what it must do, `policies/mwu_adaptive.py` is one.
+* Write a policy: `policies/base.py` says what it must do; `policies/mwu_adaptive.py` is an example.
 * Write an engine: `engines/base.py`, then its peers.
-* Read other data: `records/tables.py`.
+* Read another kind of data: `records/tables.py`.
 * Change a page: `pages/`, with the templates and scripts in `pages/web/`.
 
 The rooms lie in layers, and no room imports one above it. At the top are the command line (`cli`)
-and what only the curator runs (`audit`, `curator`, `run`); then the door; then what holds records
-(`engines`, `records`). Under them is the wall: nothing below it imports anything above, so nothing
-below can see a record (`serve`, `planning`, `agent`, `pages`, `protocol`, `policies`, `ledger`,
-`billboard`, `privacy`, `market`, `common`, `storage`). The first line of each room's docstring says
-which side it is on; the rest says in which order to read it.
+and what only the curator runs (`audit`, `curator`, `run`). Next come the door and the rooms that
+hold records (`engines`, `records`). Below them is the wall: nothing under it imports anything above
+it, so nothing under it can see a record (`serve`, `planning`, `agent`, `pages`, `protocol`,
+`policies`, `ledger`, `billboard`, `privacy`, `market`, `common`, `storage`). Each room's docstring
+says in its first line which side the room is on, and then in which order to read it.
 """
 
 import importlib
 import os
 import typing
 
-# Arrow's own allocator keeps tens of megabytes for itself; it reads this when it is loaded.
+# Arrow reads this when it loads. Its own allocator would hold on to tens of megabytes.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 if typing.TYPE_CHECKING:
@@ -145,11 +146,11 @@ _HOMES = {
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",
 }
-"""What each module has of the public API."""
+"""The public names that each module defines."""
 
 
 def __getattr__(name: str) -> object:
-    """Load what is promised at first use: a reader of a billboard need not wait for compilers."""
+    """Load each public name at first use: reading a billboard need not wait for compilers."""
     for home, names in _HOMES.items():
         if name in names.split():
             thing: object = getattr(importlib.import_module(home), name)

@@ -1,8 +1,8 @@
 """The door: the only way from the private side to the public side.
 
-`release` answers one query with noise. It charges the filter **before** it touches the data, so
-a release that the budget does not cover does not happen. Nothing else in jdpack draws noise, and
-no other function hands a number that depends on the records to the public side.
+`release` answers one query with noise. It charges the filter **before** it touches the data, so it
+never makes a release that the budget does not cover. Nothing else in jdpack draws noise, and no
+other function hands the public side a number that depends on the records.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ def release(
 ) -> Release:
     """Answer a step's query through the door.
 
-    Formal guarantees. The answer to the query moves between neighbours by at most
-    `closing.shifts`, proved in `Market.shifts` and `Market.luck_shifts` for fixed prices, rounds
-    and coins; prices and rounds are public, and the coins' seed is drawn before the first record
-    is read. Adding the step's noise to it therefore costs what `step.noise.cost` proves, which is
-    charged first.
+    Formal guarantees. Between neighbours the exact answer moves by at most `closing.shifts`.
+    `queries.shifts` and `queries.luck_shifts` prove this for fixed prices, rounds and coins. Prices
+    and rounds are public, and the coins' seed is drawn before the first record is read. So adding
+    the step's noise costs what `step.noise.cost` proves, and that is charged first.
     """
     charge(step, filter, board)
     exact = statistic(step, engine, board, coin_seed)
@@ -56,7 +55,7 @@ def release(
 def statistic(
     step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
 ) -> tuple[int, ...]:
-    """The exact answer to a query. The set of queries is closed; `Market.shifts` has the proofs."""
+    """The exact answer to a query. The set is closed; `privacy.queries` has the sensitivities."""
     assert coin_seed is not None or step.query not in ("granted", "luck"), "coins need their seed"
     match step.query:
         case "demand" if step.batch is not None:
@@ -81,7 +80,7 @@ def statistic(
 
 
 class SystemRandomness:
-    """Exact discrete noise from the operating system's randomness, by OpenDP's samplers."""
+    """Exact discrete noise from the operating system's randomness, drawn by OpenDP's samplers."""
 
     def draw(self, noise: Noise, count: int, index: int) -> list[int]:
         match noise:
@@ -100,7 +99,7 @@ class SystemRandomness:
 class SeededRandomness:
     """Reproducible noise for experiments and tests. It protects nobody.
 
-    Each release has its own stream, so a resumed run draws what the whole run would have.
+    Each release has its own stream, so a resumed run draws what an uninterrupted run would have.
     """
 
     def __init__(self, seed: int) -> None:

@@ -5,31 +5,31 @@
     ├── AgentsError      the private records do not fit the market
     ├── BudgetError      the privacy budget is malformed, or would be exceeded
     ├── BillboardError   a billboard is damaged, incomplete or of another schema
-    ├── LedgerError      a ledger is damaged, missing, or knows nothing of what is asked
+    ├── LedgerError      a ledger is damaged or missing, or lacks the entry asked for
     ├── EngineError      the machines that hold the records failed
     └── OutputError      the results cannot be written where asked
 
     JdpackWarning        a warning
     ├── SupplyWarning    the supply is too small for the privacy budget
     ├── BudgetWarning    the privacy budget promises little
-    └── RecordWarning    an agent's own record is outside the public bounds, and takes nothing
+    └── RecordWarning    an agent's own record is outside the public bounds, so it gets nothing
 
-Each carries one sentence with the offending value and, where we can say what to do about it,
-a hint in the user's own terms. Raising one never leaves anything half written, and a refusal of
-the privacy filter spends nothing.
+Each carries one sentence with the offending value and, where there is something to do about it, a
+hint in the user's own terms. Raising one never leaves anything half written. When the privacy
+filter refuses a release, nothing is spent.
 """
 
 from __future__ import annotations
 
-_SHOWN, _END = 1200, 300  # characters of a message, and of its end if it is longer
+_SHOWN, _END = 1200, 300  # the most characters of a message, and how many of them from its end
 
 
 class JdpackError(Exception):
     """Base of all errors that jdpack raises on purpose.
 
     Args:
-        message: one sentence on what is wrong, with the value in it.
-        hint: what to do about it, in the user's own terms; empty if there is nothing to say.
+        message: one sentence that says what is wrong, with the value.
+        hint: what to do about it, in the user's own terms; may be empty.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -37,7 +37,7 @@ class JdpackError(Exception):
         super().__init__(self.message if not hint else f"{self.message}\nhint: {self.hint}")
 
     def __reduce__(self) -> tuple[type[JdpackError], tuple[str, str]]:
-        return type(self), (self.message, self.hint)  # as it comes from another process
+        return type(self), (self.message, self.hint)  # errors of other processes are pickled
 
 
 class MarketError(JdpackError):
@@ -57,11 +57,11 @@ class BillboardError(JdpackError):
 
 
 class LedgerError(JdpackError):
-    """A ledger is damaged, missing, or knows nothing of what is asked."""
+    """A ledger is damaged or missing, or lacks the entry asked for."""
 
 
 class EngineError(JdpackError):
-    """The machines that hold the records failed. What is posted is kept, and the run can resume."""
+    """The machines that hold the records failed. All posted lines are kept; the run can resume."""
 
 
 class OutputError(JdpackError):
@@ -69,9 +69,9 @@ class OutputError(JdpackError):
 
 
 def fit(text: str) -> str:
-    """A text that is fit for a terminal, whoever wrote what it quotes.
+    """Make a text safe for a terminal, whoever wrote the values that it quotes.
 
-    Characters that would steer the terminal are spelled out, and of a long text the middle goes.
+    Spell out control characters, and drop the middle of a long text.
     """
     if len(text) > _SHOWN:
         text = f"{text[: _SHOWN - _END]} ... {text[-_END:]}"
@@ -82,7 +82,7 @@ class JdpackWarning(UserWarning):
     """Base of all warnings that jdpack gives.
 
     Args:
-        message: one sentence on what is wrong, with the value in it.
+        message: one sentence that says what is wrong, with the value.
         hint: what would help.
     """
 
@@ -97,11 +97,11 @@ class SupplyWarning(JdpackWarning):
 
 
 class BudgetWarning(JdpackWarning):
-    """The privacy budget promises little: its epsilon is large, or its delta is."""
+    """The privacy budget promises little: its epsilon or its delta is large."""
 
 
 class RecordWarning(JdpackWarning):
-    """An agent's own record is outside the public bounds. It is answered as one that takes nothing.
+    """An agent's own record is outside the public bounds, so the agent gets nothing.
 
     The text may quote the record: it is for its owner only.
     """

@@ -13,6 +13,7 @@ from jdpack.pages.billboard_page import public_page, script
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState
@@ -46,7 +47,7 @@ def lines(which: int) -> tuple[str, ...]:
     board = Billboard(Header(market, policy.to_dict(), budget, seed.commitment))
     state = RunState(policy, board)
     while (step := state.step()) is not None:
-        release = Release(step, (1000,) * market.width(step.query))
+        release = Release(step, (1000,) * queries.width(market, step.query))
         board.post(release)
         state.observe(release)
     board.post(certify(board))

@@ -38,6 +38,7 @@ from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import MATRIX_MAX
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import NoNoise
 from jdpack.protocol import closing
@@ -98,7 +99,7 @@ def close(budget: Budget, spent: Cost, numbers: Iterator[int], board: Billboard)
 
 def answer(step: Step, filter: Filter, numbers: Iterator[int], board: Billboard) -> Release:
     filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
-    width = board.header.market.width(step.query)
+    width = queries.width(board.header.market, step.query)
     return Release(step, tuple(next(numbers) for _ in range(width)))
 
 
@@ -266,7 +267,7 @@ def test_newton_survives_curvature_that_cannot_be(divisible):
         )
         for policy in (Newton(), warm(market)):
             board = check_run(policy, market, budget, cycle([0]))
-            widths = [market.width(release.step.query) for release in board.releases]
+            widths = [queries.width(market, release.step.query) for release in board.releases]
             for ends in [(ANSWER_MAX, -ANSWER_MAX), (-ANSWER_MAX, ANSWER_MAX), (0, ANSWER_MAX)]:
                 pairs = zip(cycle(ends), widths, strict=False)
                 numbers = [end for end, width in pairs for _ in range(width)]
@@ -306,7 +307,7 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
         assert again.step(left) == other.step(right) == other.step(right) == release.step
         fresh = other.step(noisy)
         if fresh is not None:
-            noisy = other.observe(noisy, Release(fresh, (7,) * market.width(fresh.query)))
+            noisy = other.observe(noisy, Release(fresh, (7,) * queries.width(market, fresh.query)))
         left = again.observe(left, release)
         other.observe(right, replace(release, answer=tuple(-a for a in release.answer)))
         right = other.observe(right, release)

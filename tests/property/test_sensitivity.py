@@ -1,6 +1,6 @@
 """A search for two neighbours whose answers differ by more than is claimed.
 
-The claims are those of `Market.shifts` and `Market.luck_shifts`. Markets, records, prices, rounds
+The claims are those of `queries.shifts` and `queries.luck_shifts`. Markets, records, prices, rounds
 and coins are drawn at random, with much at its bounds and many choices close; the answers come from
 the real encoding, the real engine and the real statistic. The negative controls run the same search
 against claims that are too small, and it must refute every one of them: a search that finds nothing
@@ -24,8 +24,9 @@ from jdpack.common.batches import Batch
 from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
-from jdpack.market.market import CLOSING, Query
+from jdpack.privacy import queries
 from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.queries import CLOSING, Query
 from jdpack.protocol import closing
 from jdpack.records.codes import is_sparse
 from jdpack.records.encode import encode
@@ -264,7 +265,9 @@ def test_negative_control_curvature_needs_the_root_of_two():
     """Two agents of one option each move different entries."""
     refuted(
         "curvature",
-        lambda case: replace_relation(case.market, Neighbours.ADD_REMOVE).shifts("curvature"),
+        lambda case: queries.shifts(
+            replace_relation(case.market, Neighbours.ADD_REMOVE), "curvature"
+        ),
         cases(Neighbours.REPLACE_ONE, 1),
     )
 
@@ -273,7 +276,7 @@ def test_negative_control_curvature_of_one_option_is_refuted_for_several():
     """The difference of two options has twice the entries."""
     refuted(
         "curvature",
-        lambda case: replace_options(case.market, 1).shifts("curvature"),
+        lambda case: queries.shifts(replace_options(case.market, 1), "curvature"),
         cases(Neighbours.ADD_REMOVE, 3),
     )
 
@@ -289,7 +292,7 @@ def test_negative_control_luck_is_not_bounded_by_half_the_dearest_option():
 def test_negative_control_the_claim_of_add_remove_is_refuted_under_replace_one():
     case = refuted(
         "demand",
-        lambda case: replace_relation(case.market, Neighbours.ADD_REMOVE).shifts("demand"),
+        lambda case: queries.shifts(replace_relation(case.market, Neighbours.ADD_REMOVE), "demand"),
         cases(Neighbours.REPLACE_ONE),
     )
     assert case.market.bundle_size < len(case.market.resources)
@@ -451,7 +454,7 @@ def test_the_luck_of_several_options_needs_the_factor_2():
     (moved,), (claimed,) = case.moves("luck"), case.claim("luck")
     assert claimed == 2 * bound
     assert moved == pytest.approx(COST * (0.98 + 0.98), rel=1e-6)
-    (of_one_option,) = replace_options(case.market, 1).luck_shifts(bound, thinned=False)
+    (of_one_option,) = queries.luck_shifts(replace_options(case.market, 1), bound, thinned=False)
     assert of_one_option < moved <= claimed
 
 
@@ -467,7 +470,7 @@ def test_the_luck_of_what_thinning_leaves_needs_the_factor_2():
     cap = case.market.value_cap_code
     assert claimed == 2 * cap
     assert moved == pytest.approx(cap + COST * 30 / 31, rel=1e-6)
-    assert case.market.luck_shifts(cap, thinned=False)[0] < moved <= claimed
+    assert queries.luck_shifts(case.market, cap, thinned=False)[0] < moved <= claimed
 
 
 def replace_options(market: Market, options: int) -> Market:

@@ -41,7 +41,7 @@ HAD_ONCE = [
 
 ADMITTED = {
     # Of two public numbers that contradict each other, before any record is read.
-    "one option may never ask for more than there is; lower max_demand",
+    "no option may ask for more than the supply; lower max_demand",
 }
 
 

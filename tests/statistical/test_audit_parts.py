@@ -41,6 +41,7 @@ from jdpack.audit.reference import reference
 from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
 from jdpack.market.market import Neighbours
 from jdpack.policies.registry import KINDS
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import delta_of
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.records.source import Source
@@ -281,7 +282,7 @@ def test_two_formulas_for_every_sensitivity_agree(seed, neighbours):
         rng, agents=9, sparse=seed % 2 == 0, options=options, neighbours=neighbours
     )
     for query in ("demand", "scale", "value", "curvature", "gauge", "welfare", "granted"):
-        shifts = market.shifts(query)
+        shifts = queries.shifts(market, query)
         own, claimed = squared_sensitivity(market, query), sum(d * d for d in shifts)
         assert own <= claimed <= own + 2 * max(shifts) + 1  # one number is rounded up
 
@@ -317,7 +318,7 @@ def test_truncated_laplace_has_its_charges_too():
     assert all(one.passed for one in [*of_charges([tape]), *of_vetted_source([tape])])
     for line in tape.lines:
         if isinstance(line.step.noise, TruncatedLaplace):
-            shifts = people.market.shifts(line.step.query)
+            shifts = queries.shifts(people.market, line.step.query)
             own, theirs = cost(people.market, line.step), line.step.noise.cost(shifts)
             assert own[0] == theirs.rho
             assert own[1] == pytest.approx(float(theirs.delta), rel=0.01)

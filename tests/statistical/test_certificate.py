@@ -20,7 +20,7 @@ from jdpack.door import SeededRandomness
 from jdpack.engines.base import Allocation
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.bounds import averaged_loads
@@ -188,7 +188,7 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
         board.post(Release(step, engine.demand(free)))
         exact = {"granted": engine.granted(board, coins), "welfare": (0,), "luck": (0,)}
         while (step := closing.step(board)) is not None:
-            drawn = noise.draw(step.noise, market.width(step.query), len(board.releases))
+            drawn = noise.draw(step.noise, queries.width(market, step.query), len(board.releases))
             answer = zip(exact[step.query], drawn, strict=True)
             board.post(Release(step, tuple(e + z for e, z in answer)))
         board.post(certify(board))

@@ -12,9 +12,10 @@ from jdpack import Budget, BudgetError, Market, solve
 from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.door import SeededRandomness, SystemRandomness, release, statistic
 from jdpack.market.grid import SHARE
-from jdpack.market.market import CLOSING, Query
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import CLOSING, Query
 from jdpack.protocol import closing
 
 MARKET = Market(supply=[100.0, 200.0, 50.0], max_demand=[1.0, 1.0, 0.25], max_value=7.0, agents=9)
@@ -26,7 +27,7 @@ WHOLE = (SHARE,) * 3
 
 
 def a_board(market: Market = MARKET):
-    """A billboard on which every query may be asked."""
+    """A billboard on which every query is allowed."""
     board = open_board(market, ROUNDS, SEED.seed)
     board.post(Release(Step("granted", (), Gaussian(1.0)), (0, 0, 0)))
     board.post(Release(Step("welfare", (), Gaussian(1.0)), (0,)))
@@ -45,11 +46,11 @@ ASKED: dict[Query, tuple[tuple[object, ...], tuple[int, ...]]] = {
     "granted": (("granted", SEED), (21, 22, 23)),
     "luck": (("luck", SEED, WHOLE, DEAREST), (-9,)),
 }
-"""What the engine is asked for each query, and the exact answer that comes of it."""
+"""What the door asks the engine for each query, and the exact answer that results."""
 
 
 class Log:
-    """An engine, a filter and a source of noise that write down what is asked of them."""
+    """An engine, a filter and a source of noise that record every call."""
 
     def __init__(self, rho: float = 1.0, truncation: float = 0.0, market: Market = MARKET) -> None:
         self.events: list[tuple[object, ...]] = []
@@ -114,7 +115,11 @@ def test_the_door_charges_then_asks_then_draws(query):
     log, (asked, exact) = Log(), ASKED[query]
     step = a_step(query, Gaussian(1e12))
     answered = log.release(step)
-    shifts = MARKET.luck_shifts(DEAREST, thinned=False) if query == "luck" else MARKET.shifts(query)
+    shifts = (
+        queries.luck_shifts(MARKET, DEAREST, thinned=False)
+        if query == "luck"
+        else queries.shifts(MARKET, query)
+    )
     cost = Gaussian(1e12).cost(shifts)
     assert log.events == [
         ("charge", cost),
@@ -122,7 +127,7 @@ def test_the_door_charges_then_asks_then_draws(query):
         ("draw", step.noise, len(exact), len(log.board.releases)),
     ]
     assert answered.step == step
-    assert len(exact) == MARKET.width(query)
+    assert len(exact) == queries.width(MARKET, query)
     assert answered.answer == tuple(e + z for e, z in zip(exact, log.noise, strict=False))
     assert 0 <= log.filter.spent.rho - cost.rho <= Fraction(1, 2**100)
 
@@ -131,7 +136,7 @@ def test_the_door_charges_then_asks_then_draws(query):
 def test_nothing_happens_that_the_budget_does_not_cover(query):
     for log, noise in [
         (Log(rho=1e-9), Gaussian(1.0)),
-        (Log(rho=1e99), TruncatedLaplace(1e10, 10**12)),  # rho is there, delta is not
+        (Log(rho=1e99), TruncatedLaplace(1e10, 10**12)),  # enough rho, but no delta
         (Log(rho=1e300), NoNoise()),
         (Log(rho=1e300, truncation=0.5), NoNoise()),
     ]:
@@ -157,7 +162,7 @@ def test_without_privacy_the_answer_is_exact_and_the_cost_without_bound(query):
 
 @pytest.mark.parametrize("query", ["curvature", "gauge"])
 def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(query):
-    """The claim is about the length of the whole move; truncated noise needs every coordinate's."""
+    """The claim bounds the length of the whole move; truncated noise needs each coordinate."""
     log = Log(rho=1e9, truncation=0.25)
     with pytest.raises(BudgetError, match="proved for Gaussian noise only"):
         log.release(a_step(query, TruncatedLaplace(1e10, 10**12)))
@@ -166,7 +171,7 @@ def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(qu
 
 @pytest.mark.parametrize("query", ["granted", "luck"])
 def test_coins_are_not_asked_about_where_there_are_none(query):
-    """Of divisible goods an agent may have parts of several options: `granted` would move more."""
+    """Divisible goods give an agent parts of several options, so `granted` would move more."""
     data = MARKET.to_dict() | {"divisible": True}
     log = Log(market=Market.from_dict(data))
     with pytest.raises(BudgetError, match=f"{query} is about coins"):
@@ -215,7 +220,7 @@ def test_luck_is_charged_by_how_it_is_measured():
 @pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("options", [1, 2])
 def test_where_all_is_free_a_run_closes_all_the_same(neighbours, options):
-    """Prices of 0 bound everybody's luck by 0, and a release must cost something."""
+    """At prices of 0 everybody's luck is bounded by 0, but a release must cost something."""
     market = Market(
         supply=[1e6],
         max_demand=1.0,
@@ -269,7 +274,7 @@ def test_noise_is_whole_numbers_as_many_as_asked_for_within_bounds(source, noise
 
 @pytest.mark.parametrize("noise", [Gaussian(1e6), TruncatedLaplace(1e6, 10**8)], ids=str)
 def test_system_noise_is_never_drawn_twice(noise):
-    # The index does not matter, nor does a new source: eight draws agree with probability < 1e-40.
+    # Neither the index nor a new source matters: eight draws agree with probability < 1e-40.
     draws = [tuple(source.draw(noise, 8, 0)) for source in [SystemRandomness()] * 2]
     draws += [tuple(SystemRandomness().draw(noise, 8, 0)) for _ in range(2)]
     assert len(set(draws)) == 4

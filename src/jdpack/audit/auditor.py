@@ -3,7 +3,7 @@
 An audit runs the real pipeline many times, attacks it, looks at its noise, replays it on
 neighbouring data sets, forces every private path to run, and computes again all that each run made
 public, answered and gave. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof: the
-proofs are in the docstrings of `Market.shifts`, `noise`, `accounting` and `release`; an audit finds
+proofs are in the docstrings of `queries`, `noise`, `accounting` and `release`; an audit finds
 where the code does not do what they say, as far as its attacks can see.
 """
 

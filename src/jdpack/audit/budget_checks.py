@@ -1,6 +1,6 @@
 """Private: the arithmetic of the budget once more, by formulas of our own, in fractions.
 
-Sensitivities and costs are written down again from their definitions (`Market.shifts` has the
+Sensitivities and costs are written down again from their definitions (`queries.shifts` has the
 proofs), summed, and held against the budget; the budget itself against (epsilon, delta). And a
 greedy policy asks the real pipeline until it is refused: that must be in the right round, before
 the data is touched.
@@ -26,9 +26,11 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
 from jdpack.errors import BudgetError
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
-from jdpack.market.market import Market, Neighbours, Query
+from jdpack.market.market import Market, Neighbours
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget, Cost, Filter
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
+from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.protocol import closing
 
@@ -323,7 +325,7 @@ def of_formulas(markets: Iterable[Market]) -> Finding:
     for market in markets:
         for query in QUERIES:
             own = squared_sensitivity(market, query)
-            theirs = sum(d * d for d in market.shifts(query))
+            theirs = sum(d * d for d in queries.shifts(market, query))
             some += 1
             if theirs < own:
                 wrong.append(
@@ -334,7 +336,7 @@ def of_formulas(markets: Iterable[Market]) -> Finding:
         for thinned in (False, True):
             one_sided = both == 2 and market.options == 1 and not thinned
             least = 1001 if one_sided else both * 1000
-            if market.luck_shifts(1000, thinned=thinned)[0] < least:
+            if queries.luck_shifts(market, 1000, thinned=thinned)[0] < least:
                 wrong.append(f"luck of {market.name!r} moves by {least} of 1000")
     return fact(
         "sensitivity: formulas",

@@ -19,7 +19,8 @@ from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import People, Record, beyond, candidates, everything
 from jdpack.audit.recording import Line, Setting, Tape, can_replay, record, replay
 from jdpack.engines.settings import Choice
-from jdpack.market.market import Neighbours, Query
+from jdpack.market.market import Neighbours
+from jdpack.privacy.queries import Query
 from jdpack.protocol import closing
 
 WHOLE = ("curvature", "gauge")

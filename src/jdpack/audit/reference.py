@@ -5,7 +5,7 @@ the bulk coins or the agent's function: records are turned into codes again, eve
 again, and sums are plain integers. What it takes from the rest of jdpack are the market's public
 numbers (the grid, the caps) and what stands on the billboard.
 
-`Market.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
+`queries.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
 repair, `jdpack.common.coins` the coins (SipHash-2-4) and `jdpack.common.batches` the turns.
 """
 

@@ -15,10 +15,12 @@ from typing import Any, ClassVar
 from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
 from jdpack.policies import registry
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, gaussian
+from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook, rounds_rho
 
 LEVELS = (0.0, 0.2, 0.5)
@@ -79,7 +81,9 @@ class Script:
 
     def _noise(self, query: Query, market: Market, budget: Budget) -> Gaussian:
         count = 1 if self.batched else len(self.levels) * len(self.queries)
-        noise = gaussian(market.shifts(query), rounds_rho(market, budget) / count * (1.0 - 1e-9))
+        noise = gaussian(
+            queries.shifts(market, query), rounds_rho(market, budget) / count * (1.0 - 1e-9)
+        )
         assert isinstance(noise, Gaussian), "an audit is about a budget"
         return noise
 

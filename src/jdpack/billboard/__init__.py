@@ -2,8 +2,8 @@
 
 Read in this order:
 
-* `lines`: what stands on a billboard.
-* `board`: the billboard, and what may follow what.
+* `lines`: the kinds of lines on a billboard.
+* `board`: the billboard, and the order that its lines must have.
 * `schema`: its lines as JSON.
-* `file`: the file that holds them, and the journal that keeps a line from being torn.
+* `file`: its file, and the journal that protects it from torn lines.
 """

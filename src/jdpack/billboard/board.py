@@ -1,10 +1,10 @@
 """Public: the billboard, the one record of a run that everybody may read.
 
-A billboard is a header, then a line a release, then the certificate and the seed: JSON lines,
-append-only, each on disk before it is used. Every line carries the SHA-256 of its own text
-(`hash`, over all that stands before it) and that of the line before (`prev`), so a changed,
-lost or reordered line shows. It is the only state of a run: policies, allocations, certificates
-and pages are pure functions of it. `docs/billboard-format.md` is the reference of schema 1.
+A billboard is a header, then one line per release, then the certificate and the seed. Its lines are
+JSON, append-only, and each is on disk before it is used. They form a chain (`storage.hash_chain`),
+so a changed, lost or reordered line is detected. The billboard is the only state of a run:
+policies, allocations, certificates and pages are pure functions of it. `docs/billboard-format.md`
+is the reference for schema 1.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Billboard:
 
     Args:
         header: what is fixed before the first record is read.
-        path: its file, which must not exist yet; in memory only if not given.
-        journal: a file in which each line is before it is posted (`jdpack.billboard.file`).
+        path: its file, which must not exist yet; without it, the billboard is in memory only.
+        journal: a file that gets each line before it is posted (`jdpack.billboard.file`).
+        note: gets the hash of each line that holds noise before the line is posted.
         note: called with the hash of every line that holds noise, before the line is public.
     """
 
@@ -50,7 +51,7 @@ class Billboard:
         self.certificate: Certificate | None = None
         self.seed: Seed | None = None
         self.weight = 0
-        """The weight of all rounds in which one agent is asked."""
+        """The total weight of the rounds that ask any one agent."""
         self._first: Step | None = None
         self._counted = 0
         self._last_hash = ""
@@ -67,7 +68,7 @@ class Billboard:
         self._add(record)
 
     def mend(self, note: Note | None = None) -> None:
-        """Make the file what was read back, with no torn line. `note` is as for a new one."""
+        """Make the file equal to what was read back, without a torn line. `note` is as above."""
         if self._file is not None:
             self._file.note = note
             self._file.mend()
@@ -80,7 +81,7 @@ class Billboard:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end, and the seed is posted."""
+        """Whether the run has ended: the seed is posted."""
         return self.seed is not None
 
     @property
@@ -90,10 +91,10 @@ class Billboard:
 
     @property
     def final_prices(self) -> tuple[int, ...]:
-        """Of each resource, the median price of the rounds that count, by their weights.
+        """The median price of each resource over the rounds that count, by weight.
 
-        The last of them is no better than the others: `newton` uses it to make up for what the
-        average still lacks, and others begin far from where they end, which spoils a mean.
+        The last price is no better than the others: `newton` uses the last round to make up for
+        what the average still lacks. A mean is worse, as other policies start far from their end.
         """
         counted = list(self.rounds)
         return tuple(
@@ -103,22 +104,22 @@ class Billboard:
 
     @property
     def first_line(self) -> str:
-        """The line of the header, which fixes the market, the policy and the budget."""
+        """The header's line, which fixes the market, the policy and the budget."""
         return self._lines[0]
 
     @property
     def head(self) -> str:
-        """The hash of the last line, which fixes all of them."""
+        """The hash of the last line, which fixes all lines."""
         return self._last_hash
 
     @property
     def noisy(self) -> list[str]:
-        """The hashes of all lines but the header, which holds no noise."""
+        """The hashes of all lines except the header, which holds no noise."""
         return [hash_of(line) for line in self._lines[1:]]
 
     @property
     def drawn(self) -> bool:
-        """Whether the last line was read back from the journal, and `mend` has yet to post it."""
+        """Whether the last line comes from the journal, and `mend` has yet to post it."""
         return self._file is not None and self._file.drawn
 
     def lines(self) -> Iterator[str]:
@@ -132,10 +133,9 @@ class Billboard:
 
     @classmethod
     def reopen(cls, path: Path, journal: Path) -> Billboard:
-        """Read back the billboard of an interrupted run, to go on with it.
+        """Read back the billboard of an interrupted run, to resume it.
 
-        Of a torn last line nothing is read, or all of it from the journal; `mend` before anything
-        is posted.
+        A torn last line is dropped, or restored from the journal. Call `mend` before posting.
         """
         file = BoardFile.reopen(path, journal)
         try:
@@ -143,7 +143,9 @@ class Billboard:
         except BaseException as error:
             file.close()
             if isinstance(error, BillboardError) and not error.hint:
-                error = BillboardError(error.message, "put back what was posted: it is damaged")
+                error = BillboardError(
+                    error.message, "the billboard is damaged: put back the posted one"
+                )
             raise error from None
         board._file = file
         return board
@@ -164,9 +166,10 @@ class Billboard:
         return board
 
     def extend(self, text: str) -> None:
-        """Take over the text of whole lines that were posted after those that were read.
+        """Add the text of whole lines that were posted after those already read.
 
-        If it raises BillboardError, lines before the wrong one are taken over: do not go on.
+        If this raises BillboardError, the lines before the wrong one have been added: stop using
+        this billboard.
         """
         if text:
             self._extend(text.removesuffix("\n").split("\n"))
@@ -190,21 +193,21 @@ class Billboard:
         if isinstance(record, Release) and record.step.weight:
             self._check_round(record.step)
         elif isinstance(record, Release) and record.step.batch is not None:
-            raise BillboardError("a batch is asked in rounds that count")
+            raise BillboardError("only rounds that count may ask a batch")
         bounded = self.header.budget.rho < math.inf
         if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
-            raise BillboardError("an answer without noise is beyond any budget")
+            raise BillboardError("an answer without noise exceeds every budget")
 
     def _check_round(self, step: Step) -> None:
-        """Rounds ask all agents, or else one batch after the other, each once and alike."""
+        """All rounds ask all agents, or else each batch in order, once, with the same weight."""
         first = self._first or step
         if (step.batch is None) != (first.batch is None):
-            raise BillboardError("some rounds ask all agents and others a batch")
+            raise BillboardError("some rounds ask all agents and others one batch")
         if step.batch is None or first.batch is None:
             if self.weight + step.weight > WEIGHT_SUM_MAX:
                 raise BillboardError("the weights sum to 2^39 or more")
         elif step.batch != Batch(self._counted, first.batch.count) or step.weight != first.weight:
-            raise BillboardError("the batches do not follow each other with one weight")
+            raise BillboardError("the batches do not follow each other in order, with one weight")
 
     def _add(self, record: Release | Certificate | Seed) -> None:
         match record:
@@ -232,7 +235,7 @@ class Billboard:
 
 @contextlib.contextmanager
 def _of_line(number: int) -> Iterator[None]:
-    """Say of which line an error is."""
+    """Add the line's number to an error."""
     try:
         yield
     except JdpackError as error:
@@ -246,7 +249,7 @@ def _other_spelling() -> BillboardError:
 
 
 def _median(weighted: list[tuple[int, int]]) -> int:
-    """The least number such that half of all the weight, or more, is not above it."""
+    """The smallest number such that at least half of the total weight is at or below it."""
     ordered = sorted(weighted)
     below = accumulate(weight for _, weight in ordered)
     total = sum(weight for _, weight in ordered)

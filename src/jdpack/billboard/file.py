@@ -1,12 +1,12 @@
-"""Public: the file of a billboard, and the journal that keeps its lines from being torn.
+"""Public: the file of a billboard, and the journal that protects it from torn lines.
 
-Every line holds noise that must not be drawn again once part of it may have been read. So a run
-writes a line to its journal first, beside its private files, and posts it when it is there. If it
-is cut short while it posts, resuming posts the very same line. A line that was cut short in the
-journal was never posted, not even in part.
+Every line holds noise. Once somebody may have read part of a line, its noise must not be drawn
+again. So a run first writes each line to a journal among its private files, and then posts it. If
+the run is interrupted while posting, resuming it posts exactly the same line. A line that is
+incomplete in the journal was never posted, not even in part.
 
-If the run has a ledger, the ledger notes the line in between, and refuses it if another process or
-another copy of the folder has posted since.
+If the run has a ledger, the ledger notes the line between the two steps. It refuses the line if
+another process or another copy of the folder has posted in the meantime.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class BoardFile:
 
     @property
     def text(self) -> str:
-        """The whole lines that were there when it was opened."""
+        """The complete lines that the file had when it was opened, and the journal's."""
         return self._posted + self._missing
 
     @property
     def drawn(self) -> bool:
-        """Whether the last of these lines was in the journal only."""
+        """Whether the last of these lines was only in the journal."""
         return bool(self._missing)
 
     @classmethod
     def make(cls, path: Path, journal: Path | None) -> BoardFile:
-        """Make the file, which must not be there yet; with a journal, it is there, and empty."""
+        """Make the file. It must not exist yet; with a journal, it must exist and is emptied."""
         try:
             # O_EXCL never follows a link and never overwrites.
             flags = os.O_CREAT | os.O_EXCL if journal is None else os.O_TRUNC | os.O_NOFOLLOW
@@ -58,7 +58,7 @@ class BoardFile:
         except OSError as error:
             raise OutputError(
                 f"cannot make the billboard {str(path)!r}: {error.strerror}",
-                "a billboard is never overwritten; choose a path that is not there yet",
+                "a billboard is never overwritten; choose a path that does not exist yet",
             ) from None
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(os.fdopen(handle, "wb", buffering=0))
@@ -73,17 +73,17 @@ class BoardFile:
                     path.unlink(missing_ok=True)
                 raise OutputError(
                     f"cannot make the billboard {str(path)!r}: {error.strerror}",
-                    "nothing is spent: its folder must be one that you may read and write",
+                    "nothing is spent: choose a folder that you may read and write",
                 ) from None
             opened.pop_all()
             return cls(file, kept)
 
     @classmethod
     def reopen(cls, path: Path, journal: Path) -> BoardFile:
-        """Open the file of an interrupted run. `mend` it before anything is appended.
+        """Open the file of an interrupted run. Call `mend` before appending.
 
-        `text` has the whole lines, with that of the journal if it was to come next or was damaged
-        when it was posted. A billboard that has lost what was posted is refused.
+        `text` has the complete lines. It includes the journal's line if that was to come next, or
+        was damaged while it was posted. A billboard that has lost posted lines is refused.
         """
         with contextlib.ExitStack() as opened:
             try:
@@ -96,9 +96,9 @@ class BoardFile:
                 ) from None
             lines = _decoded(data[: data.rfind(b"\n") + 1], path).split("\n")[:-1]
             if len(lines) > 1 and not os.fstat(kept.fileno()).st_size:
-                raise lost()  # every posted line was in the journal, which is never emptied
+                raise lost()  # every posted line passed through the journal, which is never emptied
             if written is not None and lines and not hash_chain.is_sealed(lines[-1]):
-                lines.pop()  # its newline came to the disk before all of its text
+                lines.pop()  # its newline reached the disk before all of its text
             posted, missing = "".join(line + "\n" for line in lines), ""
             if written is not None and (not lines or lines[-1] != written):
                 if not lines or not hash_chain.follows(written, lines[-1]):
@@ -108,10 +108,10 @@ class BoardFile:
             return cls(file, kept, posted, missing)
 
     def mend(self) -> None:
-        """Make the file what `text` says."""
+        """Make the file equal to `text`."""
         sound, missing = len(self._posted.encode()), self._missing.encode()
         try:
-            if missing and self._journal is not None:  # a kill came before it was synced, maybe
+            if missing and self._journal is not None:  # it may not have been synced before the kill
                 os.fsync(self._journal.fileno())
                 self._tell(self._missing[:-1])
             self._file.truncate(sound)
@@ -123,7 +123,7 @@ class BoardFile:
             raise _cannot_write(error, self._posted.count("\n") - 1) from None
 
     def append(self, line: str, releases: int) -> None:
-        """Post a whole line and nothing less: of a line that does not fit, no byte stays."""
+        """Post a whole line. If it does not fit on the disk, no byte of it stays."""
         data, written = line.encode() + b"\n", 0
         end = os.fstat(self._file.fileno()).st_size
         try:
@@ -135,7 +135,7 @@ class BoardFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file.fileno())
         except OSError as error:
-            if written < len(data):  # a whole line may have been read already, and stays
+            if written < len(data):  # a complete line stays: it may have been read already
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file.fileno(), end)
             raise _cannot_write(error, releases) from None
@@ -162,7 +162,7 @@ def read(path: str | Path) -> str:
 
 
 def first_line(path: Path, journal: Path) -> str | None:
-    """The header of a run, which is on disk before anything is spent; None if it has not begun."""
+    """The header of a run; None if the run has not begun, so that nothing is spent."""
     try:
         first, end, rest = read(path).partition("\n")
     except BillboardError as error:
@@ -180,7 +180,7 @@ def _open(path: Path, flags: int = 0) -> IO[bytes]:
 
 
 def _keep(journal: IO[bytes], data: bytes) -> None:
-    """Write a line over the one before, which is posted; on disk when this returns."""
+    """Overwrite the journal's line, which is posted by now; on disk when this returns."""
     journal.seek(0)
     if journal.write(data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -189,7 +189,7 @@ def _keep(journal: IO[bytes], data: bytes) -> None:
 
 
 def _line_of(journal: IO[bytes]) -> str | None:
-    """The line in a journal, if it is whole."""
+    """The line in a journal, if it is complete."""
     data = journal.read()
     if not data.endswith(b"\n") or not data.isascii():
         return None
@@ -205,16 +205,16 @@ def _decoded(data: bytes, path: str | Path) -> str:
 
 
 def lost() -> BillboardError:
-    """The refusal to go on where noise would be drawn again."""
+    """The refusal of a billboard whose noise would be drawn again."""
     return BillboardError(
         "the billboard lacks lines that were posted",
-        "put back the whole of it: noise is never drawn again for a posted line",
+        "put back the whole billboard: noise is never drawn again for a posted line",
     )
 
 
 def _cannot_write(error: OSError, releases: int) -> OutputError:
     return OutputError(
         f"cannot write the billboard: {error.strerror}",
-        f"what its {releases} releases cost is spent, and nothing more: make room, then "
-        "`jdpack resume` goes on",
+        f"the cost of its {releases} releases is spent, and nothing more: free some disk space, "
+        "then run `jdpack resume`",
     )

@@ -1,4 +1,4 @@
-"""Public: the lines of a billboard as JSON, and what is refused when they are read back."""
+"""Public: the lines of a billboard, to JSON and back."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release,
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.errors import BillboardError
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
-from jdpack.market.market import CLOSING, Market, Query
+from jdpack.market.market import Market
 from jdpack.privacy import noise as noises
 from jdpack.privacy.accounting import Budget
+from jdpack.privacy.queries import CLOSING, Query, width
 
 SCHEMA = 1
-
 
 ANSWER_MAX = 2**64
 """Sums and noise are both below 2^63 in absolute value."""
@@ -36,7 +36,7 @@ def header_to_dict(header: Header) -> dict[str, Any]:
 
 
 def header_from_dict(data: dict[str, Any]) -> Header:
-    """The header from JSON; refuse everything that we would not have written."""
+    """The header from JSON; refuses everything that `header_to_dict` would not write."""
     match data:
         case {
             "type": "header",
@@ -53,12 +53,12 @@ def header_from_dict(data: dict[str, Any]) -> Header:
                 raise BillboardError("its budget is not one of schema 1")
             endless = [k for k, v in budget.items() if v == math.inf]
             if endless and (endless != ["epsilon", "rho"] or private):
-                raise BillboardError("its budget is without bound where it cannot be")
+                raise BillboardError("its budget is infinite where it cannot be")
             if re.fullmatch("[0-9a-f]{64}", commitment) is None:
                 raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
             return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
-            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, the one this version reads")
+            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, which this version reads")
     raise BillboardError("it is not a header of schema 1")
 
 
@@ -87,7 +87,7 @@ def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
 
 
 def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificate | Seed:
-    """A line from JSON; refuse everything that we would not have written."""
+    """A line from JSON; refuses everything that `line_to_dict` would not write."""
     m = len(market.resources)
     match data:
         case {
@@ -103,8 +103,9 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             posted = 0 if query in CLOSING else m
             if not _whole(prices, posted) or not all(0 <= p <= PRICE_CODE_MAX for p in prices):
                 raise BillboardError(f"its prices are not {posted} price codes")
-            if not _whole(answer, market.width(query)) or max(map(abs, answer)) > ANSWER_MAX:
-                raise BillboardError(f"its answer is not {market.width(query)} whole numbers")
+            count = width(market, query)
+            if not _whole(answer, count) or max(map(abs, answer)) > ANSWER_MAX:
+                raise BillboardError(f"its answer is not {count} whole numbers")
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
             if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")

@@ -2,8 +2,8 @@
 
 Read in any order:
 
-* `checks`: checked values, with an error that names the field.
+* `checks`: checks of input values, with errors that name the field.
 * `portable_math`: exp and log with the same bits on every machine.
 * `coins`: one agent's coin.
-* `batches`: the public random order of the agents, and its parts.
+* `batches`: the public random order of the agents, split into batches.
 """

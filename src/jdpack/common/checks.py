@@ -1,4 +1,4 @@
-"""Public: typed values for a market, checked, with an error that names the field."""
+"""Public: checks of input values, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from jdpack.errors import (
-    MarketError,
-)
+from jdpack.errors import MarketError
 
 LARGEST = 1e100
-"""Numbers of a market are below it, and above its inverse."""
+"""Positive numbers of a market must be below this and above its inverse."""
 
 TEXT_MAX = 1000
 """The most characters of a name, a unit or a column."""
 
-_QUOTED = 160  # characters of a value in an error
+_QUOTED = 160  # the most characters of a value in an error
 _STEERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 class Section:
-    """One table of a market file: takes typed keys out, then refuses what is left."""
+    """One table of a market file: take the typed keys out, then `close` refuses the rest."""
 
     def __init__(self, where: str, data: Any) -> None:
         if not isinstance(data, Mapping):
@@ -56,7 +54,7 @@ class Section:
 
 
 def sequence(what: str, values: Any) -> list[Any]:
-    """A list of values."""
+    """Any iterable as a list."""
     try:
         return list(values)
     except TypeError:
@@ -64,7 +62,7 @@ def sequence(what: str, values: Any) -> list[Any]:
 
 
 def finite(what: str, value: Any) -> float:
-    """A number that is no infinity."""
+    """A finite number."""
     try:
         if isinstance(value, bool | str):  # float() would take True and "1"
             raise TypeError
@@ -94,7 +92,7 @@ def count(what: str, value: Any, most: int) -> int:
 
 
 def text(what: str, value: object) -> str:
-    """A text that can be shown on one line, and steers nobody's terminal."""
+    """A text that fits on one line and has no characters that control a terminal."""
     shown = str(value)
     if len(shown) > TEXT_MAX:
         raise MarketError(f"{what} {quoted(shown)} has more than {TEXT_MAX} characters")
@@ -107,7 +105,7 @@ def text(what: str, value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as errors quote it, whatever its size and depth."""
+    """A value as errors quote it: never long, whatever its size and depth."""
     try:
         shown = repr(value)
     except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
@@ -116,6 +114,6 @@ def quoted(value: object) -> str:
 
 
 def check_whole(what: str, number: object, least: int) -> None:
-    """Refuse what is not a whole number from `least` on."""
+    """Refuse anything except a whole number that is at least `least`."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise MarketError(f"{what} must be a whole number from {least} on, not {number!r}")
+        raise MarketError(f"{what} must be a whole number of at least {least}, not {number!r}")

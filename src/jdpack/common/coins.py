@@ -1,9 +1,9 @@
 """Public: the agents' coins.
 
-Agent i's coin is SipHash-2-4 (Aumasson & Bernstein 2012), keyed with the billboard's seed, of
-the agent's id as UTF-8 text, shifted right to 53 bits: uniform to everyone who does not know the
-seed, which is committed to before the first round and shown after the last. The id of an agent
-numbered 17 is the text "17".
+An agent's coin is SipHash-2-4 (Aumasson & Bernstein 2012) of its id as UTF-8 text, keyed with the
+billboard's seed and shifted right to 53 bits. It looks uniform to anybody who does not know the
+seed. The header commits to the seed before the first round, and the seed is posted after the last.
+The id of agent number 17 is the text "17".
 """
 
 from __future__ import annotations

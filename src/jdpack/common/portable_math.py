@@ -1,10 +1,9 @@
 """Public: exponential and logarithm with the same bits on every machine.
 
-The C library's exp and log differ in the last bit from one platform to the next, and anyone must
-be able to recompute every posted price from the billboard. IEEE 754 fixes +, -, *, / and sqrt
-exactly, so we build the two functions that policies need from those alone; powers are products.
-Sums of floats go through `math.fsum`, which is correctly rounded in any order (`sum` itself rounds
-otherwise from Python 3.12 on).
+Anybody must be able to recompute every posted price from the billboard, but the C library's exp and
+log differ in the last bit between platforms. IEEE 754 fixes +, -, *, / and sqrt exactly, so we
+build the two functions that policies need from these alone. Powers are products. Sums of floats use
+`math.fsum`, which is correctly rounded in any order (`sum` changed its rounding in Python 3.12).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FEW = 64
 def exp(x: FloatArray) -> FloatArray:
     """e^x element by element for |x| <= 1, within 4 units in the last place."""
     assert np.abs(x).max() <= 1.0, "portable.exp is for exponents in [-1, 1]"
-    if x.size <= _FEW:  # plain floats do the same arithmetic sooner
+    if x.size <= _FEW:  # plain floats do the same arithmetic faster
         return np.array([_exp(z) for z in x.tolist()])
     return np.asarray(_exp(x))
 

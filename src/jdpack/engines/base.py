@@ -70,7 +70,7 @@ class Engine(Protocol):
         """A number that tells whether records have changed; see `jdpack.records.digest`."""
         ...
 
-    # Exact answers to the queries of `Market.shifts`; they leave through `release` only.
+    # Exact answers to the queries of `queries.shifts`; they leave through `release` only.
 
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
 

@@ -3,6 +3,6 @@
 Read in this order:
 
 * `grid`: the units and limits of the grid of exact integers.
-* `market`: resources, bounds, and the sensitivity of each query.
-* `file`: the market file.
+* `market`: the resources and the bounds that every record obeys.
+* `file`: parsing of the market file.
 """

@@ -1,28 +1,28 @@
-"""Public: the market, its grid of exact integers, and the sensitivity of every query.
+"""Public: the market and its grid of exact integers.
 
 A market is written down before any record is read, and nothing in it may be computed from the
-records. It fixes the bounds that every record obeys (or is clamped to), and therefore how much
-one agent can move any sum.
+records. It fixes the bounds that every record obeys (or is clamped to), and so how far one agent
+can move any sum (`jdpack.privacy.queries`).
 
 The grid
 --------
-The private side computes in integers only. One *demand code* is the same fraction u of every
-supply, u = max_j (c_j / b_j) / 65535, with c_j the cap and b_j the supply of resource j.
+The private side computes with integers only. One *demand code* is the same fraction u of every
+supply: u = max_j (c_j / b_j) / 65535, where c_j is the cap and b_j the supply of resource j.
 
-* `unit_sizes[j]`, the amount of resource j that one code stands for, is u b_j rounded **up** to
-  37 significant bits. A code has at most 16 bits, so code * unit_size is exact in a double, and
-  the code of an amount, the least integer whose amount is no smaller, is decided without rounding
-  error in any language.
+* `unit_sizes[j]` is the amount of resource j that one code stands for: u b_j rounded **up** to 37
+  significant bits. A code has at most 16 bits, so code * unit_size is exact in a double. The code
+  of an amount is the smallest integer that stands for at least that amount, so every language
+  finds it without rounding error.
 * `supply_code` S is the largest integer with S * unit_sizes[j] <= b_j for every j. So codes that
   add up to at most S stand for amounts that add up to at most the supply: what fits in codes fits
   in truth.
-* A *value code* is a 32-bit integer: the largest whose value, at `value_step` each (21
-  significant bits, so the product is exact again), is no larger than the record's.
-* A *price code* is an integer number of price units for one demand code; a value code is worth
-  2^20 price units, so every value is below 2^52 of them. An agent takes an option only if
-  cost = sum_j code_j * price_j <= value. In doubles, while the true sum is below 2^53 every
-  partial sum is an exact integer; once it passes 2^53 the option is unaffordable however the rest
-  is rounded. All languages, orders and engines decide alike.
+* A *value code* is a 32-bit integer: the largest one that stands for at most the record's value.
+  Each is worth `value_step`, which has 21 significant bits, so the product is exact again.
+* A *price code* is a whole number of price units per demand code. A value code is worth 2^20 price
+  units, so every value is below 2^52 of them. An agent takes an option only if
+  cost = sum_j code_j * price_j <= value. Computed in doubles, every partial sum is an exact integer
+  while the true sum is below 2^53; beyond 2^53 the option is unaffordable however the rest is
+  rounded. So all languages, summation orders and engines decide alike.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from jdpack.errors import MarketError
 from jdpack.market.file import FILE_MAX, parse
 from jdpack.market.grid import (
     AGENTS_MAX,
-    CURVATURE_UNIT,
     DEMAND_CODE_MAX,
     PRICE_UNITS_PER_VALUE_CODE,
     RESOURCES_MAX,
@@ -53,10 +52,6 @@ from jdpack.market.grid import (
     round_up,
 )
 from jdpack.storage.files import read_regular
-
-Query = Literal["demand", "scale", "value", "curvature", "gauge", "welfare", "granted", "luck"]
-CLOSING: tuple[Query, ...] = ("welfare", "granted", "luck")
-"""Queries about the allocation of the rounds so far; the others are about posted prices."""
 
 Layout = Literal["wide", "long"]
 
@@ -73,7 +68,7 @@ class Neighbours(enum.Enum):
 
 @dataclass(frozen=True)
 class Resource:
-    """One scarce good: how much there is, and the most that one option may ask of it."""
+    """A kind of thing with a supply, and the most that one option may ask of it."""
 
     name: str
     """Shown to people."""
@@ -84,7 +79,7 @@ class Resource:
     unit: str = ""
     """Shown to people."""
     column: str = ""
-    """Its name in tables of agents."""
+    """Its column in tables of agents."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ class Columns:
     value: str = "value"
     """The column of values."""
     layout: Layout = "wide"
-    """One row an option, with a column a resource; or "long", one row an amount."""
+    """"wide": one row per option, one column per resource. "long": one row per amount."""
     option: str = "option"
     """Long tables: the column that tells an agent's options apart."""
     resource: str = "resource"
@@ -104,7 +99,7 @@ class Columns:
     amount: str = "amount"
     """Long tables: the column of the amount."""
     ignore: tuple[str, ...] = ()
-    """Columns that may be there, and are not read."""
+    """Other columns that the table may have; they are not read."""
 
 
 @dataclass(frozen=True, init=False)
@@ -113,17 +108,18 @@ class Market:
 
     Args:
         supply: the supply b_j of each resource, in its own unit.
-        max_demand: the cap c_j <= b_j, the most that one option may demand; one, or one each.
+        max_demand: the cap c_j <= b_j, the most that one option may demand; one number for all
+            resources, or one per resource.
         max_value: the value cap V.
-        agents: how many agents there are (with ADD_REMOVE: at most).
-        bundle_size: the most resources that one option may touch; all of them if not given.
+        agents: the number of agents (with ADD_REMOVE: an upper bound on it).
+        bundle_size: the most resources that one option may touch; by default all of them.
         options: the most options that one agent may have; it takes at most one of them.
         neighbours: the neighbour relation of the privacy guarantee.
         divisible: whether an agent may get a fraction of its option.
-        names, units: one each a resource; shown to people.
-        resource_columns: what each resource is called in tables of agents; its name if not given.
-        name: what the market is called; shown to people.
-        epsilon, delta: the privacy budget, unless `solve` is given another.
+        names, units: one per resource; shown to people.
+        resource_columns: each resource's column in tables of agents; by default its name.
+        name: the market's name; shown to people.
+        epsilon, delta: the privacy budget, unless `solve` gets another.
         columns: how tables of agents are laid out.
     """
 
@@ -218,7 +214,7 @@ class Market:
                 raise MarketError(
                     f"resource {r.name!r}: max_demand {r.max_demand:g} is above its supply "
                     f"{r.supply:g}",
-                    "one option may never ask for more than there is; lower max_demand",
+                    "no option may ask for more than the supply; lower max_demand",
                 )
         for what, values in [
             ("name", [r.name for r in self.resources]),
@@ -228,16 +224,16 @@ class Market:
             if twice:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
         if self.columns.id == self.columns.value:
-            raise MarketError(f"column {self.columns.id!r} is named for both id and value")
+            raise MarketError(f"column {self.columns.id!r} is used for both id and value")
         clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
         if clash and self.columns.layout == "wide":
-            raise MarketError(f"column {clash.pop()!r} is named for a resource and for id or value")
+            raise MarketError(f"column {clash.pop()!r} is used for a resource and for id or value")
         if self.columns.layout not in ("wide", "long"):
             raise MarketError(f"layout {self.columns.layout!r} is not known", "one of: wide, long")
         if self.supply_code > SUPPLY_CODE_MAX:
             r = min(self.resources, key=lambda r: r.max_demand / r.supply)
             raise MarketError(
-                f"max_demand is too small beside the supply: {r.max_demand:g} of {r.supply:g}",
+                f"max_demand {r.max_demand:g} is too small for the supply {r.supply:g}",
                 "such a resource cannot run out; leave it out of the market",
             )
 
@@ -252,7 +248,7 @@ class Market:
 
     @cached_property
     def supply_code(self) -> int:
-        """S: codes that sum to at most S stand for amounts that sum to at most the supply."""
+        """S: codes that sum to at most S stand for amounts within the supply."""
         return min(
             math.floor(Fraction(r.supply) / Fraction(w))
             for r, w in zip(self.resources, self.unit_sizes, strict=True)
@@ -260,7 +256,7 @@ class Market:
 
     @cached_property
     def cap_codes(self) -> tuple[int, ...]:
-        """C_j: the code of the cap of each resource, the largest that a record can have."""
+        """C_j: the code of each resource's cap, the largest that a record can have."""
         return tuple(self.demand_code(j, r.max_demand) for j, r in enumerate(self.resources))
 
     @cached_property
@@ -274,7 +270,7 @@ class Market:
         return self.value_code(self.max_value)
 
     def demand_code(self, resource: int, amount: float) -> int:
-        """The least code that stands for at least `amount`; the product below is exact."""
+        """The smallest code that stands for at least `amount`; the product below is exact."""
         size = self.unit_sizes[resource]
         code = int(amount / size)
         return code + 1 if code * size < amount else code
@@ -285,103 +281,9 @@ class Market:
         return code - 1 if code * self.value_step > value else code
 
     def unit_price(self, resource: int, price_code: int) -> float:
-        """A price code in the user's terms: value for one unit of the resource."""
+        """A price code in the user's terms: value per unit of the resource."""
         per_code = price_code * self.value_step / PRICE_UNITS_PER_VALUE_CODE
         return per_code / self.unit_sizes[resource]
-
-    # --- the sensitivities ----------------------------------------------------------------
-
-    def shifts(self, query: Query) -> tuple[int, ...]:
-        """How far one agent can move the answer to a query, coordinate by coordinate.
-
-        Between neighbours at the same prices, the coordinates of the answer move, in some order,
-        by at most these amounts in absolute value, and all other coordinates do not move. So the
-        L2 sensitivity is the root of the sum of their squares.
-
-        Formal guarantees. Write x for the one option that the differing agent takes in the first
-        data set (the zero option if none, or if the agent is absent) and y for the second. Every
-        other agent's choice depends on its own record and the posted prices alone, and so is the
-        same in both. Every x_j and y_j lies in [0, C_j], and at most k = `bundle_size` of each
-        are not zero.
-
-        * demand, D_j = sum of the codes taken: D moves by x - y. Both are non-negative, so
-          |x_j - y_j| <= max(x_j, y_j) <= C_j, and at most min(2k, m) coordinates differ: the
-          min(2k, m) largest caps bound the moves. With ADD_REMOVE one of the two is the zero
-          option: the k largest. Of a batch (`jdpack.common.batches`) the same: an agent's turn
-          depends on its id and a public key alone, so the differing agent moves the answer of its
-          own batch by x - y, and that of no other batch at all.
-        * scale, max(S, max_j |S - D_j|): a maximum of functions that each move by at most
-          max_j C_j moves by no more than that.
-        * granted, the codes of what the agents' coins grant from the rounds so far: rounds and
-          coins are public or drawn without regard to the records, so an agent's grant, at most
-          one option, depends on its own record alone: as demand. (Of indivisible goods only:
-          parts of several options would touch more.)
-        * value, the value codes of the options taken, and welfare, those of the averaged
-          allocation of the rounds so far, where the shares of an agent's options sum to at most
-          1: one term in [0, value_cap_code] changes.
-        * curvature, E_jk = sum of d_j t_k over the agents whose two best choices are close: here
-          the **whole matrix** moves by at most the one number returned, in L2 (Frobenius) norm,
-          so only Gaussian noise fits. d is the difference of the codes of the two choices (doing
-          nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k / (cost_1
-          + cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k| sum
-          to at most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than
-          1 to their sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm
-          |d|_2 |t|_2. With one option d is that option's codes: |d|_2^2 is at most the sum of the k
-          largest squared caps, and all entries are non-negative, so two agents' matrices differ
-          by at most sqrt(2) times the larger norm. With several options d has at most 2k entries,
-          |d_j| <= C_j, of any sign, so they differ by at most twice the norm. With ADD_REMOVE one
-          of the two matrices is zero.
-        * gauge, the diagonal E_jj, the level and the spread: again **the whole vector** moves by
-          at most the one number returned. With u = CURVATURE_UNIT and C the largest cap, an agent
-          adds d_j t_j >= 0 to the diagonal, together at most max |d_j| sum |t_j| <= u C; to the
-          level u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down, where
-          |cost_1 - cost_2| <= C sum_j price_j, so at most u C; to the spread what the diagonal's
-          sum exceeds that by, if anything. Level and spread together are at most u C or the
-          spread is 0, so the norm is at most sqrt(2) u C; entries are non-negative, so two agents
-          differ by at most sqrt(2) times that, and with ADD_REMOVE by that alone.
-        """
-        if query in ("demand", "granted"):
-            touched = self.bundle_size * (2 if self.neighbours is Neighbours.REPLACE_ONE else 1)
-            return tuple(sorted(self.cap_codes, reverse=True)[:touched])
-        if query == "scale":
-            return (max(self.cap_codes),)
-        if query == "curvature":
-            several = self.options > 1
-            largest = sorted(self.cap_codes, reverse=True)[: self.bundle_size * (1 + several)]
-            squared = CURVATURE_UNIT**2 * sum(c * c for c in largest)
-            if self.neighbours is Neighbours.REPLACE_ONE:
-                squared *= 4 if several else 2
-            return (math.isqrt(squared - 1) + 1,)
-        if query == "gauge":
-            squared = 2 * (CURVATURE_UNIT * max(self.cap_codes)) ** 2
-            if self.neighbours is Neighbours.REPLACE_ONE:
-                squared *= 2
-            return (math.isqrt(squared - 1) + 1,)
-        return (self.value_cap_code,)
-
-    def luck_shifts(self, bound: int, *, thinned: bool) -> tuple[int, ...]:
-        """As `shifts`, for the query luck: the value that coins give beyond the average.
-
-        Formal guarantees. An agent adds the value codes of what it is given minus those of its
-        averaged share, cut to [-bound, bound]; so two agents differ by at most 2 bound, and with
-        ADD_REMOVE one of them is absent and adds 0. With one option and no thinning they differ
-        by at most bound + 1, if bound is no less than what any option cost in any round
-        (`closing.dearest`) or than the value cap: an agent's coin u (in [0, 1)) depends on its id
-        and the seed alone, which neighbours share. With value v and averaged share x it is
-        granted its option if u < x, and adds v (1 - x) < v (1 - u), else -v x >= -v u. If
-        v > bound, the option was taken in every round, so x = 1 and the agent adds 0. So all
-        agents with this coin add numbers between -bound u and bound (1 - u), rounded by less
-        than 1.
-        """
-        if self.neighbours is Neighbours.ADD_REMOVE:
-            return (bound,)
-        return (bound + 1,) if self.options == 1 and not thinned else (2 * bound,)
-
-    def width(self, query: Query) -> int:
-        """How many numbers the answer to a query has."""
-        m = len(self.resources)
-        widths: dict[Query, int] = {"demand": m, "granted": m, "curvature": m * m, "gauge": m + 2}
-        return widths.get(query, 1)
 
     # --- in and out -----------------------------------------------------------------------
 
@@ -400,7 +302,7 @@ class Market:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Market:
-        """The market of a parsed market file, and of a billboard's header."""
+        """Build a market from a parsed market file, or from a billboard's header."""
         top = checks.Section("the market", data)
         privacy = checks.Section("[privacy]", top.table("privacy", {}))
         value = checks.Section("[value]", top.table("value"))
@@ -443,7 +345,7 @@ class Market:
         return market
 
     def to_dict(self) -> dict[str, Any]:
-        """The inverse of `from_dict`; what the billboard's header carries."""
+        """The inverse of `from_dict`, for the billboard's header."""
         privacy: dict[str, Any] = {"neighbours": self.neighbours.value}
         if self.epsilon is not None:
             privacy["epsilon"] = self.epsilon

@@ -12,12 +12,12 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release
 from jdpack.errors import JdpackError
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
 from jdpack.pages.table import Table
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import totals
 
@@ -177,7 +177,7 @@ def course_table(board: Billboard) -> Table | None:
 def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
     """What anybody can tell of the load of what is granted, before scaling; with its noise."""
     market = board.header.market
-    if not market.divisible and not board.header.local:
+    if board.header.measured:
         for release in board.releases:
             if release.step.query == "granted":
                 return tuple(answer / market.supply_code for answer in release.answer)
@@ -223,9 +223,7 @@ def bounds_table(board: Billboard) -> Table | None:
 
 def _unscaled(board: Billboard) -> list[float] | list[None]:
     """The bounds on loads before scaling, computed anew; None each if no run has these lines."""
-    measured = not board.header.market.divisible and not board.header.local
     try:
-        of = bounds.granted_loads if measured else bounds.averaged_loads
-        return of(board)
+        return bounds.load_bounds(board)
     except (JdpackError, ArithmeticError, ValueError):
         return [None] * len(board.header.market.resources)

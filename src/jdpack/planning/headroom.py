@@ -22,12 +22,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from jdpack.billboard.lines import is_local
 from jdpack.common.checks import LARGEST
 from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.market.grid import SUPPLY_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton, landing, room_left
+from jdpack.privacy import queries
 from jdpack.privacy import tail_bounds as margins
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
@@ -74,7 +76,7 @@ class Need:
     @classmethod
     def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
         outlook, tail = policy.outlook(market, budget), margins.tail(market, budget)
-        if market.divisible or policy.to_dict().get("local") is True:
+        if market.divisible or is_local(policy.to_dict()):
             radius = margins.noise_radius(outlook, tail, truncated=policy.truncated)
             bound, granted = radius / outlook.weight, None
         else:
@@ -139,7 +141,9 @@ def floor(market: Market, budget: Budget) -> float:
     A yardstick for our runs, and no lower bound: noise with a bounded support can need less.
     """
     z = math.sqrt(2.0 * math.log(len(market.resources) / budget.beta))
-    sensitivity = math.sqrt(sum(d * d for d in market.shifts("demand"))) / market.supply_code
+    sensitivity = (
+        math.sqrt(sum(d * d for d in queries.shifts(market, "demand"))) / market.supply_code
+    )
     return z * sensitivity / math.sqrt(2.0 * budget.rho)
 
 
@@ -182,9 +186,9 @@ def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     """Raise what a run would before records are read: noise that does not fit, too many rounds."""
     policy.start(market, budget)
     for query, share in margins.closing_shares(market).items():  # the last releases
-        shifts = market.shifts(query)
+        shifts = queries.shifts(market, query)
         if query == "luck":
-            shifts = market.luck_shifts(market.value_cap_code, thinned=True)
+            shifts = queries.luck_shifts(market, market.value_cap_code, thinned=True)
         gaussian(shifts, budget.rho * share).cost(shifts)
 
 

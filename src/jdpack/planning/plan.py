@@ -34,6 +34,7 @@ from jdpack.planning.remedies import Help, remedies
 from jdpack.policies.base import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, weakness
 from jdpack.privacy.noise import NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook
@@ -247,7 +248,7 @@ def _round_noise(
     # The first round, if nobody demands anything: a full step, and so the least noise.
     state = policy.start(market, budget)
     while (step := policy.step(state)) is not None and step.query != "demand":
-        state = policy.observe(state, Release(step, (0,) * market.width(step.query)))
+        state = policy.observe(state, Release(step, (0,) * queries.width(market, step.query)))
     assert step is not None and not isinstance(step.noise, NoNoise)
     spread = math.sqrt(2.0) if isinstance(step.noise, TruncatedLaplace) else 1.0
     return spread * step.noise.scale / supply, None

@@ -22,7 +22,7 @@ from jdpack.errors import MarketError
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
 from jdpack.policies.mwu_adaptive import MwuAdaptive, check_alpha
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from jdpack.privacy.tail_bounds import Outlook
@@ -81,7 +81,7 @@ def worth(market: Market) -> float:
 
 def noise_of(market: Market, budget: Budget, rounds: int) -> Gaussian | NoNoise:
     """The noise with which so many rounds cost what the policy may spend."""
-    shifts = market.shifts("demand")
+    shifts = queries.shifts(market, "demand")
     noise = gaussian(shifts, tail_bounds.rounds_rho(market, budget) / rounds)
     noise.cost(shifts)  # noise that cannot be drawn is refused here
     return noise

@@ -29,7 +29,7 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget, round_up
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook
@@ -122,7 +122,7 @@ class MwuAdaptive:
             self._check_truncation(state, budget)
         # The smallest step has the most noise: refuse what cannot be drawn before the run.
         for variance in (constants.demand_variance, constants.scale_variance):
-            _gaussian(variance, theta=1).cost(market.shifts("scale"))
+            _gaussian(variance, theta=1).cost(queries.shifts(market, "scale"))
         return state
 
     def step(self, state: State) -> Step | None:
@@ -189,8 +189,8 @@ class MwuAdaptive:
         # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). The
         # scale releases go by the step before, and the first by alpha: one more alpha.
         whole = (theta_sum + theta_max) / SHARE
-        demand = _squares(market.shifts("demand")) * whole
-        scale = _squares(market.shifts("scale")) * (theta_sum + 2 * theta_max) / SHARE
+        demand = _squares(queries.shifts(market, "demand")) * whole
+        scale = _squares(queries.shifts(market, "scale")) * (theta_sum + 2 * theta_max) / SHARE
         rho = tail_bounds.rounds_rho(market, budget) * _SLACK
         return _Constants(
             price_sum=2.0 * market.agents * value_cap / market.supply_code,
@@ -217,7 +217,7 @@ class MwuAdaptive:
         well below 1 - alpha, which the paper's lemma uses silently.
         """
         noise = self._demand_noise(replace(state, theta=state.constants.theta_max))
-        cost = noise.cost(state.market.shifts("demand"))
+        cost = noise.cost(queries.shifts(state.market, "demand"))
         worst = round_up(cost.delta) * state.constants.rounds_at_most
         if worst > budget.truncation:
             raise BudgetError(

@@ -36,7 +36,7 @@ from jdpack.errors import MarketError
 from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 from jdpack.policies import fixed_rounds
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from jdpack.privacy.tail_bounds import Outlook
@@ -104,7 +104,7 @@ class MwuOnline:
                 "who takes part is no secret if agents add the noise themselves",
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
-        noise.cost(market.shifts("demand"))  # refuses what cannot be drawn
+        noise.cost(queries.shifts(market, "demand"))  # refuses what cannot be drawn
         spread = rounds * fixed_rounds.deviation(market, noise)
         if self.local:
             spread *= math.sqrt(max(1.0, market.agents / rounds))
@@ -142,4 +142,4 @@ class MwuOnline:
 
     def _noise(self, market: Market, budget: Budget) -> Gaussian | NoNoise:
         rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget)
-        return gaussian(market.shifts("demand"), rho)
+        return gaussian(queries.shifts(market, "demand"), rho)

@@ -40,12 +40,13 @@ from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook
 
 APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
@@ -182,7 +183,7 @@ class Newton:
     def start(self, market: Market, budget: Budget) -> State:
         m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
         for query, share in QUERY_SHARES.items():  # noise that cannot be drawn is refused here
-            gaussian(market.shifts(query), rho * share).cost(market.shifts(query))
+            gaussian(queries.shifts(market, query), rho * share).cost(queries.shifts(market, query))
         targets, radius = self._targets(market, budget)
         # All agents together cannot pay more than n V, so no supply is worth more.
         highest = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
@@ -215,7 +216,9 @@ class Newton:
         query = self._question(state)
         if query is not None:
             share = QUERY_SHARES[query]
-            return Step(query, prices, gaussian(state.market.shifts(query), state.rho * share))
+            return Step(
+                query, prices, gaussian(queries.shifts(state.market, query), state.rho * share)
+            )
         counting, weights = state.rounds - self._steering, _weights()
         if counting == len(weights):
             return None
@@ -290,7 +293,7 @@ class Newton:
             asked = math.fsum([*QUERY_SHARES.values(), QUERY_SHARES["gauge"]])
             rest = 1.0 - approach - BRIDGE_SHARE - asked
             share = rest * weights[round - self._steering] / sum(weights)
-        return gaussian(market.shifts("demand"), rho * share)
+        return gaussian(queries.shifts(market, "demand"), rho * share)
 
     def _targets(
         self, market: Market, budget: Budget, spread: float = _COIN_SPREAD

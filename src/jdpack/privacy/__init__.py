@@ -2,9 +2,10 @@
 
 Read in this order:
 
-* `accounting`: budgets, the zCDP filter, (epsilon, delta) to rho and back.
+* `queries`: what a run may ask, and how far one agent can move each answer.
 * `noise`: the noise that a policy may ask for, and what it costs.
+* `accounting`: budgets, the zCDP filter, (epsilon, delta) to rho and back.
 * `tail_bounds`: how far noise and coins can carry a sum.
 
-The sensitivities are proved in `jdpack.market.market`; `jdpack.door` is where noise is drawn.
+Noise is drawn in `jdpack.door` only.
 """

@@ -1,9 +1,9 @@
 """Public: what privacy costs. Budgets, the zCDP filter, and (epsilon, delta) <-> rho.
 
-Every release is delta_t-approximately rho_t-zCDP (Bun & Steinke 2016, Definition 8.1), with
-rho_t and delta_t chosen from the public history. The sums of both are held below the budget by a
-privacy filter, which composes adaptively chosen mechanisms with no loss against fixed ones
-(Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1). The sums are exact rationals.
+Every release is delta_t-approximately rho_t-zCDP (Bun & Steinke 2016, Definition 8.1), with rho_t
+and delta_t chosen from the public history. A privacy filter keeps the sums of both below the
+budget. It composes adaptively chosen mechanisms at no extra cost over fixed ones (Whitehouse,
+Ramdas, Rogers & Wu 2023, Theorem 1). The sums are exact rationals.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jdpack.errors import BudgetError, BudgetWarning
 _GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, and summed as whole numbers
 
 REPAIR_SHARE = Fraction(2, 5)
-"""The share of delta for the event that the certified bound fails and winners are dropped.
+"""The part of delta for the event that the certified bound fails and winners are dropped.
 
-The certified margin is smallest here, for common budgets: less delta for the noise costs rho, more
-beta needs a narrower bound. It is flat: from 0.2 to 0.6 it changes by 1%."""
+For common budgets the certified margin is smallest here: a larger part leaves less rho for the
+noise, a smaller one needs a wider bound. The minimum is flat: from 0.2 to 0.6 it changes by 1%."""
 
 EPSILON_RANGE = 1e-6, 50.0
-"""Of budgets that protect somebody."""
+"""The epsilons of budgets that protect somebody."""
 
 EPSILON_MOST = 4.0
 """Above this epsilon little is hidden: a guess that was 1% likely may become 36% likely."""
@@ -36,15 +36,15 @@ DELTA_MOST = 0.01
 """No run may call itself private with a larger delta."""
 
 REVEALED_MOST = 0.1
-"""delta times the number of agents. A run that publishes each record with probability delta keeps
-an (epsilon, delta) promise, so above this it need not protect everybody."""
+"""The most for delta times the number of agents. A run that publishes each record with probability
+delta keeps an (epsilon, delta) promise, so above this the promise need not protect everybody."""
 
 TRUNCATION_SHARE = Fraction(1, 4)
-"""The share of delta for noise whose support moves with the data (truncated Laplace only)."""
+"""The part of delta for noise whose support moves with the data (truncated Laplace only)."""
 
 
 def delta_of(rho: float, epsilon: float) -> float:
-    """The least delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up.
+    """The smallest delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up.
 
     Canonne, Kamath & Steinke 2020, Proposition 12: the minimum over a > 1 of
     exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1), as computed by OpenDP.
@@ -55,7 +55,7 @@ def delta_of(rho: float, epsilon: float) -> float:
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """The least epsilon for which rho-zCDP implies (epsilon, delta)-DP, rounded up."""
+    """The smallest epsilon for which rho-zCDP implies (epsilon, delta)-DP, rounded up."""
     sensitivity = math.nextafter(math.sqrt(2.0 * rho), math.inf)
     return float(_conversion().map(sensitivity).epsilon(delta))
 
@@ -63,8 +63,8 @@ def epsilon_of(rho: float, delta: float) -> float:
 @functools.lru_cache(maxsize=64)
 def rho_of(epsilon: float, delta: float) -> float:
     """The largest rho (to one part in 10^12, from below) that implies (epsilon, delta)-DP."""
-    # sqrt(rho) < sqrt(l + epsilon) - sqrt(l), l = ln(1/delta), is the classical conversion, which
-    # is weaker; doubling finds an end on the far side, and bisection stays on the private side.
+    # Start from the classical conversion, sqrt(rho) < sqrt(l + epsilon) - sqrt(l), l = ln(1/delta),
+    # which is weaker. Doubling finds an upper end; bisection returns the private side.
     tail = math.log(1.0 / delta)
     low = (math.sqrt(tail + epsilon) - math.sqrt(tail)) ** 2 / 2.0
     high = 2.0 * low
@@ -78,7 +78,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 @functools.cache
 def _conversion() -> Any:
-    # Loaded at first use: who reads a billboard converts nothing, and need not wait for it.
+    # Imported at first use: reading a billboard converts nothing and need not wait for OpenDP.
     from opendp.combinators import make_zCDP_to_approxDP
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
@@ -96,23 +96,23 @@ class Budget:
 
     Formal guarantees. Let the releases together be `truncation`-approximately rho-zCDP. Then they
     are (epsilon, d)-DP with d = delta_of(rho, epsilon) + truncation (Bun & Steinke 2016, Lemma
-    8.8). The allocation equals each agent's own function of its record and the billboard, except
-    in an event of probability at most beta, when winners are dropped so that supply holds. For
+    8.8). What each agent gets is a function of its own record and the billboard, except in an event
+    of probability at most beta, in which winners are dropped to stay within the supply. For
     neighbours with plain outcomes P, Q and repaired outcomes P', Q': P'(S) <= P(S) + beta <=
-    e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) + beta) + d + beta, so the repaired one is
+    e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) + beta) + d + beta. So the repaired allocation is
     (epsilon, d + (1 + e^epsilon) beta)-jointly DP. `split` makes this at most delta.
     """
 
     epsilon: float
-    """Of the whole promise; inf if there is no privacy."""
+    """The epsilon of the whole promise; inf if there is no privacy."""
     delta: float
-    """Of the whole promise."""
+    """The delta of the whole promise."""
     rho: float
-    """What the releases may cost together, as zCDP."""
+    """What all releases together may cost, in zCDP."""
     truncation: float
     """The part of delta for noise whose support moves with the data."""
     beta: float
-    """The probability that winners must be dropped so that supply holds."""
+    """A bound on the probability that winners must be dropped to stay within the supply."""
 
     @classmethod
     def split(cls, epsilon: float, delta: float, *, truncated: bool) -> Budget:
@@ -146,8 +146,8 @@ class Budget:
         None for noise whose support moves with the data: the bound needs zCDP without a delta.
 
         Formal guarantees. The releases are rho-zCDP for one agent, hence g^2 rho-zCDP for g agents
-        (Bun & Steinke 2016, Proposition 1.9). That is stated at the whole delta, because a repair
-        changes no billboard, only the allocation. `delta_of_group` covers the allocation too.
+        (Bun & Steinke 2016, Proposition 1.9). The result is stated at the whole delta, because a
+        repair changes only the allocation, not the billboard. `delta_of_group` covers both.
         """
         if self.truncation > 0.0:
             return None
@@ -156,10 +156,10 @@ class Budget:
     def delta_of_group(self, agents: int) -> float:
         """The delta of the whole promise for g agents at once, at g times epsilon.
 
-        Formal guarantees. Change the g records one after the other. Each change costs a factor
-        e^epsilon and adds delta, so P_0(S) <= e^epsilon P_1(S) + delta <= ... <=
+        Formal guarantees. Change the g records one by one. Each change costs a factor e^epsilon
+        and adds delta, so P_0(S) <= e^epsilon P_1(S) + delta <= ... <=
         e^(g epsilon) P_g(S) + (1 + e^epsilon + ... + e^((g - 1) epsilon)) delta. This holds for
-        any (epsilon, delta) promise: for the repaired allocation, and for any noise.
+        every (epsilon, delta) promise, so for the repaired allocation and for any noise.
         """
         terms = (math.exp(min(i * self.epsilon, 700.0)) for i in range(agents))
         return min(1.0, math.fsum(terms) * self.delta * (1.0 + 1e-12))
@@ -176,7 +176,7 @@ def check_delta(budget: Budget) -> None:
 
 
 def weakness(budget: Budget, agents: int) -> BudgetWarning | None:
-    """The warning that a budget promises little, if that is so; a function of public numbers."""
+    """The warning that a budget promises little, if it does; a function of public numbers."""
     found, hints = [], []
     if budget.epsilon == math.inf:
         return None
@@ -200,20 +200,21 @@ class Cost:
     rho: Fraction | float
     """A rational, or inf for an answer without noise."""
     delta: Fraction = Fraction(0)
-    """0, unless the support of the noise moves with the data."""
+    """Positive only if the support of the noise moves with the data."""
 
 
 class Filter:
-    """Holds the sum of all charges below the budget, always.
+    """Keeps the sum of all charges within the budget, always.
 
-    Formal guarantees. `charge` is called before anything is drawn; it refuses if the sum would
+    Formal guarantees. `charge` is called before anything is drawn. It refuses if the sum would
     exceed the budget in either coordinate, and a refusal changes nothing.
 
-    Batches of one public partition of the agents compose in parallel: neighbours differ in one
-    agent, so all releases about batches that it is not in are, given what was released before,
-    distributed alike, and cost nothing between these two. What is spent is therefore what releases
-    about all agents cost, plus the most that those about any one batch cost together; and that sum
-    bounds the adaptively chosen costs for every pair of neighbours, as the filter needs.
+    Batches of one public partition of the agents compose in parallel. Neighbours differ in one
+    agent. Given the releases so far, a release about a batch without that agent has the same
+    distribution for both neighbours, so it costs nothing between them. What is spent is therefore
+    the cost of the releases about all agents, plus the largest total cost of those about any one
+    batch. For every pair of neighbours, that sum bounds the adaptively chosen costs, as the filter
+    requires.
     """
 
     def __init__(self, budget: Budget, spent: Cost | None = None) -> None:
@@ -222,7 +223,7 @@ class Filter:
         self._of_all = _grains(spent) if spent else _Grains(0, 0)
         self._of_batches: dict[Batch, _Grains] = {}
         self._most = _Grains(0, 0)
-        """The most that releases about any one batch cost."""
+        """The largest total cost of the releases about any one batch."""
 
     @property
     def spent(self) -> Cost:
@@ -238,7 +239,7 @@ class Filter:
             of_all = of_all.plus(_grains(cost))
         else:
             if self._of_batches and next(iter(self._of_batches)).count != batch.count:
-                raise BudgetError("batches of two partitions do not compose in parallel")
+                raise BudgetError("batches from two partitions do not compose in parallel")
             of_batch = self._of_batches.get(batch, of_batch).plus(_grains(cost))
             most = _Grains(max(most.rho, of_batch.rho), max(most.delta, of_batch.delta))
         spent, asked = self._of_all.plus(self._most), of_all.plus(most)
@@ -257,7 +258,7 @@ class Filter:
 
 
 class _Grains(NamedTuple):
-    """A cost in whole numbers of 1 / _GRAIN; rho may be inf."""
+    """A cost in units of 1 / _GRAIN; rho may be inf."""
 
     rho: int | float
     delta: int
@@ -273,5 +274,5 @@ def _grains(cost: Cost, round: Callable[[Fraction], int] = math.ceil) -> _Grains
 
 
 def round_up(x: Fraction) -> Fraction:
-    """A cost as the filter counts it."""
+    """Round a cost up as the filter does."""
     return Fraction(math.ceil(x * _GRAIN), _GRAIN)

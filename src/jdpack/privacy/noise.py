@@ -1,7 +1,7 @@
-"""Public: the noise that a policy may ask for, what it costs, and how far it can stray.
+"""Public: the noise that a policy may ask for, and what it costs.
 
-Only `release` draws it. Both kinds live on the integers, so an exact sum plus noise has no
-rounding error to leak.
+Only `release` draws it. Both kinds live on the integers, so an exact sum plus noise has no rounding
+error that could leak.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jdpack.errors import BillboardError, BudgetError
 from jdpack.privacy.accounting import Cost
 
 SCALE_MAX = 2.0**54
-"""Noise is drawn in 64 bits. Beyond, draws could reach their end and stop there, all alike, and
-an answer would show its exact sum; at this scale that has probability below exp(-2^9)."""
+"""Noise is drawn in 64 bits. At larger scales a draw could saturate at the largest 64-bit integer,
+and the answer would reveal its exact sum; at this scale the probability is below exp(-2^9)."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Gaussian:
     """Discrete Gaussian noise: P(z) proportional to exp(-z^2 / (2 scale^2)) on the integers."""
 
     scale: float
-    """About its standard deviation."""
+    """Close to the standard deviation."""
 
-    @functools.lru_cache(maxsize=256)  # noqa: B019 (a scale and nothing else is kept)
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (the cache holds only a scale)
     def cost(self, shifts: tuple[int, ...]) -> Cost:
         """The cost of adding this noise to each coordinate of an integer answer.
 
@@ -49,23 +49,23 @@ class TruncatedLaplace:
     """The paper's noise on the integers: P(z) proportional to exp(-|z| / scale), |z| <= bound."""
 
     scale: float
-    """Its decay: P(z) falls by a factor e over so many integers."""
+    """P(z) falls by a factor e over this many integers."""
     bound: int
     """The largest |z|."""
 
     def cost(self, shifts: tuple[int, ...]) -> Cost:
         """The cost of adding this noise to each coordinate of an integer answer.
 
-        Formal guarantees. Let the answer's coordinate move by d, 0 < d <= bound, say upwards from
-        y to y + d. The supports [y - bound, y + bound] and [y + d - bound, y + d + bound] differ:
-        an outcome outside their intersection tells the two apart, and the paper's Lemma does not
-        count it. Let E be the event that the outcome is in the intersection. By symmetry its
-        probability is the same for both, 1 - tail(d), with tail(d) = P(z > bound - d). Inside E
-        the two probabilities differ by a factor of at most exp(d / scale), the normalising sums
-        being equal; so, conditioned on E, the coordinate is (d / scale)-DP and therefore
+        Formal guarantees. Let a coordinate of the answer move by d, 0 < d <= bound, say up from y
+        to y + d. The supports [y - bound, y + bound] and [y + d - bound, y + d + bound] differ. An
+        outcome outside their intersection tells the two apart; the paper's Lemma does not count
+        this case. Let E be the event that the outcome is in the intersection. By symmetry its
+        probability is the same for both: 1 - tail(d), with tail(d) = P(z > bound - d). The
+        normalising sums are equal, so inside E the two probabilities differ by a factor of at most
+        exp(d / scale). Conditioned on E, the coordinate is therefore (d / scale)-DP, and so
         (d / scale)^2 / 2-zCDP (Bun & Steinke 2016, Proposition 1.4). Independent coordinates add
         up: the answer is delta-approximately rho-zCDP with rho = sum d_j^2 / (2 scale^2) and
-        delta = sum tail(d_j), a bound on the probability that any of the coordinates is outside.
+        delta = sum tail(d_j), a bound on the probability that any coordinate is outside.
 
         Both grow with each |d_j|, so the bounds `shifts` give the worst neighbour.
         """
@@ -74,7 +74,7 @@ class TruncatedLaplace:
                 f"truncated noise of at most {self.bound} cannot hide a move of {max(shifts)}",
                 "use Gaussian noise, or a larger supply",
             )
-        # Rounded up; what is added last covers tails too small for doubles, which read 0.
+        # Rounded up; the last term covers tails that underflow to 0.
         delta = Fraction(sum(self.tail(d) for d in shifts) * (1.0 + 1e-9)) + Fraction(1, 2**1000)
         return Cost(rho=_quadratic(shifts, self.scale), delta=delta)
 
@@ -82,7 +82,7 @@ class TruncatedLaplace:
         """P(z > bound - d), 0 <= d <= bound: q^(bound-d+1) (1 - q^d) / (1 + q - 2 q^(bound+1))."""
         log_q = -1.0 / self.scale
         numerator = math.exp(log_q * (self.bound - d + 1)) * -math.expm1(log_q * d)
-        # 1 + q - 2 q^(bound+1) without cancellation, for scales far above the bound
+        # 1 + q - 2 q^(bound+1), without cancellation at scales far above the bound
         return numerator / -(
             math.expm1(log_q * (self.bound + 1)) + math.exp(log_q) * math.expm1(log_q * self.bound)
         )
@@ -93,7 +93,7 @@ class TruncatedLaplace:
 
 @dataclass(frozen=True)
 class NoNoise:
-    """For runs without privacy (epsilon = inf): the exact answer, at infinite cost."""
+    """The exact answer, at infinite cost: for runs without privacy (epsilon = inf)."""
 
     def cost(self, shifts: tuple[int, ...]) -> Cost:
         return Cost(rho=math.inf)
@@ -106,15 +106,15 @@ Noise = Gaussian | TruncatedLaplace | NoNoise
 
 
 def gaussian(shifts: tuple[int, ...], rho: float) -> Gaussian | NoNoise:
-    """The Gaussian noise with which an answer that moves by `shifts` costs rho, just not more."""
+    """Gaussian noise with which an answer that moves by `shifts` costs just below rho."""
     if math.isinf(rho):
         return NoNoise()
-    # rounding in the scale stays on the private side of the filter
+    # The factor keeps rounding in the scale on the private side of the filter.
     return Gaussian(math.sqrt(sum(d * d for d in shifts) / (2.0 * rho * (1.0 - 1e-9))))
 
 
 def from_dict(data: Mapping[str, Any]) -> Noise:
-    """The inverse of `to_dict`, for lines of a billboard."""
+    """The inverse of `to_dict`, for reading a billboard."""
     match data:
         case {"kind": "gaussian", "scale": float(scale), **rest} if (
             0.0 < scale < math.inf and not rest

@@ -12,10 +12,11 @@ from jdpack.billboard.lines import Release
 from jdpack.common import portable_math
 from jdpack.errors import BillboardError
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Noise
+from jdpack.privacy.queries import Query
 
 VALUE_BETA = 0.01
 """The probability that any of the statements about value fails."""
@@ -45,8 +46,7 @@ def factors(board: Billboard) -> tuple[int, ...]:
 
 def load_bounds(board: Billboard) -> list[float]:
     """Upper bounds on the loads before scaling."""
-    measured = not board.header.market.divisible and not board.header.local
-    return granted_loads(board) if measured else averaged_loads(board)
+    return granted_loads(board) if board.header.measured else averaged_loads(board)
 
 
 def averaged_loads(board: Billboard) -> list[float]:

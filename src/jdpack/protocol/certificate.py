@@ -72,10 +72,11 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
 from jdpack.common import portable_math
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
-from jdpack.market.market import Market, Query
+from jdpack.market.market import Market
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import NoNoise
+from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 
 _GUESSES = 4  # variances of X that are tried

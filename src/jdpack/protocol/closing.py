@@ -20,9 +20,9 @@ from __future__ import annotations
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Step
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
-from jdpack.market.market import Query
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import gaussian
+from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds
 
 
@@ -42,9 +42,9 @@ def shifts(board: Billboard, query: Query) -> tuple[int, ...]:
     """The sensitivity of any query, given the billboard so far."""
     market = board.header.market
     if query != "luck":
-        return market.shifts(query)
+        return queries.shifts(market, query)
     factors, bound = luck_terms(board)
-    return market.luck_shifts(bound, thinned=min(factors) < SHARE)
+    return queries.luck_shifts(market, bound, thinned=min(factors) < SHARE)
 
 
 def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
@@ -60,9 +60,11 @@ def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
     if min(factors) == SHARE:
         return whole, bound
     cap, rho = market.value_cap_code, budget.rho * tail_bounds.INDIVISIBLE["luck"]
-    of_grants = bounds.value_radius(gaussian(market.luck_shifts(bound, thinned=False), rho))
+    of_grants = bounds.value_radius(
+        gaussian(queries.luck_shifts(market, bound, thinned=False), rho)
+    )
     of_grants += bounds.thinned_value(board, factors)
-    of_given = bounds.value_radius(gaussian(market.luck_shifts(cap, thinned=True), rho))
+    of_given = bounds.value_radius(gaussian(queries.luck_shifts(market, cap, thinned=True), rho))
     return (whole, bound) if of_grants <= of_given else (factors, cap)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from jdpack.billboard.lines import is_local
 from jdpack.common.checks import check_whole
 from jdpack.engines.base import Engine
 from jdpack.errors import (
@@ -45,7 +46,7 @@ def check_market(path: str | None, market: Market) -> None:
 
 def check_curated(policy: Policy[Any]) -> None:
     """Refuse a policy that only agents without a curator can run."""
-    if policy.to_dict().get("local") is True:
+    if is_local(policy.to_dict()):
         raise MarketError(
             "with local the agents add the noise themselves, and no curator has their records",
             "use jdpack.LocalRun and jdpack.LocalAgent, or mwu-online without local",

@@ -15,10 +15,10 @@ from typing import IO
 
 
 def read_regular(path: str | Path, most: int) -> bytes:
-    """The bytes of a file, at most so many; OSError if there are more, or if it is no file.
+    """The bytes of a regular file; OSError if it has more than `most`, or is not a regular file.
 
-    A pipe is not waited for, and no device is read without end. Of a file that grows meanwhile,
-    what was there at first.
+    This never waits for a pipe and never reads a device. If the file grows meanwhile, it returns
+    the bytes that were there at first.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -26,16 +26,16 @@ def read_regular(path: str | Path, most: int) -> bytes:
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read(found.st_size)
 
 
 def write_whole(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under a name that nobody else has, then move it into place.
+    """Write a file under a unique name, then move it into place.
 
-    What an earlier writer left half done is removed; should it still be at work, it fails.
+    Unfinished files of earlier writers are removed. A writer that is still at work then fails.
     """
     for left in path.parent.glob(f".{path.name}.*.part"):
         left.unlink(missing_ok=True)
@@ -54,12 +54,12 @@ def write_whole(path: Path, mode: int, write: Callable[[IO[bytes]], object]) -> 
 
 
 def write_text(path: Path, mode: int, text: str) -> None:
-    """Write a text file, whole."""
+    """`write_whole` for text."""
     write_whole(path, mode, lambda file: file.write(text.encode()))
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -67,7 +67,7 @@ def sha256(path: Path) -> str:
 def take_lock(handle: int) -> None:
     """Lock an open file or folder, or raise BlockingIOError if another process holds it.
 
-    Whoever only looks whether a run is at work holds a lock for a moment, so this tries again.
+    A process that only checks whether a run is active holds the lock for a moment, so this retries.
     """
     for left in reversed(range(4)):
         try:
@@ -81,7 +81,7 @@ def take_lock(handle: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names in a folder outlast a power cut."""
+    """Make new names in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""Public: lines of JSON that each carry their own hash and that of the line before.
+"""Public: lines of JSON, each with its own hash and that of the previous line.
 
-The chain of the billboard and of the ledger: a changed, lost or reordered line shows. `hash` is
-the SHA-256 of all that stands before it in the line, `prev` the hash of the line before.
+The billboard and the ledger are such chains, so a changed, lost or reordered line is detected.
+`hash` is the SHA-256 of everything before it in the line; `prev` is the hash of the previous line.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
 
 
 def seal(data: Mapping[str, Any], previous: str) -> str:
-    """The line of a record, with its place in the chain."""
+    """Turn a record into its line, which names the previous line's hash."""
     body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{body}{_HASH_KEY}{digest}"}}'
 
 
 def hash_of(line: str) -> str:
-    """The hash that a sealed line ends with."""
+    """The hash at the end of a sealed line."""
     return line[-66:-2]
 
 
 def is_sealed(line: str) -> bool:
-    """Whether a line of ASCII ends with the hash of its text."""
+    """Whether an ASCII line ends with the hash of its own text."""
     body, tail = line[:-_HASH_TAIL], line[-_HASH_TAIL:]
     return tail == f'{_HASH_KEY}{hashlib.sha256(body.encode()).hexdigest()}"}}'
 
 
 def follows(line: str, before: str) -> bool:
-    """Whether a sealed line names the one before it."""
+    """Whether a sealed line names `before` as its previous line."""
     return f',"prev":"{hash_of(before)}"{_HASH_KEY}' in line
 
 
 def open_line(line: str, previous: str) -> dict[str, Any]:
     """The record of a line, after checking its place in the chain.
 
-    It raises JdpackError with what is wrong with "it"; the caller says of which file and line.
+    A JdpackError says what is wrong with "it"; the caller adds which file and line it is.
     """
     if not line.isascii():
         raise JdpackError("it is not plain ASCII")
@@ -63,7 +63,7 @@ def open_line(line: str, previous: str) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """A number of a line; JSON has no others, but Python's reader takes NaN and 1e999."""
+    """A finite number. JSON has no others, but Python's parser accepts NaN and 1e999."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a number")
     return number

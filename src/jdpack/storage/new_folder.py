@@ -1,4 +1,4 @@
-"""Public: a folder that is made anew, and never over anything that is there."""
+"""Public: make a folder, never over an existing one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jdpack.storage.files import write_text
 
 
 def claim(folder: str | Path) -> Path:
-    """Check, before anything is computed, that a folder can be made; make nothing yet."""
+    """Check that a folder can be made, before anything is computed. Make nothing yet."""
     folder = Path(folder)
     try:
         taken = folder.exists() or folder.is_symlink()
@@ -20,7 +20,7 @@ def claim(folder: str | Path) -> Path:
     if taken:
         raise OutputError(
             f"the output folder {str(folder)!r} exists already",
-            "choose another; a run never writes over an earlier one",
+            "choose another; jdpack never writes over an existing folder",
         )
     parent = folder.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
@@ -29,7 +29,7 @@ def claim(folder: str | Path) -> Path:
 
 
 def fill(folder: str | Path, texts: Mapping[str, str], *, private: bool) -> None:
-    """Make a folder of files, by their names; if private, for its owner alone."""
+    """Make a folder with these files (name to text); if private, readable by its owner only."""
     folder = claim(folder)
     try:
         folder.mkdir(mode=0o700 if private else 0o755)

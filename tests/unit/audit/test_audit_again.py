@@ -21,9 +21,10 @@ from jdpack.billboard.lines import Seed
 from jdpack.common.coins import siphash as plain_siphash
 from jdpack.door import SystemRandomness
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.policies.registry import KINDS
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Cost, Filter
+from jdpack.privacy.queries import Query
 
 SETTING = Setting(Script(), 1.0, 1e-6)
 
@@ -230,13 +231,13 @@ def test_a_filter_that_forgets_a_batch_is_found():
 def test_a_claim_that_is_too_small_is_found(query):
     markets = paths.markets()
     assert budget_checks.of_formulas(markets).verdict == "ok"
-    shifts = Market.shifts
+    shifts = queries.shifts
 
-    def smaller(self, asked):
-        found = shifts(self, asked)
+    def smaller(market, asked):
+        found = shifts(market, asked)
         return tuple(d - 1 for d in found) if asked == query else found
 
-    with mock.patch.object(Market, "shifts", smaller):
+    with mock.patch.object(queries, "shifts", smaller):
         assert budget_checks.of_formulas(markets).verdict == "FAILED"
 
 

@@ -1,4 +1,4 @@
-"""The billboard: what is written is read back, and nothing else passes."""
+"""The billboard: what was written can be read back, and everything else is refused."""
 
 import errno
 import hashlib
@@ -28,8 +28,8 @@ from jdpack import (
 from jdpack.billboard import file
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.market.grid import SHARE
-from jdpack.market.market import Query
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.queries import Query
 
 SEED = Seed(bytes(range(16)))
 MARKET = Market(
@@ -81,13 +81,13 @@ def text_of(board: Billboard) -> str:
 
 
 def seal(data: dict, previous: str) -> str:
-    """A line as the format's reference says, written apart from the code under test."""
+    """A line as the format's reference describes it, independent of the code under test."""
     body = json.dumps({**data, "prev": previous}, separators=(",", ":"))[:-1]
     return f'{body},"hash":"{hashlib.sha256(body.encode()).hexdigest()}"}}'
 
 
 def resealed(lines: list[dict]) -> str:
-    """The text of lines with a flawless chain, whatever is in them."""
+    """The text of these lines in a valid chain, whatever they contain."""
     text, previous = "", ""
     for data in lines:
         line = seal({k: v for k, v in data.items() if k not in ("prev", "hash")}, previous)
@@ -123,7 +123,7 @@ def test_the_final_price_is_the_median_of_the_rounds_that_count(drawn):
     for price, weight in drawn:
         step = Step("demand", (price, 9 - price), Gaussian(1.0), weight=weight)
         board.post(Release(step, (1000, 1000)))
-    each = sorted(price for price, weight in drawn for _ in range(weight))  # once a unit of weight
+    each = sorted(price for price, weight in drawn for _ in range(weight))  # one per unit of weight
     if not each:
         assert board.final_prices == ()
         return
@@ -156,7 +156,7 @@ def test_a_line_is_synced_to_the_disk_itself(tmp_path, monkeypatch):
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(path.read_text()), real(handle)))
     a_board(path)
-    # First the folder, for the name of the file; then every line before the next.
+    # First the folder, for the file's name; then each line before the next.
     assert [len(text.splitlines()) for text in synced] == list(range(len(LINES) + 1))
 
 
@@ -274,7 +274,7 @@ def test_a_budget_without_bound_where_it_cannot_be_is_refused(fields, private):
     header = json.loads(json.dumps(DATA[0]))
     header["private"] = private
     header["budget"] |= dict.fromkeys(fields)
-    with pytest.raises(BillboardError, match="line 1: its budget is without bound"):
+    with pytest.raises(BillboardError, match="line 1: its budget is infinite"):
         Billboard.from_text(resealed([header]))
 
 
@@ -282,7 +282,7 @@ def test_a_budget_without_bound_where_it_cannot_be_is_refused(fields, private):
 
 
 def test_every_flipped_byte_is_found():
-    """All bytes by their lowest bit, many by the bit of their case."""
+    """Flip the lowest bit of every byte, and the case bit of many."""
     for at, byte in enumerate(TEXT):
         for bit in (1, 32) if at % 5 == 0 else (1,):
             with pytest.raises(BillboardError):
@@ -393,7 +393,7 @@ def test_weights_beyond_exact_arithmetic_are_refused():
 
 
 def changed(line: int, *path: object, to: object) -> str:
-    """The billboard with one field changed, in a flawless chain."""
+    """The billboard with one field changed, in a valid chain."""
     lines = json.loads(json.dumps(DATA))
     place = lines[line]
     for key in path[:-1]:
@@ -499,7 +499,7 @@ def test_lacking_and_further_fields_are_refused(line):
 
 
 def test_the_same_json_written_otherwise_is_refused():
-    # One text for one billboard: else a hash would not name what was posted.
+    # One billboard has one text; otherwise a hash would not identify what was posted.
     for old, new in [(",", ", "), ('"scale"', '"\\u0073cale"'), ("0.30000000000000004", "0.3e0")]:
         assert old in LINES[1]
         body = LINES[1][: LINES[1].index(',"hash":')].replace(old, new)
@@ -511,7 +511,7 @@ def test_the_same_json_written_otherwise_is_refused():
 
 @pytest.mark.parametrize("depth", [*range(900, 1000, 5), 10**4])
 def test_a_deep_nest_is_read_or_refused(depth):
-    # Just below where Python's reader gives up, its writer does.
+    # Python's JSON writer gives up just below the depth at which its parser does.
     nest = f'"policy":{{"deep":{"[" * depth}{"]" * depth},'
     body = LINES[0][: LINES[0].index(',"hash":')].replace('"policy":{', nest)
     line = f'{body},"hash":"{hashlib.sha256(body.encode()).hexdigest()}"}}'
@@ -576,7 +576,7 @@ def test_junk_with_a_hash_of_its_own_is_refused(body):
 
 @given(st.data())
 def test_junk_in_any_field_is_refused_or_reads_back_to_the_letter(data):
-    """Structured junk in a flawless chain: only a BillboardError, or the same text again."""
+    """Structured junk in a valid chain gives a BillboardError, or the same text again."""
     lines = json.loads(json.dumps(DATA))
     line = data.draw(st.sampled_from(lines))
     place, key = line, data.draw(st.sampled_from(sorted(line)))

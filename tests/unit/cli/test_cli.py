@@ -585,7 +585,7 @@ def test_a_full_disk_during_the_run_is_a_sentence(tmp_path):
     assert "error: cannot write the billboard: " in done.stderr
     assert "Traceback" not in done.stderr
     lines = (out / "public" / "billboard.jsonl").read_text().splitlines()
-    releases = re.search(r"what its (\d+) releases cost is spent", done.stderr)
+    releases = re.search(r"the cost of its (\d+) releases is spent", done.stderr)
     assert len(lines) - 2 <= int(releases[1]) <= len(lines) - 1  # the last line may be torn
 
 

@@ -53,7 +53,7 @@ def test_the_turns_of_many_are_the_turn_of_each(some, count):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1000, BATCHES_MAX])
 def test_the_parts_differ_in_size_by_no_more_than_a_hair(count):
-    """Where each part begins, exactly: all are of 2^53 / count places, to 512 or so."""
+    """Where each batch begins, exactly: each has 2^53 / count places, give or take 512."""
 
     def begin(index: int) -> int:
         return -(-index * 2**44 // count) * 512
@@ -66,7 +66,7 @@ def test_the_parts_differ_in_size_by_no_more_than_a_hair(count):
 
 
 def test_one_batch_more_would_not_fit_in_64_bits():
-    """So there is a most: above it compiled turns would wrap around."""
+    """Above the maximum, compiled turns would wrap around."""
     assert (2**44 - 1) * BATCHES_MAX < 2**64
     assert turns(np.array([LAST], np.uint64), BATCHES_MAX).tolist() == [BATCHES_MAX - 1]
     beyond = 2 * BATCHES_MAX
@@ -88,11 +88,11 @@ def test_turns_of_agents_are_uniform_and_independent_of_their_coins():
     assert stats.chi2_contingency(np.histogram2d(coins, coins, bins=10)[0]).pvalue < NEVER
 
 
-# --- who else there is does not matter --------------------------------------------------------
+# --- who else takes part does not matter ------------------------------------------------------
 
 
 def batches_of(records: Records, order: bytes, count: int) -> dict[Any, int]:
-    """The batch in which the engine finds each agent: demands tell them apart."""
+    """The batch in which the engine finds each agent, told apart by their demands."""
     engine = MemoryEngine(records.encode())
     found = {}
     for index in range(count):
@@ -124,7 +124,7 @@ def test_the_turn_of_an_agent_depends_on_its_id_alone(ids):
 
 
 def test_the_key_of_the_order_is_public_before_the_first_round():
-    """Half of the commitment to the seed: nobody learns the coins from it."""
+    """The key is half of the commitment to the seed, which reveals no coins."""
     seed = Seed(bytes(range(16)))
     digest = hashlib.sha256(b"jdpack seed " + seed.seed).digest()
     assert a_header().order == digest[:16]

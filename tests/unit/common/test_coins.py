@@ -1,4 +1,4 @@
-"""Coins: SipHash-2-4 by its published vectors, and the compiled coins by the plain ones."""
+"""Coins: SipHash-2-4 against its published vectors, compiled coins against plain ones."""
 
 from itertools import product
 
@@ -75,7 +75,7 @@ def test_texts_in_bulk(key, ids):
 
 @pytest.mark.parametrize("kind", ["numbers", "texts", "none"])
 def test_the_engine_finds_the_coin_of_every_row(kind):
-    """Wherever a part begins, and of tossed rows alone if they are named."""
+    """Wherever a part begins; if rows are named, only their coins are tossed."""
     ids = {"numbers": [5, -3, 2**63 - 1], "texts": ["", "é", "a" * 300], "none": [0, 1, 2]}[kind]
     records = Records(whole_market(1, agents=3), ids, [[(1.0, [1.0])]] * 3)
     (part,) = records.encode().parts

@@ -12,7 +12,7 @@ from jdpack.common import portable_math
 
 
 def ulps(ours: float, exact: Decimal) -> float:
-    """How many units in the last place apart."""
+    """The distance in units in the last place."""
     return float(abs(Decimal(ours) - exact) / Decimal(math.ulp(float(exact))))
 
 
@@ -52,7 +52,7 @@ def test_exp_refuses_what_it_is_not_for():
 
 
 def test_exp_does_not_depend_on_how_the_numbers_stand():
-    # Vector instructions take numbers by fours and eights: the leftovers must come out alike.
+    # Vector instructions take numbers in fours and eights; the leftovers must come out the same.
     x = np.linspace(-1.0, 1.0, 1003)
     whole = portable_math.exp(x)
     assert [float(portable_math.exp(np.array([v]))[0]) for v in x] == whole.tolist()
@@ -62,7 +62,7 @@ def test_exp_does_not_depend_on_how_the_numbers_stand():
 
 
 def test_the_bits_are_those_of_plain_ieee_arithmetic():
-    """Python's own doubles, one operation after the other: no fused or reordered ones."""
+    """Against Python's own doubles, one operation at a time: nothing is fused or reordered."""
     for x in np.linspace(-1.0, 1.0, 501).tolist():
         y = 1.0
         for k in range(20, 0, -1):
@@ -71,7 +71,7 @@ def test_the_bits_are_those_of_plain_ieee_arithmetic():
 
 
 def test_the_bits_are_these():
-    """Golden values: a machine on which these differ would post other prices."""
+    """Golden values: a machine where these differ would post different prices."""
     x = np.array([-1.0, -0.3, 0.1, 0.7, 1.0])
     assert [float(y).hex() for y in portable_math.exp(x)] == [
         "0x1.78b56362cef38p-2",

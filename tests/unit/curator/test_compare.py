@@ -468,8 +468,8 @@ def test_what_solve_refuses_has_a_row_that_says_so():
         ({"epsilon": None}, BudgetError, "no epsilon is given"),
         ({"epsilon": -1.0}, BudgetError, "epsilon must be"),
         ({"delta": 2.0}, BudgetError, "delta must be"),
-        ({"seeds": 0}, MarketError, "seeds must be a whole number from 1"),
-        ({"seeds": 2.5}, MarketError, "seeds must be a whole number from 1"),
+        ({"seeds": 0}, MarketError, "seeds must be a whole number of at least 1"),
+        ({"seeds": 2.5}, MarketError, "seeds must be a whole number of at least 1"),
         ({"threads": 0}, MarketError, "threads must be"),
         ({"clamp": "yes"}, MarketError, "clamp must be"),
         ({"patience": 0}, MarketError, "patience must be"),
@@ -720,7 +720,7 @@ def test_the_command_refuses_in_a_sentence(tmp_path, monkeypatch, capsys):
     market, agents = write_case(tmp_path)
     for arguments, says in [
         (["--policy", "newto"], "error: policy 'newto' is not known\nhint: one of: newton"),
-        (["--seeds", "0"], "error: seeds must be a whole number from 1"),
+        (["--seeds", "0"], "error: seeds must be a whole number of at least 1"),
         (["-o", tmp_path], "exists already"),
     ]:
         code, stdout, stderr = run_cli(

@@ -52,6 +52,7 @@ from jdpack.curator.optimum import optimum
 from jdpack.engines.memory import MemoryEngine
 from jdpack.pages import billboard_page, board_tables, chart, number_text, public_report
 from jdpack.pages.table import ROWS, Table
+from jdpack.privacy import queries
 from jdpack.run import curator_page, summary
 from jdpack.run.curator_page import CLOSE, HALF, Margins, More
 from jdpack.run.result import ExactNumbers
@@ -292,7 +293,9 @@ def test_every_release_is_listed_with_its_cost():
         assert float(row["rho_so_far"]) == pytest.approx(so_far, rel=1e-9)
     assert 0.99 * board.header.budget.rho < so_far <= board.header.budget.rho
     by_query = {r["query"]: float(r["sensitivity"]) for r in rows}
-    assert by_query["demand"] == pytest.approx(math.hypot(*board.header.market.shifts("demand")))
+    assert by_query["demand"] == pytest.approx(
+        math.hypot(*queries.shifts(board.header.market, "demand"))
+    )
     one = {r["query"]: r["answer_if_one_number"] for r in rows}
     welfare = next(r for r in board.releases if r.step.query == "welfare")
     assert one["welfare"] == str(welfare.answer[0]) and one["demand"] == ""

@@ -1,9 +1,8 @@
-"""The market: in and out of files, its grid as exact rationals, its bounds."""
+"""The market: to and from files, its grid as exact rationals, its bounds."""
 
 import json
 import math
 from fractions import Fraction
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,6 @@ from jdpack.market.grid import (
     VALUE_CODE_MAX,
     round_up,
 )
-from jdpack.market.market import Query
 
 SPECTRUM = """
 name = "beds and nurses"
@@ -98,7 +96,7 @@ def markets(draw) -> Market:
     supply = draw(st.lists(sizes, min_size=m, max_size=m))
     shares = draw(st.lists(st.floats(0.1, 1.0), min_size=m, max_size=m))
     layout = draw(st.sampled_from(["wide", "long"]))
-    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids show the rounding of units
+    scarce = draw(st.sampled_from([1.0, 1e-4, 1e-8]))  # fine grids reveal how units are rounded
     return Market(
         supply=supply,
         max_demand=[b * share * scarce for b, share in zip(supply, shares, strict=True)],
@@ -167,7 +165,7 @@ def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
     written = json.dumps(data)
     again = Market.from_dict(json.loads(written))
     assert again == market
-    assert json.dumps(again.to_dict()) == written  # to the letter: the billboard hashes it
+    assert json.dumps(again.to_dict()) == written  # to the byte: the billboard hashes it
     path = tmp_path_factory.mktemp("market") / "market.toml"
     path.write_text(as_toml(data), encoding="utf-8")
     assert Market.from_toml(path) == market
@@ -186,7 +184,7 @@ def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
         ({"max_demand": 11.0}, "above its supply"),
         ({"max_demand": 0.0}, "max_demand must be positive"),
         ({"max_demand": [1.0, 1.0, 1.0]}, "3 entries for 2"),
-        ({"max_demand": 1e-14}, "too small beside the supply"),
+        ({"max_demand": 1e-14}, "is too small for the supply"),
         ({"max_value": 0.0}, "max_value must be positive"),
         ({"max_value": None}, "must be a number"),
         ({"max_value": True}, "must be a number"),
@@ -201,7 +199,7 @@ def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
         ({"names": ["one"]}, "1 entries for 2"),
         ({"names": ["one", "one"]}, "two resources have the name"),
         ({"names": ["a", "b"], "resource_columns": ["c", "c"]}, "two resources have the column"),
-        ({"names": ["id", "b"]}, "named for a resource and for id or value"),
+        ({"names": ["id", "b"]}, "used for a resource and for id or value"),
         ({"columns": Columns(layout="tall")}, "layout 'tall'"),
         ({"epsilon": "one"}, "epsilon must be a number"),
         ({"epsilon": True}, "epsilon must be a number"),
@@ -278,7 +276,7 @@ def test_what_fits_in_codes_fits_in_truth(market):
 
 @given(markets())
 def test_caps_fill_the_grid_and_stay_inside(market):
-    assert max(market.cap_codes) == DEMAND_CODE_MAX  # nothing of the 16 bits is wasted
+    assert max(market.cap_codes) == DEMAND_CODE_MAX  # all of the 16 bits are used
     assert min(market.cap_codes) >= 1
     assert 2**32 - 2**13 < market.value_cap_code <= VALUE_CODE_MAX
     assert market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE < PRICE_CODE_MAX
@@ -336,78 +334,9 @@ def test_round_up_gives_the_least_short_double_from_above(x, bits):
     up = round_up(x, bits)
     assert Fraction(up) >= x
     assert significant_bits(up) <= bits
-    # The next shorter one below it, one step of its last bit down, is too small.
+    # The next such double below it, one step of its last bit down, is too small.
     _, exponent = math.frexp(up)
     step = Fraction(2) ** (exponent - bits)
     if Fraction(up) == Fraction(2) ** (exponent - 1):
         step /= 2  # below a power of two the steps are half as wide
     assert Fraction(up) - step < x
-
-
-# --- the sensitivities, by hand; tests/property/test_sensitivity.py searches for more -----------
-
-
-def test_shifts_are_the_largest_caps_that_a_bundle_can_touch():
-    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
-    both = a_market(**caps, bundle_size=2)
-    one = a_market(**caps, bundle_size=2, neighbours="add-remove")
-    C = both.cap_codes
-    assert C[3] == DEMAND_CODE_MAX
-    assert [c / DEMAND_CODE_MAX for c in C] == pytest.approx([0.1, 0.5, 0.2, 1.0, 0.4], abs=2e-5)
-    assert both.shifts("demand") == (C[3], C[1], C[4], C[2])
-    assert one.shifts("demand") == (C[3], C[1])
-    for market in (both, one):
-        assert market.shifts("scale") == (C[3],)
-        assert market.shifts("granted") == market.shifts("demand")
-        for query in ("value", "welfare"):
-            assert market.shifts(query) == (market.value_cap_code,)
-        widths = {"demand": 5, "granted": 5, "curvature": 25, "gauge": 7}
-        for query in get_args(Query):
-            assert market.width(query) == widths.get(query, 1)
-
-
-def test_shifts_of_the_curvature():
-    """u sqrt(2 sum C^2) with one option, 2 u sqrt(sum C^2) with several; rounded up."""
-    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
-    C = a_market(**caps).cap_codes
-    two, four = C[3] ** 2 + C[1] ** 2, C[3] ** 2 + C[1] ** 2 + C[4] ** 2 + C[2] ** 2
-    for more, squares in [
-        ({}, 2 * two),
-        ({"neighbours": "add-remove"}, two),
-        ({"options": 2}, 4 * four),
-        ({"options": 2, "neighbours": "add-remove"}, four),
-    ]:
-        (length,) = a_market(**caps, bundle_size=2, **more).shifts("curvature")
-        assert (length - 1) ** 2 < 1024**2 * squares <= length**2
-
-
-def test_shifts_of_the_gauge():
-    """2 u C with replacement, and sqrt(2) u C without, however many options and resources."""
-    for more, squares in [
-        ({}, 4),
-        ({"options": 3}, 4),
-        ({"neighbours": "add-remove"}, 2),
-        ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 2),
-    ]:
-        market = a_market(supply=[9.0] * 3, **more)
-        (length,) = market.shifts("gauge")
-        assert (length - 1) ** 2 < squares * (1024 * max(market.cap_codes)) ** 2 <= length**2
-
-
-def test_shifts_of_luck():
-    for more, thinned, shift in [
-        ({}, False, 101),
-        ({}, True, 200),
-        ({"options": 2}, False, 200),
-        ({"options": 2}, True, 200),
-        ({"neighbours": "add-remove"}, False, 100),
-        ({"neighbours": "add-remove"}, True, 100),
-        ({"neighbours": "add-remove", "options": 2}, False, 100),
-    ]:
-        assert a_market(**more).luck_shifts(100, thinned=thinned) == (shift,)
-
-
-def test_a_bundle_of_more_than_half_the_resources_can_move_them_all():
-    for size in (2, 3, None):
-        assert len(a_market(supply=[9.0] * 3, bundle_size=size).shifts("demand")) == 3
-    assert a_market(bundle_size=7).bundle_size == 2

@@ -31,6 +31,7 @@ from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import MARGIN_MOST, Need, margin_of
 from jdpack.planning.plan import EPSILONS, LEVELS, MEASURED_LOSS
 from jdpack.policies.newton import Newton
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget, delta_of
 from jdpack.privacy.noise import Gaussian
 from jdpack.protocol import bounds
@@ -80,7 +81,7 @@ def steps_of(policy, market, budget):
     state, steps = policy.start(market, budget), []
     while (step := policy.step(state)) is not None:
         steps.append(step)
-        state = policy.observe(state, Release(step, (0,) * market.width(step.query)))
+        state = policy.observe(state, Release(step, (0,) * queries.width(market, step.query)))
     return steps
 
 

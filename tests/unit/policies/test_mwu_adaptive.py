@@ -14,7 +14,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
 from jdpack.policies import registry
 from jdpack.policies.mwu_adaptive import SCALE_SHARE
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 
@@ -87,7 +87,7 @@ def test_weights_sum_to_theta_sum_and_the_noise_follows_the_step(run):
     # Noise scale times the square root of the step is one constant, the one that spends the
     # demand share of what the closing releases leave of rho on theta_sum + alpha.
     rho = budget.rho * (1 - sum(tail_bounds.INDIVISIBLE.values()))
-    squares = sum(d * d for d in market.shifts("demand"))
+    squares = sum(d * d for d in queries.shifts(market, "demand"))
     constant = squares * (theta_sum + alpha) / (2 * rho * (1 - SCALE_SHARE))
     for step in board.rounds:
         assert step.noise.scale**2 * step.weight / SHARE == pytest.approx(constant, rel=1e-6)
@@ -234,7 +234,7 @@ def test_what_start_accepts_the_filter_accepts(delta, covered):
         step = policy.step(state)
         if step is None:
             break
-        filter.charge(step.noise.cost(market.shifts(step.query)))
+        filter.charge(step.noise.cost(queries.shifts(market, step.query)))
         state = policy.observe(state, Release(step, (answer,)))
 
 

@@ -25,7 +25,7 @@ from jdpack import (
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.market.grid import SHARE
 from jdpack.policies import registry
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise
 from jdpack.run.result import Result
 
@@ -228,7 +228,7 @@ def test_all_batches_together_cost_what_one_does():
     first, *others = (r for r in result.billboard.releases if r.step.query == "demand")
     assert len(others) == 49
     # Negative control: composed one after the other they would cost fifty times as much.
-    each = first.step.noise.cost(result.billboard.header.market.shifts("demand")).rho
+    each = first.step.noise.cost(queries.shifts(result.billboard.header.market, "demand")).rho
     assert 50 * each > 40 * budget.rho
 
 

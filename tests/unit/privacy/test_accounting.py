@@ -35,7 +35,7 @@ EPSILONS = [1e-6, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0, 50.0]
 DELTAS = [1e-100, 1e-30, 1e-12, 1e-8, 1e-6, 1e-3, 0.1, 0.5, 0.999]
 TINY = Fraction(1, 2**100)
 
-# Every order is a bound of its own, so a fine grid comes as close as we like, from above.
+# Every order gives a bound, so a fine grid comes as close as we like, from above.
 ORDERS = [1 + 10 ** (e / 800) for e in range(-800, 3200)]
 
 
@@ -48,7 +48,7 @@ def log_delta_by_formula(rho: float, epsilon: float) -> float:
         tail = a * (t - math.log1p(excess))  # (1 - 1/a)^a, without cancellation
         return excess * (a * rho - epsilon) + tail - t
 
-    # Convex in the order, so one minimum; the grid brackets it, and the search refines.
+    # Convex in the order, so there is one minimum: the grid brackets it, the search refines it.
     grid = [t / 4 for t in range(-80, 220)]
     values = [objective(t) for t in grid]
     at = min(range(1, len(grid) - 1), key=values.__getitem__)
@@ -69,7 +69,7 @@ def exponential_above(x: float) -> Fraction:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The exact epsilon of one release with normal noise, of shift / scale mu (Balle & Wang)."""
+    """The exact epsilon of one release with normal noise and shift / scale = mu (Balle & Wang)."""
 
     def excess(epsilon: float) -> float:
         least = float(norm.cdf(mu / 2 - epsilon / mu))
@@ -81,7 +81,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 @pytest.mark.parametrize("agents", [2, 5, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-8), (4.0, 1e-5)])
 def test_the_epsilon_of_a_group_covers_the_worst_release(epsilon, delta, agents):
-    """One release of all rho, whose answer moves by as much as all of them together move it."""
+    """One release that costs all of rho, whose answer the whole group moves together."""
     budget = Budget.split(epsilon, delta, truncated=False)
     worst = gaussian_epsilon(agents * math.sqrt(2 * budget.rho), delta)
     assert worst <= budget.epsilon_of_group(agents) <= 1.12 * worst
@@ -110,7 +110,7 @@ def test_who_follows_the_hint_is_not_warned_again(agents, epsilon, delta):
 
 @pytest.mark.parametrize("agents", [1, 2, 7])
 def test_the_delta_of_a_group_is_reached(agents):
-    """By a chain of outcomes in which each change adds delta: no smaller one holds in general."""
+    """In a chain of outcomes each change adds delta, so no smaller bound holds in general."""
     budget = Budget.split(0.5, 1e-4, truncated=False)
     worst = 0.0
     for _ in range(agents):  # P_i(S) = e^epsilon P_(i-1)(S) + delta, from P_0(S) = 0
@@ -145,7 +145,7 @@ def test_dp_accounting_agrees(epsilon, delta):
 def test_delta_is_the_minimum_of_proposition_12_and_no_less(rho, epsilon):
     log_delta = log_delta_by_formula(rho, epsilon)
     ours = delta_of(rho, epsilon)
-    if log_delta < -700:  # below the doubles: rounded up, it is at least not negative
+    if log_delta < -700:  # below the smallest double: rounded up, it must not be negative
         assert 0.0 <= ours < 1e-300
     else:
         assert math.log(ours) >= log_delta - 1e-8
@@ -181,7 +181,7 @@ def test_the_parts_of_delta_add_up_to_no_more(epsilon, delta, truncated):
     repair = (1 + exponential_above(epsilon)) * Fraction(budget.beta)
     total = Fraction(delta_of(budget.rho, epsilon)) + Fraction(budget.truncation) + repair
     assert total <= Fraction(delta)
-    assert total >= Fraction(delta) * (1 - Fraction(1, 10**6))  # and hardly less
+    assert total >= Fraction(delta) * (1 - Fraction(1, 10**6))  # and only slightly less
     assert repair <= REPAIR_SHARE * Fraction(delta)
     assert budget.beta > 0.0
     assert (budget.truncation > 0.0) == truncated
@@ -189,7 +189,7 @@ def test_the_parts_of_delta_add_up_to_no_more(epsilon, delta, truncated):
 
 
 def test_the_negative_control_of_the_split():
-    # Without the factor 1 + e^epsilon for the repair the same sum is too large.
+    # If the split forgot the repair's factor 1 + e^epsilon, the same sum would be too large.
     budget = Budget.split(1.0, 1e-6, truncated=True)
     beta = Fraction(budget.beta) * 2
     total = Fraction(delta_of(budget.rho, 1.0)) + Fraction(budget.truncation)
@@ -215,7 +215,7 @@ def test_without_privacy_only_the_repair_is_bounded(truncated):
 
 
 def test_the_repair_has_the_share_where_the_margin_is_least():
-    """z / sqrt(rho), to which the certified margin is proportional, is flat there."""
+    """The certified margin is proportional to z / sqrt(rho), which is flat there."""
 
     def margin(share: float) -> float:
         beta = share * 1e-8 / (1 + math.e)
@@ -259,7 +259,7 @@ def test_a_refusal_spends_nothing():
 
 
 def test_many_small_charges_add_up_exactly():
-    # In doubles, adding 2^-60 to 1/4 changes nothing: a sum of them would never be refused.
+    # Adding 2^-60 to 1/4 changes nothing in doubles, so a sum of doubles would never be refused.
     filter = a_filter()
     filter.charge(Cost(Fraction(1, 4) - 3 * Fraction(1, 2**60)))
     for _ in range(3):
@@ -306,7 +306,7 @@ def test_the_filter_holds_for_any_charges(charges):
             filter.charge(cost)
         except BudgetError:
             assert filter.spent == before
-            # It may refuse what fits by a hair only, charges being rounded up.
+            # It may refuse a charge that barely fits, because charges are rounded up.
             near = [rho + cost.rho - Fraction(1, 4), delta + cost.delta - Fraction(1, 8)]
             assert not fits or max(near) >= -(passed + 1) * TINY
             continue
@@ -344,7 +344,7 @@ def test_charges_are_rounded_up_to_the_grain():
 
 
 def test_batches_of_one_partition_compose_in_parallel():
-    """Each may cost all that is left; what is spent is what the dearest of them cost."""
+    """Each batch may cost all that is left; the most expensive one sets what is spent."""
     filter = a_filter()
     for index in range(5):
         filter.charge(Cost(Fraction(1, 8), Fraction(1, 16)), Batch(index, 5))
@@ -353,7 +353,7 @@ def test_batches_of_one_partition_compose_in_parallel():
     assert filter.spent.rho == Fraction(3, 16)
     filter.charge(Cost(Fraction(1, 16)), Batch(2, 5))
     assert filter.spent.rho == Fraction(3, 16)
-    filter.charge(Cost(Fraction(1, 16)))  # all agents, those of the dearest batch among them
+    filter.charge(Cost(Fraction(1, 16)))  # all agents, including those of the most expensive batch
     assert filter.spent == Cost(Fraction(1, 4), Fraction(1, 16))
     for batch in (None, Batch(3, 5), Batch(2, 5)):
         with pytest.raises(BudgetError, match="costs rho"):
@@ -365,7 +365,7 @@ def test_batches_of_one_partition_compose_in_parallel():
 
 
 def test_the_dearest_in_rho_and_in_delta_may_be_two_batches():
-    """The sum of both bounds is what some pair of neighbours may have, at most."""
+    """The sum of both bounds is the most that any pair of neighbours can have."""
     filter = a_filter()
     filter.charge(Cost(Fraction(1, 5), TINY), Batch(0, 2))
     filter.charge(Cost(Fraction(1, 100), Fraction(1, 10)), Batch(1, 2))
@@ -375,7 +375,7 @@ def test_the_dearest_in_rho_and_in_delta_may_be_two_batches():
 
 
 def test_batches_of_two_partitions_are_refused():
-    """An agent is in one batch of each: they add up, and nothing here counts that."""
+    """An agent is in one batch of each partition, so the costs add up, unseen by the filter."""
     filter = a_filter()
     filter.charge(Cost(Fraction(1, 8)), Batch(0, 4))
     before = filter.spent
@@ -383,7 +383,7 @@ def test_batches_of_two_partitions_are_refused():
         with pytest.raises(BudgetError, match="two partitions"):
             filter.charge(Cost(TINY), batch)
         assert filter.spent == before
-    filter.charge(Cost(Fraction(1, 4)), Batch(1, 4))  # which has all of its own left
+    filter.charge(Cost(Fraction(1, 4)), Batch(1, 4))  # whose own budget is untouched
 
 
 def test_a_refused_batch_spends_nothing():
@@ -391,7 +391,7 @@ def test_a_refused_batch_spends_nothing():
     with pytest.raises(BudgetError, match="nothing was spent on it"):
         filter.charge(Cost(Fraction(1, 3)), Batch(0, 4))
     assert filter.spent == Cost(Fraction(0), Fraction(0))
-    filter.charge(Cost(Fraction(1, 4)), Batch(0, 7))  # it has not even fixed the partition
+    filter.charge(Cost(Fraction(1, 4)), Batch(0, 7))  # the refusal has not even fixed the partition
     with pytest.raises(BudgetError, match="nothing was spent on it"):
         filter.charge(Cost(TINY), Batch(0, 7))
     filter.charge(Cost(Fraction(1, 4)), Batch(6, 7))
@@ -424,7 +424,7 @@ asked = st.lists(st.tuples(costs, st.none() | st.integers(0, PARTS - 1)), max_si
 
 
 class Forgetful(Filter):
-    """The negative control: it remembers the last batch only, and forgets what that cost before."""
+    """The negative control: remembers only the last batch, and forgets what it cost before."""
 
     def charge(self, cost: Cost, batch: Batch | None = None) -> None:
         self._of_batches.clear()
@@ -432,17 +432,16 @@ class Forgetful(Filter):
 
 
 class Indifferent(Filter):
-    """Another: it takes any two batches of one index for the same, whatever their partition."""
+    """Another: treats batches with the same index as equal, whatever their partition."""
 
     def charge(self, cost: Cost, batch: Batch | None = None) -> None:
         super().charge(cost, None if batch is None else Batch(batch.index, 1000))
 
 
 def holds(filter: Filter, charges: list[tuple[Cost, int | None]]) -> bool:
-    """Whether every agent's releases, in plain rationals, cost no more than the budget and spent.
+    """Whether every agent's releases cost, in plain rationals, at most the budget and `spent`.
 
-    There is an agent in each batch. What concerns it are the releases about its batch and those
-    about all.
+    Each batch has an agent. It is concerned by the releases about its batch and about all agents.
     """
     rho, delta = [Fraction(0)] * PARTS, [Fraction(0)] * PARTS
     for count, (cost, index) in enumerate(charges, start=1):
@@ -454,7 +453,7 @@ def holds(filter: Filter, charges: list[tuple[Cost, int | None]]) -> bool:
             reached = [i for i in range(PARTS) if index in (None, i)]
             over = [rho[i] + cost.rho - Fraction(1, 4) for i in reached]
             over += [delta[i] + cost.delta - Fraction(1, 8) for i in reached]
-            # It refuses only what some agent cannot pay, but for a hair: charges are rounded up.
+            # It refuses only what some agent cannot pay, up to the rounding of charges.
             assert max(over) >= -count * TINY
             continue
         for i in range(PARTS):
@@ -484,7 +483,7 @@ def test_negative_control_a_filter_that_forgets_batches_is_caught():
 
 
 def find_broken(kind: type[Filter]) -> int | None:
-    """The first of some random sequences of charges that shows that a filter does not hold."""
+    """The first of some random sequences of charges that breaks a filter."""
     rng = random.Random(5)
     for number in range(200):
         charges = [

@@ -33,7 +33,7 @@ def distribution(noise: Noise) -> Distribution:
     """Exact probabilities, to sixty digits."""
     s = Decimal(noise.scale)
     if isinstance(noise, Gaussian):
-        reach = math.ceil(20 * noise.scale) + 5  # beyond, exp(-200) and less
+        reach = math.ceil(20 * noise.scale) + 5  # the rest is below exp(-200)
         mass = {z: (-(z * z) / (2 * s * s)).exp() for z in range(-reach, reach + 1)}
     else:
         mass = {z: (-abs(z) / s).exp() for z in range(-noise.bound, noise.bound + 1)}
@@ -59,7 +59,7 @@ def renyi(P: Distribution, Q: Distribution, order: Decimal) -> Decimal:
 
 
 def hockey_stick(P: Distribution, Q: Distribution, epsilon: float) -> Decimal:
-    """The least delta for which P(S) <= e^epsilon Q(S) + delta for every event S."""
+    """The smallest delta for which P(S) <= e^epsilon Q(S) + delta for every event S."""
     factor = Decimal(epsilon).exp()
     return sum(max(p - factor * Q.get(z, Decimal(0)), Decimal(0)) for z, p in P.items())
 
@@ -81,7 +81,7 @@ def test_a_gaussian_costs_no_less_than_its_divergence(noise, d):
             continue  # the tilted mean leaves the tabulated range
         assert renyi(P, moved(P, d), order) <= order * rho + SLACK
         assert renyi(moved(P, d), P, order) <= order * rho + SLACK
-    # At whole orders the bound is met exactly: half the cost would be a lie.
+    # At whole orders the bound is tight, so half the cost would be false.
     assert abs(renyi(P, moved(P, d), Decimal(2)) - 2 * rho) < SLACK
     assert renyi(P, moved(P, d), Decimal(2)) > rho
 
@@ -103,7 +103,7 @@ def test_coordinates_of_a_gaussian_add_up():
 
 @pytest.mark.parametrize("noise", GAUSSIANS, ids=str)
 def test_a_gaussian_is_sub_gaussian_with_its_own_scale(noise):
-    # The certificate rests on it: E exp(l z) <= exp(l^2 scale^2 / 2).
+    # The certificate relies on E exp(l z) <= exp(l^2 scale^2 / 2).
     P = distribution(noise)
     for rate in [Decimal(n) / 10 for n in (-20, -7, -1, 1, 3, 12, 20)]:
         rate /= Decimal(noise.scale)
@@ -128,7 +128,7 @@ def test_a_truncated_laplace_costs_no_less_than_brute_force_says(noise):
         for order in ORDERS:
             assert renyi(inside, moved_inside, order) <= order * rho + SLACK
             assert renyi(moved_inside, inside, order) <= order * rho + SLACK
-        # And what the two coordinates of the cost promise together.
+        # And the (epsilon, delta) that rho and delta promise together.
         for epsilon in (0.1, 1.0, 4.0):
             promised = Decimal(delta_of(float(rho), epsilon)) + delta
             assert hockey_stick(P, Q, epsilon) <= promised
@@ -161,10 +161,10 @@ def test_coordinates_of_a_truncated_laplace_add_up():
 
 @pytest.mark.parametrize("noise", LAPLACES, ids=str)
 def test_negative_control_without_the_moving_support_the_claim_is_false(noise):
-    """The paper's lemma compares densities where both are positive and stops there.
+    """The paper's lemma compares densities only where both are positive.
 
-    The outcomes that only one of two neighbours can have get probability 0 from the other, so no
-    epsilon covers them: a claim without their mass in delta is refuted by that event.
+    Outcomes that are possible for only one neighbour have probability 0 for the other, so no
+    epsilon covers them. Unless delta includes their mass, that event refutes the claim.
     """
     P = distribution(noise)
     Q = moved(P, 1)
@@ -173,7 +173,7 @@ def test_negative_control_without_the_moving_support_the_claim_is_false(noise):
     assert sum(P[z] for z in event) > 0
     for epsilon in (1.0, 10.0, 100.0):
         assert hockey_stick(P, Q, epsilon) >= sum(P[z] for z in event)
-    # At a large epsilon nothing but that event is left, and the rho part does not cover it.
+    # At a large epsilon only that event is left, and the rho part does not cover it.
     rho = float(noise.cost((1,)).rho)
     epsilon = 200.0
     assert hockey_stick(P, Q, epsilon) > Decimal(delta_of(rho, epsilon))
@@ -190,7 +190,7 @@ def test_the_lemma_on_mean_and_variance(noise):
 
 
 def test_the_variance_bound_is_not_idle():
-    # Where neither the grid nor the truncation shows, the variance is 2 sigma^2 almost.
+    # Where grid and truncation hardly matter, the variance is almost 2 sigma^2.
     noise = TruncatedLaplace(20.0, 600)
     variance = sum(p * z * z for z, p in distribution(noise).items())
     assert variance > Decimal("1.99") * 20**2
@@ -214,7 +214,7 @@ def test_truncated_noise_cannot_hide_a_move_beyond_its_bound():
 
 
 def test_noise_that_would_not_fit_in_64_bits_is_refused():
-    """Draws that reach the end of 64 bits stop there, all alike, and the exact sum shows."""
+    """Draws beyond 64 bits would all saturate at the same number and reveal the exact sum."""
     Gaussian(2.0**54).cost((1,))
     TruncatedLaplace(2.0**54, 2**70).cost((1,))
     for noise in [Gaussian(2.0**55), TruncatedLaplace(2.0**55, 2**70), Gaussian(math.inf)]:
@@ -289,7 +289,7 @@ def test_noise_of_no_known_kind_is_refused(data):
 
 
 def test_the_tail_is_exact_where_the_scale_is_far_above_the_bound():
-    """Then the noise is nearly uniform, and a plain 1 + q - 2 q^(bound+1) would cancel."""
+    """Then the noise is nearly uniform, and computing 1 + q - 2 q^(bound+1) directly cancels."""
     for bound, d in [(1000, 1), (1000, 700), (7, 7)]:
         uniform = d / (2 * bound + 1)
         assert TruncatedLaplace(2.0**53, bound).tail(d) == pytest.approx(uniform, rel=1e-9)

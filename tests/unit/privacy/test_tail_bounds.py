@@ -1,6 +1,6 @@
-"""How far noise and coins carry: bounds against exact tails, never too small and hardly too large.
+"""How far noise and coins carry a sum: bounds against exact tails, never too small, never far off.
 
-Exact tails are sums of exact probabilities, in doubles (all terms positive, so to some 1e-13).
+Exact tails are sums of exact probabilities, in doubles (all terms positive: good to about 1e-13).
 """
 
 import math
@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from jdpack import BillboardError, Budget, Market
-from jdpack.privacy import tail_bounds
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import (
     Outlook,
@@ -22,7 +22,7 @@ from jdpack.privacy.tail_bounds import (
 )
 
 SAFE = 1.0 + 1e-11
-"""What the doubles of the exact tails may be off by."""
+"""The error of the exact tails, which are computed in doubles."""
 
 # --- the normal quantile ----------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ def test_the_quantile_is_well_below_the_sub_gaussian_bound_where_it_counts():
 
 def gaussian_masses(scale: float) -> np.ndarray:
     """P(z), z from -reach to reach, of discrete Gaussian noise."""
-    reach = math.ceil(10.0 * scale) + 10  # beyond, 1e-21 and less
+    reach = math.ceil(10.0 * scale) + 10  # the rest is below 1e-21
     z = np.arange(-reach, reach + 1)
     mass = np.exp(-(z**2) / (2.0 * scale * scale))
     return mass / mass.sum()
@@ -77,7 +77,7 @@ def exact_tails(masses: list[np.ndarray], weights: list[int]) -> np.ndarray:
 
 def fails(radius: float, tails: np.ndarray, tail: float) -> bool:
     """Whether sums above the radius are likelier than e^-tail."""
-    at = math.floor(radius) + 1  # the least whole number above
+    at = math.floor(radius) + 1  # the smallest whole number above
     return at < len(tails) and tails[at] > SAFE * math.exp(-tail)
 
 
@@ -133,7 +133,7 @@ def test_where_scales_are_fixed_and_large_the_radius_is_hardly_above_the_exact_o
         for p in (1e-6, 1e-9, 1e-12):
             tail = math.log(1.0 / p)
             outlook = an_outlook(scales, weights)
-            exact = int(np.argmax(tails <= p))  # the least sum that is as unlikely
+            exact = int(np.argmax(tails <= p))  # the smallest sum that is as unlikely
             radius = noise_radius(outlook, tail)
             assert exact - 1 <= radius <= slack * exact
             if name == "one of 3000":
@@ -141,7 +141,7 @@ def test_where_scales_are_fixed_and_large_the_radius_is_hardly_above_the_exact_o
 
 
 def test_negative_control_the_plain_normal_quantile_is_too_small_for_small_scales():
-    """Without the terms for whole numbers; so the exact tails do see a radius that is too small."""
+    """Without the terms for whole numbers the radius is too small, and the exact tails show it."""
     failed = set()
     for name, (scales, weights) in SUMS.items():
         tails = tails_of(name)
@@ -209,7 +209,7 @@ def test_one_release_stays_within_its_radius(scale, p):
 
 
 def test_a_release_with_other_noise_has_no_radius():
-    """Closing releases have Gaussian noise or none; a radius of 0 for another would be a lie."""
+    """Closing releases have Gaussian noise or none; a radius of 0 for any other would be false."""
     with pytest.raises(BillboardError, match="Gaussian noise, not TruncatedLaplace"):
         release_radius(TruncatedLaplace(5.0, 60), 20.0)
 
@@ -220,7 +220,7 @@ def test_a_release_with_other_noise_has_no_radius():
 @pytest.mark.parametrize("grants", [1, 5, 40, 1000, 10**6])
 @pytest.mark.parametrize("f", [1e-6, 0.01, 0.3, 0.5, 0.9, 0.999, 1.0 - 1e-9])
 def test_coins_keep_no_more_of_grants_that_are_alike(grants, f):
-    """What is kept of n grants of load q each is q times a binomial number."""
+    """The load kept of n grants of load q each is q times a binomial number."""
     q = 0.01
     for p in PROBABILITIES:
         bound = kept_at_most(grants * q, q, f, math.log(1.0 / p))
@@ -271,7 +271,7 @@ def test_negative_control_less_room_for_coins_is_too_little(too_small):
     assert failed >= 4
 
 
-# --- shares of the budget and of beta ---------------------------------------------------------
+# --- parts of the budget and of beta ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("divisible", [False, True])
@@ -300,7 +300,7 @@ def test_noise_and_coins_of_all_resources_share_beta(m, divisible):
 def test_the_noise_of_the_granted_load_costs_its_share():
     market = Market(supply=[9.0] * 3, max_demand=1.0, max_value=1.0, agents=5)
     budget = Budget.split(1.0, 1e-8, truncated=False)
-    cost = tail_bounds.granted_noise(market, budget).cost(market.shifts("granted"))
+    cost = tail_bounds.granted_noise(market, budget).cost(queries.shifts(market, "granted"))
     share = budget.rho * tail_bounds.INDIVISIBLE["granted"]
     assert (1 - 1e-8) * share < float(cost.rho) <= share
     without = Budget.split(math.inf, 1e-8, truncated=False)

@@ -13,6 +13,7 @@ from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Neighbours
+from jdpack.privacy import queries
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.privacy.tail_bounds import release_radius
 from jdpack.protocol import closing
@@ -41,7 +42,7 @@ def played(market, loads, policy=POLICIES["newton"], price=0.2):
     while (asked := policy.step(state)) is not None:
         sway = 1.0 + 0.05 * (len(board.releases) % 3 - 1)
         asked = replace(asked, prices=price_codes(market, [price * sway, 0.5 * price / sway]))
-        answer = (market.supply_code,) * market.width(asked.query)
+        answer = (market.supply_code,) * queries.width(market, asked.query)
         if asked.query == "demand":
             answer = tuple(round(load * sway * market.supply_code) for load in loads)
         board.post(Release(asked, answer))

@@ -8,6 +8,7 @@ import pytest
 from jdpack import Billboard, Budget, Market, Newton, solve
 from jdpack.billboard.lines import Header, Release, Seed
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.privacy import queries
 from jdpack.privacy.tail_bounds import kept_at_most
 from jdpack.protocol import bounds
 from jdpack.protocol import certificate as certificates
@@ -27,7 +28,7 @@ def a_board(market: Market, load: float, **closing: float) -> Billboard:
     price = round(0.2 * CODES * PRICE_UNITS_PER_VALUE_CODE / market.supply_code * 4000)
     while (asked := policy.step(state)) is not None:
         asked = replace(asked, prices=(price,))
-        answer = (round(load * market.supply_code),) * market.width(asked.query)
+        answer = (round(load * market.supply_code),) * queries.width(market, asked.query)
         board.post(Release(asked, answer))
         state = policy.observe(state, board.releases[-1])
     while (asked := step(board)) is not None:

@@ -34,6 +34,7 @@ from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian
 from jdpack.protocol.run_state import RunState
@@ -211,7 +212,7 @@ class Greedy:
 def test_a_line_beyond_the_budget_is_found():
     public, budget = market(True), Budget.split(1.0, 1e-6, truncated=False)
     header = Header(public, Newton().to_dict(), budget, Seed(bytes(16)).commitment)
-    shifts = public.shifts("demand")
+    shifts = queries.shifts(public, "demand")
     exactly = float((sum(s * s for s in shifts) / (2 * budget.rho)) ** 0.5)
     for scale, fits in [(exactly * 10**0.5 * 1.001, 10), (exactly * 9**0.5 * 1.001, 9)]:
         policy, board = Greedy(scale), Billboard(header)

@@ -276,7 +276,7 @@ def test_a_record_outside_the_bounds_answers_with_the_same_noise(record):
             agent.answer(step)
     draws, scale = np.array(answers, dtype=np.float64), run.step.noise.scale
     assert noise_of(draws, (0, 0), scale) > NEVER
-    assert noise_of(draws, (round(0.3 * scale), 0), scale) < NEVER  # a negative control
+    assert noise_of(draws, (round(0.3 * scale),) * 2, scale) < NEVER  # a control
     assert noise_of(draws, (0, 0), 1.3 * scale) < NEVER
 
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that belong to one run."""
+"""Files that exist whole or not at all, and folders that belong to one run."""
 
 import stat
 
@@ -55,7 +55,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 
 
 def test_a_run_does_not_take_away_the_folder_of_another(tmp_path):
-    """Both found it free; the second to make it must leave it alone."""
+    """Both found the name free; the second one must leave the folder alone."""
     first, second = Output.claim(tmp_path / "out"), Output.claim(tmp_path / "out")
     first.create()
     first.keep(RUN)
