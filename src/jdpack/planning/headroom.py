@@ -5,7 +5,7 @@ The *margin* is the share of every supply that is kept free so that the rest is 
 * Divisible goods: the radius that the certificate adds to the averaged loads
   (`jdpack.privacy.tail_bounds`).
 * Indivisible goods: the radius of the granted release, and what newton leaves beside it so that
-  coins and noise land below the bound (`newton.room_left`), as far as it knows beforehand. All
+  coins and noise land below the bound (`newton.indivisible_target`), as far as it knows beforehand. All
   other policies aim for full supplies, and are thinned from there: if the certificate keeps grants
   of a full load at odds f, the margin is 1/f - 1. So are agents who add the noise themselves, from
   the radius of the averaged loads: there is no granted release.
@@ -27,7 +27,7 @@ from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.market.grid import SUPPLY_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.policies.base import Policy
-from jdpack.policies.newton import Newton, landing, room_left
+from jdpack.policies.newton import Newton, landing, indivisible_target
 from jdpack.privacy import tail_bounds as margins
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
@@ -90,7 +90,7 @@ class Need:
         if self.divisible:
             return self.bound / supply
         if self.landing is not None and self.granted is not None:
-            return 1.0 - room_left(
+            return 1.0 - indivisible_target(
                 self.outlook, self.granted, self.bound, self.cap, supply, self.landing
             )
         odds = _odds(1.0 + self.bound / supply, self.cap / supply, self.coin_tail)

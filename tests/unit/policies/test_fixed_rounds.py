@@ -15,7 +15,6 @@ from jdpack import (
     Market,
     MarketError,
     MirrorDescent,
-    MwuAdaptive,
     MwuFixed,
     plan,
     solve,
@@ -100,11 +99,10 @@ def test_more_rounds_than_can_be_played_are_refused_before_anything_is_drawn(pol
         solve(market, values=np.ones(5000), demands=np.ones((5000, 1)), **given)
     # 5000 agents for 10 units: W = 499, and ln(2) (W / alpha)^2 or (W / (2 alpha))^2 rounds
     rounds = {"mwu-fixed": "1.7e+09", "dual-gd": "6.2e+08"}[policy.name]
-    adaptive = MwuAdaptive(0.01).outlook(market, a_budget()).rounds_at_most
     check_error(
         planned.value,
         [f"{policy.name} would take {rounds} rounds", "1,000,000"],
-        f"mwu-adaptive, which takes at most {adaptive:,}",
+        "mwu-adaptive, whose rounds do not depend on the number of agents",
     )
     assert str(run.value) == str(planned.value)
 

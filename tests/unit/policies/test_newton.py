@@ -132,7 +132,7 @@ def test_a_warm_start_is_in_the_header_and_takes_fewer_rounds():
 
 @pytest.mark.parametrize("prices", [(1,), (-0.5,), (math.inf,), (math.nan,), ("1",)])
 def test_starting_prices_that_are_none_are_refused(prices):
-    with pytest.raises(Exception, match="a starting price must be a number from 0 on"):
+    with pytest.raises(Exception, match="a starting price must be a number of at least 0"):
         Newton(prices)
 
 
