@@ -24,15 +24,14 @@ def nv_of(market):
 
 
 def variance_of(market, rounds):
-    """The deviation of the noise on a load: replacing a bundle may move all m loads; T rounds share
-    98% of rho."""
+    """Of the noise on a load: a replaced bundle may move all m loads; T rounds get 98% of rho."""
     squares = sum(Decimal(c) ** 2 for c in market.cap_codes)
     rho = Decimal(BUDGET.rho) * Decimal("0.98")
     return squares * rounds / (2 * rho) / Decimal(market.supply_code) ** 2
 
 
 def test_two_rounds_by_hand():
-    """2 agents per unit, so W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
+    """2 agents per unit: W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     steps = played(DualGd(rounds=4), market, EXACT, [(2 * S,), (S // 2,), (3 * S,)])

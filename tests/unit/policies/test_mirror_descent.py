@@ -42,7 +42,7 @@ def scripted(market, rounds):
 
 
 def test_euclidean_rounds_by_hand():
-    """2 resources, 2 agents per unit, so W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
+    """2 resources, 2 agents per unit: W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
     market = a_market(2, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     answers = [(2 * S, 0), (3 * S, 2 * S), (3 * S, 2 * S), (0, 0)]

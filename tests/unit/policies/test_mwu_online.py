@@ -305,7 +305,7 @@ def test_few_agents_and_batches_of_any_size(batch, neighbours):
 
 
 def test_batches_of_numbered_agents_who_may_leave_are_refused():
-    """Otherwise everybody after it would get another turn."""
+    """If one left, every agent after it would get another turn."""
     market = a_market(agents=50, neighbours="add-remove", divisible=True)
     records = {"values": np.ones(50), "demands": np.ones((50, 2))}
     budget = {"epsilon": 1.0, "delta": 1e-6}
@@ -350,7 +350,7 @@ def test_the_bound_on_loads_is_the_sum_of_the_batches_and_the_noise_of_all():
     totals = np.sum([r.answer for r in rounds], axis=0)
     expected = (totals + spread) / market.supply_code
     assert board.certificate.load_at_most == pytest.approx(expected.tolist(), rel=1e-3)
-    # Each round rounds its noise to whole numbers; the sum grows with the root of the rounds.
+    # The bound also covers the rounding of noise to whole numbers, so it is never below.
     assert all(
         found >= low for found, low in zip(board.certificate.load_at_most, expected, strict=True)
     )
