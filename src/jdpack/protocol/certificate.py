@@ -41,8 +41,8 @@ supermartingale for every l. Integrated over l with a normal density of variance
 sqrt(v / (V + v)) exp(M^2 / (2 (V + v))), so
 |M_T| >= sqrt((V_T + v) (2 ln(1/p) + ln((V_T + v) / v))) with probability at most p (Robbins 1970),
 for any v fixed before the first round that adds to V. We take the best of several v around the
-variance that this round's prices would give; each v gets its part of the probability. (A round in
-which all prices are 0, such as the first of dual-gd, adds nothing.)
+variance that the prices of that round would give; each v gets its part of the probability. (A round
+in which all prices are 0, such as the first of dual-gd, adds nothing.)
 
 C5. Welfare. For divisible goods, what is given is worth at least f times the welfare of the
 averaged allocation. For indivisible goods, what is granted is worth that welfare plus the coins'

@@ -112,9 +112,7 @@ def test_the_margin_of_divisible_goods_is_the_tail_of_the_noise_that_a_run_adds(
     variance = math.fsum((s.weight * s.noise.scale) ** 2 for s in rounds)
     weight = sum(s.weight for s in rounds)
     z = norm.isf(planned.budget.beta / m)
-    if (
-        policy == MwuAdaptive()
-    ):  # weights depend on the run: a weaker bound, without the normal tail
+    if policy == MwuAdaptive():  # weights depend on the run, so the normal tail does not hold
         z = math.sqrt(2.0 * math.log(m / planned.budget.beta))
     expected = z * math.sqrt(variance) / (weight * market.supply_code)
     assert planned.margin == pytest.approx(expected, rel=0.01)
@@ -312,9 +310,7 @@ def test_the_table_of_supply_is_the_plan_at_each(policy, divisible):
 
 
 def test_a_budget_or_supply_beyond_what_there_is_is_not_in_the_tables():
-    planned = plan(
-        a_market(times=1.0), epsilon=30.0, delta=DELTA
-    )  # with less, one agent's largest demand would not fit
+    planned = plan(a_market(times=1.0), epsilon=30.0, delta=DELTA)  # the smallest supply allowed
     assert [e for e, _ in planned.by_epsilon] == [0.1, 1.0, 10.0, 15.0, 30.0]
     assert [x is None for _, x in planned.by_supply] == [True, True, False, False, False]
     assert "epsilon" not in {help.kind for help in planned.helps}  # we advise at most 4
@@ -651,10 +647,7 @@ def test_without_privacy_there_is_no_margin_for_noise_and_no_warning(policy, div
         {"epsilon": "1"},
         {"epsilon": 51.0},
         {"epsilon": 1e-6},  # needs noise that cannot be drawn
-        {
-            "epsilon": 1e-6,
-            "policy": MwuAdaptive(),
-        },  # not in its rounds, but in the closing releases
+        {"epsilon": 1e-6, "policy": MwuAdaptive()},  # the same, in the closing releases
         {"delta": 1.0},
         {"policy": "newton"},
         {"policy": Newton((1.0, 2.0))},

@@ -390,9 +390,7 @@ def dearest_at(rounds, **changes):
 def test_the_dearest_option_that_can_have_been_bought():
     rounds = [((0.2, 0.1), 1), ((0.1, 0.3), 1), ((0.9, 0.9), 0)]  # the last only steers
     near = {"rel": 1e-3}
-    assert dearest_at(rounds) == pytest.approx(
-        0.5 * CODES, **near
-    )  # both resources, each at its highest price
+    assert dearest_at(rounds) == pytest.approx(0.5 * CODES, **near)  # each at its highest price
     assert dearest_at(rounds, bundle_size=1) == pytest.approx(0.3 * CODES, **near)
     half = {"max_demand": [0.5, 0.2]}
     assert dearest_at(rounds, **half) == pytest.approx((0.1 + 0.06) * CODES, **near)
