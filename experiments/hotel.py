@@ -60,7 +60,7 @@ from pyarrow import csv
 
 from families import Instance
 from jdpack import JdpackError, SupplyWarning, plan, solve
-from jdpack.planning.headroom import percent
+from jdpack.pages.number_text import short_percent
 from jdpack.policies.spec import parse
 from jdpack.run.result import Progress
 from loss import DELTA, Store, best_value, numbers, say, yes
@@ -345,7 +345,7 @@ def foreseen(instance: Instance, cell: Cell) -> tuple[str, str]:
         )
     except JdpackError:
         return "", ""
-    return percent(found.margin), percent(found.floor)
+    return short_percent(found.margin), short_percent(found.floor)
 
 
 def mean(found: list[float]) -> float:

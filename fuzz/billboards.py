@@ -132,7 +132,7 @@ def _played(header: Header, policy: Policy[Any], random: Random, most: int, *, h
                 board.post(certify(board))
                 board.post(_SEED)
                 break
-            width = header.market.width(step.query)
+            width = queries.width(header.market, step.query)
             release = Release(step, tuple(random.choice(answers) for _ in range(width)))
             board.post(release)
             state.observe(release)

@@ -153,7 +153,7 @@ def suited(kind: str, market: Market) -> Market:
     """Agents who add the noise themselves need to be there: the same market with replace-one."""
     if kind != "local" or market.neighbours is Neighbours.REPLACE_ONE:
         return market
-    with pytest.raises(MarketError, match="who takes part"):
+    with pytest.raises(MarketError, match="that they take part"):
         KINDS[kind](market).start(market, a_budget(1.0, 1e-6))
     privacy = {"neighbours": Neighbours.REPLACE_ONE.value}
     return Market.from_dict({**market.to_dict(), "privacy": privacy})

@@ -36,7 +36,6 @@ class Billboard:
         path: its file, which must not exist yet; without it, the billboard is in memory only.
         journal: a file that gets each line before it is posted (`jdpack.billboard.file`).
         note: gets the hash of each line that holds noise before the line is posted.
-        note: called with the hash of every line that holds noise, before the line is public.
     """
 
     def __init__(

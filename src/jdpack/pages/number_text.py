@@ -32,8 +32,16 @@ def _near(number: float, rounding: str) -> float:
         return number
     if 1e4 <= size < 1e15:
         return float(Decimal(number).to_integral_value(rounding))
-    digits = 4 if 1e-3 <= size < 1e4 else 3
+    return _rounded(number, 4 if 1e-3 <= size < 1e4 else 3, rounding)
+
+
+def _rounded(number: float, digits: int, rounding: str) -> float:
     return float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
+
+
+def rounded_up(number: float, digits: int) -> float:
+    """The number rounded up to this many significant digits."""
+    return _rounded(number, digits, ROUND_CEILING)
 
 
 def _written(number: float) -> str:
@@ -77,6 +85,13 @@ def _two_digits(number: int) -> str:
 def percent(number: float) -> str:
     """A share, to a tenth of a percent."""
     return f"{100 * number:,.1f}%" if abs(number) < 1e13 else f"{number:.3g} times 100%"
+
+
+def short_percent(number: float) -> str:
+    """A fraction from 0 on, to three digits of its percentage, or all before the point."""
+    if number == math.inf:
+        return "unbounded"
+    return f"{100.0 * number:.3g}%" if number < 9.995 else f"{100.0 * number:,.0f}%"
 
 
 def percent_down(number: float) -> str:

@@ -3,8 +3,8 @@
 Read in this order:
 
 * `headroom`: the share of supply that a run must keep free.
-* `remedies`: what helps if that is too much.
-* `prepare`: the check that every run and every plan starts with.
-* `plan`: the plan.
+* `remedies`: what would help if that is too much.
+* `prepare`: the checks that every run and every plan starts with.
+* `plan`: the plan and its text.
 * `page`: the plan as a page.
 """

@@ -1,19 +1,19 @@
-"""Public: headroom, the share of supply that a budget makes a run keep free.
+"""Public: the margin, the share of every supply that a run keeps free so that the rest fits.
 
-The *margin* is the share of every supply that is kept free so that the rest is certified to fit.
-
-* Divisible goods: the radius that the certificate adds to the averaged loads
+* Divisible goods: the margin is the radius that the certificate adds to the averaged loads
   (`jdpack.privacy.tail_bounds`).
-* Indivisible goods: the radius of the granted release, and what newton leaves beside it so that
-  coins and noise land below the bound (`newton.room_left`), as far as it knows beforehand. All
-  other policies aim for full supplies, and are thinned from there: if the certificate keeps grants
-  of a full load at odds f, the margin is 1/f - 1. So are agents who add the noise themselves, from
-  the radius of the averaged loads: there is no granted release.
+* Indivisible goods with newton: the margin is the radius of the granted release, plus what newton
+  leaves so that coins and noise land below the bound (`newton.indivisible_target`), as far as it
+  knows beforehand.
+* Indivisible goods with any other policy: the policy aims for full supplies, and what is granted is
+  thinned from there. If the certificate keeps grants of a full load at odds f, the margin is
+  1/f - 1. The same holds if agents add the noise themselves, with the radius of the averaged loads:
+  there is no granted release.
 
-In demand codes nothing of this depends on the supply. If all supplies are multiplied by s and
-demands stay, the grid stays, so supply in codes is multiplied by s: the part of noise in the
-margin falls as 1/s, that of coins as 1/sqrt(s), and the supply for a given margin is found by
-bisection.
+In demand codes, none of this depends on the supply. If all supplies are multiplied by s and demands
+stay the same, the grid stays the same, so supply in codes is multiplied by s. The part of the
+margin that is for noise falls as 1/s, the part for coins as 1/sqrt(s), and bisection finds the
+supply for a given margin.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from jdpack.common.checks import LARGEST
 from jdpack.errors import JdpackError, SupplyWarning
 from jdpack.market.grid import SUPPLY_CODE_MAX
 from jdpack.market.market import Market
+from jdpack.pages.number_text import rounded_up, short_percent
 from jdpack.policies.base import Policy
-from jdpack.policies.newton import Newton, landing, room_left
-from jdpack.privacy import queries
-from jdpack.privacy import tail_bounds as margins
+from jdpack.policies.newton import Newton, indivisible_target, landing
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
 MARGIN_MOST = 0.2
-"""With a larger margin, supply is too small for the budget."""
+"""If the margin is larger than this, supply is too small for the budget."""
 
 
 def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarning | None:
-    """The warning that supply is too small for the budget, if it is."""
+    """The warning that supply is too small for the budget; None if it is large enough."""
     if budget.epsilon == math.inf:
         return None
     need = Need.of(market, budget, policy)
@@ -52,15 +52,15 @@ def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarn
         "no supply is enough" if factor is None else f"{factor:,.4g} times the supply is enough"
     )
     return SupplyWarning(
-        f"supply is too small for this budget: the margin for noise is {percent(margin)} of each "
-        f"supply, and {percent(MARGIN_MOST)} is the most that is reasonable",
+        f"supply is too small for this budget: noise needs a margin of {short_percent(margin)} of "
+        f"each supply, and more than {short_percent(MARGIN_MOST)} is not reasonable",
         f"{enough}; `jdpack plan` shows what else would help",
     )
 
 
 @dataclass(frozen=True)
 class Need:
-    """What must be kept free, in demand codes: `supply` enters in `margin` alone."""
+    """What must be kept free, in demand codes. Only `margin` depends on the supply."""
 
     outlook: Outlook
     bound: float
@@ -71,18 +71,18 @@ class Need:
     cap: int
     coin_tail: float
     landing: float | None
-    """By how many deviations the policy aims below what is certified; None if it does not."""
+    """How many deviations the policy aims below what is certified; None if it does not."""
 
     @classmethod
     def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
-        outlook, tail = policy.outlook(market, budget), margins.tail(market, budget)
+        outlook, tail = policy.outlook(market, budget), tail_bounds.tail(market, budget)
         if market.divisible or is_local(policy.to_dict()):
-            radius = margins.noise_radius(outlook, tail, truncated=policy.truncated)
+            radius = tail_bounds.noise_radius(outlook, tail, truncated=policy.truncated)
             bound, granted = radius / outlook.weight, None
         else:
-            granted = margins.granted_noise(market, budget)
-            bound = margins.release_radius(granted, tail)
-        coin_tail = margins.coin_tail(market, budget)
+            granted = tail_bounds.granted_noise(market, budget)
+            bound = tail_bounds.release_radius(granted, tail)
+        coin_tail = tail_bounds.coin_tail(market, budget)
         below = landing(market, budget) if isinstance(policy, Newton) else None
         cap, divisible = max(market.cap_codes), market.divisible
         return cls(outlook, bound, granted, divisible, cap, coin_tail, below)
@@ -92,16 +92,17 @@ class Need:
         if self.divisible:
             return self.bound / supply
         if self.landing is not None and self.granted is not None:
-            return 1.0 - room_left(
+            return 1.0 - indivisible_target(
                 self.outlook, self.granted, self.bound, self.cap, supply, self.landing
             )
         odds = _odds(1.0 + self.bound / supply, self.cap / supply, self.coin_tail)
         return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
 
     def factor(self, market: Market, level: float) -> float | None:
-        """The least factor on all supplies for a margin, rounded up to four digits.
+        """The smallest factor on all supplies that gives this margin, rounded up to four digits.
 
-        It is raised by 1e-4 before: caps in codes may round the other way in the larger market.
+        Before rounding we add 1e-4, because caps in codes may round the other way in the larger
+        market.
         """
         low, high = factors(market)
         if self.margin(market.supply_code * high) > level:
@@ -112,33 +113,33 @@ class Need:
             middle = math.sqrt(low * high)
             fits = self.margin(market.supply_code * middle) <= level
             low, high = (low, middle) if fits else (middle, high)
-        return round_up(high * (1.0 + 1e-4), 4)
+        return rounded_up(high * (1.0 + 1e-4), 4)
 
 
 def factors(market: Market) -> tuple[float, float]:
-    """The least and the largest factor on all supplies that a market takes."""
-    # No supply is below its cap, above what a market takes, or above SUPPLY_CODE_MAX in codes.
+    """The smallest and the largest factor on all supplies that a market allows."""
+    # No supply may be below its cap, above LARGEST, or above SUPPLY_CODE_MAX in codes.
     low = max(r.max_demand / r.supply for r in market.resources)
     most = 0.99 * LARGEST / max(r.supply for r in market.resources)
     return low, min(0.99 * SUPPLY_CODE_MAX / market.supply_code, most)
 
 
 def _odds(load: float, q: float, tail: float) -> float:
-    """The odds at which coins keep grants of a load, none above q, so that what is kept fits."""
+    """The largest odds at which coins keep a load that fits, from grants of at most q each."""
     low, high = 0.0, 1.0
     if load <= 1.0:
         return high
     while high - low > 1e-9:
         middle = (low + high) / 2.0
-        fits = margins.kept_at_most(load, q, middle, tail) <= 1.0
+        fits = tail_bounds.kept_at_most(load, q, middle, tail) <= 1.0
         low, high = (middle, high) if fits else (low, middle)
-    return low if margins.kept_at_most(load, q, low, tail) <= 1.0 else 0.0
+    return low if tail_bounds.kept_at_most(load, q, low, tail) <= 1.0 else 0.0
 
 
 def floor(market: Market, budget: Budget) -> float:
-    """M = z Delta / sqrt(2 rho): the margin of one Gaussian release of demand, whole budget.
+    """M = z Delta / sqrt(2 rho): the margin of one Gaussian release of demand with all of rho.
 
-    A yardstick for our runs, and no lower bound: noise with a bounded support can need less.
+    It is a yardstick for our runs, not a lower bound: noise with bounded support can need less.
     """
     z = math.sqrt(2.0 * math.log(len(market.resources) / budget.beta))
     sensitivity = (
@@ -148,7 +149,7 @@ def floor(market: Market, budget: Budget) -> float:
 
 
 def crowd(market: Market) -> float:
-    """The largest load if all agents got the most that they may ask for."""
+    """The largest load if every agent got the most that it may ask for."""
     return max(market.agents * r.max_demand / r.supply for r in market.resources)
 
 
@@ -158,13 +159,13 @@ def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
 
 
 def margin_at(market: Market, policy: Policy[Any], epsilon: float, delta: float) -> float | None:
-    """The margin of a market with another budget; None if a run would refuse it."""
+    """The margin with another budget; None if a run would refuse that budget."""
     budget = Budget.split(epsilon, delta, truncated=policy.truncated)
     return _margin_if_any(market, budget, policy)
 
 
 def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: float) -> float | None:
-    """The margin if all supplies are multiplied by a factor; None if a run would refuse that."""
+    """The margin with all supplies multiplied by a factor; None if a run would refuse that."""
     low, high = factors(market)
     if factor == 1.0:
         return margin_of(market, budget, policy)
@@ -183,9 +184,9 @@ def _margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float
 
 
 def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
-    """Raise what a run would before records are read: noise that does not fit, too many rounds."""
+    """Raise what a run would raise before it reads records, such as noise that does not fit."""
     policy.start(market, budget)
-    for query, share in margins.closing_shares(market).items():  # the last releases
+    for query, share in tail_bounds.closing_shares(market).items():
         shifts = queries.shifts(market, query)
         if query == "luck":
             shifts = queries.luck_shifts(market, market.value_cap_code, thinned=True)
@@ -193,7 +194,7 @@ def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
 
 
 def changed(market: Market, **changes: Any) -> Market:
-    """The numbers of a market with some of them changed."""
+    """A market with some of its numbers changed."""
     same: dict[str, Any] = {
         "supply": [r.supply for r in market.resources],
         "max_demand": [r.max_demand for r in market.resources],
@@ -205,16 +206,3 @@ def changed(market: Market, **changes: Any) -> Market:
         "divisible": market.divisible,
     }
     return Market(**{**same, **changes})
-
-
-def percent(share: float) -> str:
-    """A share for people."""
-    if share == math.inf:
-        return "unbounded"
-    return f"{100.0 * share:.3g}%" if share < 9.995 else f"{100.0 * share:,.0f}%"
-
-
-def round_up(x: float, digits: int) -> float:
-    """The least number of this many decimal digits that is no smaller than x > 0."""
-    unit = 10.0 ** (math.floor(math.log10(x)) - digits + 1)
-    return math.ceil(x / unit) * unit

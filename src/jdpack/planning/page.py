@@ -1,6 +1,6 @@
-"""Public: a plan as a page for people: what a budget buys, and what another would.
+"""Public: a plan as a page: what a budget buys, and what other budgets and supplies would.
 
-A function of the plan, and so of the market and the budget alone.
+The page is a function of the plan, and so of the market and the budget alone.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from markupsafe import Markup
 
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
-from jdpack.pages.number_text import percent_down, short
+from jdpack.pages.number_text import percent_down, short, short_percent
 from jdpack.pages.table import Table
-from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with, percent
+from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with
 from jdpack.planning.plan import Plan
 from jdpack.privacy.accounting import EPSILON_RANGE
 
 REACH = 5
-"""Drawn are budgets and supplies that are halved or doubled up to so many times."""
+"""How often budgets and supplies are halved and doubled for the charts."""
 
-_STEPS = 2  # points of a line from one to its double
+_STEPS = 2  # points of a line per doubling
 
 Curve = list[tuple[float, float | None]]
-"""Margins by epsilon, or by the factor on supplies; None where there is none."""
+"""Margins by epsilon, or by the factor on supplies; None if a run would refuse it."""
 
 
 def plan_page(plan: Plan) -> str:
@@ -47,7 +47,7 @@ def plan_page(plan: Plan) -> str:
             curve_table("Other supplies", "times_the_present", supplies, plan),
         ],
         most=MARGIN_MOST,
-        margin_text=percent,
+        margin_text=short_percent,
     )
 
 
@@ -55,7 +55,7 @@ def plan_page(plan: Plan) -> str:
 
 
 def by_epsilon(plan: Plan) -> Curve:
-    """The margin at budgets around that of the plan; around 1 if it has none."""
+    """The margin at budgets around the plan's epsilon, or around 1 if that is infinite."""
     middle = plan.budget.epsilon if plan.private else 1.0
 
     def margin(epsilon: float) -> float | None:
@@ -65,7 +65,7 @@ def by_epsilon(plan: Plan) -> Curve:
 
 
 def by_supply(plan: Plan) -> Curve:
-    """The margin if all supplies are multiplied by a factor around 1."""
+    """The margin with all supplies multiplied by factors around 1."""
     return _around(
         1.0,
         factors(plan.market),
@@ -82,12 +82,12 @@ def _around(
 
 
 def _shown(plan: Plan, margin: float) -> float:
-    """What is drawn: the share of the optimum to expect, where one is; else the margin."""
+    """What is drawn: the expected share of the optimum if there is one, or else the margin."""
     return margin if plan.share_at_least is None else max(0.0, 1.0 - margin)
 
 
 def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
-    """Of epsilon or supply, on an axis of logarithms, with the plan itself as a dot."""
+    """A chart over epsilon or supply on a log scale, with the plan itself as a dot."""
     known = [(math.log10(x), _shown(plan, y)) for x, y in curve if y is not None]
     low, high = math.log10(curve[0][0]), math.log10(curve[-1][0])
     if high - low < 1e-9:  # no other supply is possible
@@ -98,13 +98,13 @@ def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
     by = "epsilon" if what == "epsilon" else "supply"
     if not known:
         known = [(low, axis.low)]
-    ends = " to ".join(percent(y) for _, y in (known[0], known[-1]))
+    ends = " to ".join(short_percent(y) for _, y in (known[0], known[-1]))
     words = f"{name} by {by}: from {ends}, for {by} from {10**low:.3g} to {10**high:.3g}"
     point = None
     if plan.private or what == "supply":
         own = plan.budget.epsilon if what == "epsilon" else 1.0
         point = (math.log10(own), _shown(plan, plan.margin))
-        words += f"; here {percent(point[1])} at {own:g}"
+        words += f"; here {short_percent(point[1])} at {own:g}"
     return chart.line_chart(
         f"{words}.", "price", [x for x, _ in known], [y for _, y in known], axis,
         across=across, mark=_shown(plan, MARGIN_MOST), point=point,
@@ -112,7 +112,7 @@ def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
 
 
 def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
-    """Round numbers on an axis of logarithms: seven at most, or else powers of ten alone."""
+    """Round numbers on a log scale: at most seven, or else only powers of ten."""
     low, high = xs[0] * (1 - 1e-9), xs[-1] * (1 + 1e-9)
     exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
@@ -123,7 +123,7 @@ def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
 
 
 def curve_table(name: str, column: str, curve: Curve, plan: Plan) -> Table:
-    """A line as a table: halves and doubles for people, all of its points as CSV."""
+    """A line as a table: halves and doubles on the page, and all of its points as CSV."""
     expects, own = plan.share_at_least is not None, 1.0
     if column == "epsilon" and plan.private:
         own = plan.budget.epsilon
@@ -135,7 +135,7 @@ def curve_table(name: str, column: str, curve: Curve, plan: Plan) -> Table:
         if (i - here) % _STEPS == 0:
             is_plan = i == here and (plan.private or column != "epsilon")
             cells = [f"{x:.3g}{' (here)' if is_plan else ''}"]
-            cells.append("refused" if margin is None else percent(margin))
+            cells.append("refused" if margin is None else short_percent(margin))
             cells += ["–" if share is None else percent_down(share)] if expects else []
             shown.append(tuple(cells))
     head = "Epsilon" if column == "epsilon" else "Times the present"
@@ -164,7 +164,7 @@ def goods_table(plan: Plan) -> Table:
         data.append((r.name, r.unit, r.supply, r.max_demand, r.supply / r.max_demand, *enough))
     heads = (
         "Good", "Supply", "Most for one", "Supply over that",
-        *(f"Supply for a margin of {percent(x.margin)}" for x in least),
+        *(f"Supply for a margin of {short_percent(x.margin)}" for x in least),
     )  # fmt: skip
     columns = (
         "name", "unit", "supply", "max_demand", "ratio",

@@ -1,9 +1,9 @@
 """Public: the plan. What a budget buys in a market, before any record is read.
 
 `jdpack.planning.headroom` says what share of every supply must be kept free, the margin. The
-optimum is a concave function of supply, and 0 without any: a supply that is smaller by a share x
-loses at most the share x of it. So 1 - margin is about the least share to expect, before what noise
-costs while prices are sought.
+optimum is a concave function of supply, and 0 without supply. So with a fraction x less supply, the
+optimum falls by at most the fraction x. Hence 1 - margin is about the least share of the optimum to
+expect, before what noise costs while the run looks for prices.
 """
 
 from __future__ import annotations
@@ -19,16 +19,8 @@ from typing import Any
 from jdpack.billboard.lines import Release
 from jdpack.errors import BudgetWarning, SupplyWarning
 from jdpack.market.market import Market
-from jdpack.pages.number_text import percent_down, short_up
-from jdpack.planning.headroom import (
-    MARGIN_MOST,
-    Need,
-    floor,
-    margin_at,
-    margin_with,
-    percent,
-    shortfall,
-)
+from jdpack.pages.number_text import percent_down, short_percent, short_up
+from jdpack.planning.headroom import MARGIN_MOST, Need, floor, margin_at, margin_with, shortfall
 from jdpack.planning.prepare import prepare
 from jdpack.planning.remedies import Help, remedies
 from jdpack.policies.base import Policy
@@ -41,37 +33,37 @@ from jdpack.privacy.tail_bounds import Outlook
 from jdpack.storage import new_folder
 
 MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.42, 1.96)}
-"""The loss against the optimum in multiples of `Plan.floor`, over the families of
-`experiments/loss.py`, of divisible and of indivisible goods. (Of the latter, identical agents lose
-up to 4.) docs/figures.md has the table."""
+"""The loss against the optimum in multiples of `Plan.floor`, for divisible and for indivisible
+goods, over the families of `experiments/loss.py`. (With indivisible goods, identical agents lose up
+to 4.) docs/figures.md has the table."""
 
 LEVELS = (0.01, 0.05, 0.1)
 EPSILONS = (0.1, 1.0, 10.0)
-"""Budgets that a plan is always made for, beside its own, half and double of it."""
+"""Epsilons that every plan shows, besides its own, half of that and twice that."""
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""On all supplies, for which a plan is made too."""
+"""Factors on all supplies that every plan shows."""
 
 GROUPS = (2, 5, 10)
-"""Numbers of agents for which a plan says what the promise is, if they are taken at once."""
+"""Group sizes for which a plan says what the promise becomes."""
 
-ROWS = 8  # of supplies in the text
+ROWS = 8  # rows of supplies in the text
 
 
 @dataclass(frozen=True)
 class LeastSupply:
-    """The least supply for a margin, if all supplies are multiplied by one factor."""
+    """The smallest supply for a margin, if one factor multiplies all supplies."""
 
     margin: float
     """The share of each supply that is kept free."""
     factor: float | None
-    """Of the present supplies, rounded up; None if no market may be that large."""
+    """The factor on the present supplies, rounded up; None if no market may be that large."""
     supply: tuple[float, ...] | None
-    """Of each resource, in its unit."""
+    """The supply of each resource, in its unit."""
     demands: float | None
     """The scarcest supply in units of its `max_demand`: what the paper calls b."""
     paper: float
-    """What the paper asks of it for alpha = margin: sqrt(m) / (alpha epsilon)."""
+    """What the paper requires of b for alpha = margin: sqrt(m) / (alpha epsilon)."""
     explicit: float
     """The same with logarithms and constants (`MwuAdaptive.supply_ratio`)."""
 
@@ -81,7 +73,7 @@ class Plan:
     """What a budget buys; `str(plan)` is the text for people."""
 
     market: Market
-    """What was planned for."""
+    """The market that the plan is for."""
     policy: Policy[Any]
     """The algorithm."""
     budget: Budget
@@ -89,36 +81,36 @@ class Plan:
     rounds_at_most: int
     """How many rounds a run takes at most."""
     round_noise: tuple[float, float | None]
-    """The deviation of the noise of a round, as a share of each supply: the least and the largest
-    of the rounds that count; None where it follows the run."""
+    """The smallest and the largest standard deviation of the noise in a round that counts, as a
+    share of each supply; None if it depends on the run."""
     margin: float
     """The share of each supply that is kept free; above 1 if noise exceeds supply."""
     certified: float
     """The part of it that the certificate adds for noise."""
     floor: float
     """M = z Delta / sqrt(2 rho), z = sqrt(2 ln(m / beta)): the margin of one Gaussian release of
-    demand with the whole budget, as a share of supply. Noise of other kinds can need less."""
+    demand with the whole budget, as a share of supply. Other kinds of noise can need less."""
     share_at_least: float | None
-    """About the least share of the optimum to expect; None if none follows from public numbers."""
+    """About the least share of the optimum to expect; None if public numbers do not tell."""
     loss_measured: tuple[float, float] | None
-    """Losses as shares of the optimum that go with this floor, as measured for newton where it is
-    below MARGIN_MOST."""
+    """The smallest and the largest loss that we measured for newton with such a floor, as a share
+    of the optimum; None if the floor is not below MARGIN_MOST, or for another policy."""
     least_supply: tuple[LeastSupply, ...]
-    """What supply would do for margins of 1%, 5% and 10%."""
+    """The supply that is enough for margins of 1%, 5% and 10%."""
     by_epsilon: tuple[tuple[float, float | None], ...]
     """Margins at the same delta; None if the policy refuses the budget."""
     by_supply: tuple[tuple[float, float | None], ...]
-    """Margins with all supplies multiplied by a factor; None if that is refused."""
+    """Margins with all supplies multiplied by a factor; None if a run would refuse that."""
     by_group: tuple[tuple[int, float | None, float], ...]
-    """The promise for several agents at once: their number g, the epsilon of the billboard at the
+    """The promise for several agents at once: how many (g), the epsilon of the billboard at the
     same delta (`Budget.epsilon_of_group`), and the delta of the whole promise at g times epsilon
     (`Budget.delta_of_group`)."""
     weakness: BudgetWarning | None
-    """Set if the budget promises little; `solve` gives the same."""
+    """Set if the budget promises little; `solve` gives the same warning."""
     warning: SupplyWarning | None
-    """Set if supply is too small for the budget; `solve` gives the same."""
+    """Set if supply is too small for the budget; `solve` gives the same warning."""
     helps: tuple[Help, ...]
-    """What would help then; what is enough by itself comes first."""
+    """What would help then. Changes that are enough by themselves come first."""
 
     @property
     def private(self) -> bool:
@@ -142,7 +134,7 @@ class Plan:
         return "; ".join(_basis(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for programs: strict JSON, with null where there is no finite number."""
+        """The plan as strict JSON, with null for numbers that are not finite."""
         found = {
             "private": self.private,
             "market": self.market.name,
@@ -178,7 +170,7 @@ class Plan:
         return "\n".join(_text(self))
 
     def write(self, folder: str | Path) -> None:
-        """Make a folder with the plan as a page for people, and as JSON."""
+        """Create a folder with the plan as a page and as JSON."""
         from jdpack.planning.page import plan_page  # which imports this module
 
         data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
@@ -193,14 +185,14 @@ def plan(
     delta: float | None = None,
     policy: Policy[Any] | None = None,
 ) -> Plan:
-    """Say what a budget buys in a market, from public numbers alone.
+    """Compute what a budget buys in a market, from public numbers alone.
 
     Args:
         market: the public market, or the path of a market file.
-        epsilon, delta: the privacy budget; the market's own if not given.
-        policy: the algorithm; newton if not given.
+        epsilon, delta: the privacy budget; by default the market's own.
+        policy: the algorithm; by default newton.
 
-    Whatever `solve` would refuse before it reads the records is refused here, in the same words.
+    It refuses whatever `solve` would refuse before reading records, in the same words.
     """
     market, policy, budget = prepare(market, policy, epsilon, delta)
     need = Need.of(market, budget, policy)
@@ -242,10 +234,10 @@ def _round_noise(
         return min(outlook.scales) / supply, max(outlook.scales) / supply
     if outlook.variance == 0.0:
         return 0.0, 0.0
-    if outlook.batches is not None:  # with the agents' own noise: that of a batch of average size
+    if outlook.batches is not None:  # local noise: that of a batch of average size
         spread = math.sqrt(outlook.variance / outlook.batches) / supply
         return spread, spread
-    # The first round, if nobody demands anything: a full step, and so the least noise.
+    # If nobody demands anything, the first round takes a full step and so has the least noise.
     state = policy.start(market, budget)
     while (step := policy.step(state)) is not None and step.query != "demand":
         state = policy.observe(state, Release(step, (0,) * queries.width(market, step.query)))
@@ -309,27 +301,32 @@ def _text(plan: Plan) -> Iterator[str]:
     least, most = plan.round_noise
     noise = "no noise"
     if least > 0.0:
-        upto = " or more" if most is None else f" to {percent(most)}" if most > least else ""
-        noise = f"noise of deviation {percent(least)}{upto} of each supply"
+        upto = " or more" if most is None else f" to {short_percent(most)}" if most > least else ""
+        noise = f"noise of deviation {short_percent(least)}{upto} of each supply"
     yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
-    what = "is kept free" if plan.margin < 1.0 else "would have to be free: more than there is"
-    yield f"  margin     {percent(plan.margin)} of each supply {what}"
+    what = "is kept free" if plan.margin < 1.0 else "would have to stay free: more than exists"
+    yield f"  margin     {short_percent(plan.margin)} of each supply {what}"
     if not market.divisible and plan.margin < math.inf:
         yield (
-            f"             {percent(plan.certified)} that the certificate adds for noise, "
-            f"{percent(plan.margin - plan.certified)} for where coins and noise land"
+            f"             the certificate adds {short_percent(plan.certified)} for noise; "
+            f"{short_percent(plan.margin - plan.certified)} is for where coins and noise land"
         )
     if plan.private:
-        yield f"  floor      {percent(plan.floor)}: one release of demand with the whole budget"
+        floor = short_percent(plan.floor)
+        yield f"  floor      {floor}: one release of demand with the whole budget"
     head, *basis = _basis(plan)
     yield f"  expected   {head}"
     yield from (f"             {line}" for line in basis)
     if plan.least_supply:
         yield from _supply_rows(plan)
     yield _row("epsilon", [f"{epsilon:g}" for epsilon, _ in plan.by_epsilon])
-    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_epsilon])
+    yield _row(
+        "  margin", ["refused" if x is None else short_percent(x) for _, x in plan.by_epsilon]
+    )
     yield _row("supply, times the present", [f"{factor:g}" for factor, _ in plan.by_supply])
-    yield _row("  margin", ["refused" if x is None else percent(x) for _, x in plan.by_supply])
+    yield _row(
+        "  margin", ["refused" if x is None else short_percent(x) for _, x in plan.by_supply]
+    )
     if plan.by_group:
         yield _row("agents at once, g", [f"{g:,}" for g, _, _ in plan.by_group])
         epsilons = ["-" if e is None else short_up(e) for _, e, _ in plan.by_group]
@@ -346,26 +343,26 @@ def _basis(plan: Plan) -> list[str]:
     if plan.share_at_least is None:
         return [
             f"{_aim(plan)}, and the margin",
-            "what share of the optimum that is does not follow from public numbers",
+            "public numbers do not tell what share of the optimum that leaves",
         ]
     if plan.share_at_least == 0.0:
         return ["no share of the optimum can be promised"]
     share = percent_down(plan.share_at_least)
     lines = [
         f"about {share} of the optimum or more, less what steering costs",
-        "a supply smaller by a share x loses at most x of the optimum (it is concave in supply)",
+        "a fraction x less supply lowers the optimum by at most x (it is concave in supply)",
     ]
     if plan.loss_measured is not None:
         (low, high), (a, b) = plan.loss_measured, MEASURED_LOSS[plan.market.divisible]
         lines.append(
             f"measured on families of markets: a loss of {a:g} to {b:g} times the floor, so "
-            f"{percent(low)} to {percent(high)}"
+            f"{short_percent(low)} to {short_percent(high)}"
         )
     return lines
 
 
 def _aim(plan: Plan) -> str:
-    """What a policy that does not say what it leaves of the optimum aims for."""
+    """What a policy aims for if public numbers do not tell its share of the optimum."""
     policy = plan.policy.to_dict()
     alpha = policy.get("alpha") if policy.get("rounds") is None else None
     if alpha is None:
@@ -376,9 +373,9 @@ def _aim(plan: Plan) -> str:
 
 def _supply_rows(plan: Plan) -> Iterator[str]:
     least = plan.least_supply
-    yield _row("supply for a margin of", [percent(x.margin) for x in least])
+    yield _row("supply for a margin of", [short_percent(x.margin) for x in least])
     yield _row("  times the present", [_number(x.factor) for x in least])
-    same: dict[tuple[float, str], list[int]] = {}  # resources that one row can speak for
+    same: dict[tuple[float, str], list[int]] = {}  # resources that share a row
     for j, r in enumerate(plan.market.resources):
         same.setdefault((r.supply, r.unit), []).append(j)
     for (_, unit), group in list(same.items())[:ROWS]:
@@ -405,7 +402,7 @@ def _verdict(plan: Plan) -> Iterator[str]:
         return
     yield from _wrapped("verdict", plan.warning.message)
     for help in plan.helps:
-        yield f"    {percent(help.margin):>8}  with {help.text}"
+        yield f"    {short_percent(help.margin):>8}  with {help.text}"
 
 
 def _row(label: str, cells: Sequence[str]) -> str:
@@ -419,7 +416,7 @@ def _number(x: float | None) -> str:
 
 
 def _strict(value: Any) -> Any:
-    """Numbers that JSON does not have become None."""
+    """The value with None for numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

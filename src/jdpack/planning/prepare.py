@@ -1,4 +1,4 @@
-"""Public: the check that every run and every plan starts with: market, policy, budget."""
+"""Public: the checks that every run and every plan starts with: market, policy, budget."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 from jdpack.errors import BudgetError, MarketError
 from jdpack.market.market import Market
-from jdpack.planning.headroom import (
-    check,
-)
+from jdpack.planning.headroom import check
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
@@ -22,11 +20,11 @@ def prepare(
     epsilon: float | None,
     delta: float | None,
 ) -> tuple[Market, Policy[Any], Budget]:
-    """What a run is fixed by, checked: it raises what can be known before records are read."""
+    """The market, policy and budget of a run. Raises every error that needs no records."""
     if not isinstance(market, Market):
         market = Market.from_toml(market)
     policy = policy if policy is not None else Newton()
-    if type(policy) not in registry.KINDS.values():  # its billboard could not be read back
+    if type(policy) not in registry.KINDS.values():  # nobody could read its billboard
         raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
     epsilon = market.epsilon if epsilon is None else epsilon
     delta = market.delta if delta is None else delta

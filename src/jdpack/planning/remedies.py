@@ -1,4 +1,4 @@
-"""Public: remedies, what would help where supply is too small for a budget."""
+"""Public: what would help if supply is too small for a budget."""
 
 from __future__ import annotations
 
@@ -8,30 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from jdpack.market.market import Market
-from jdpack.planning.headroom import (
-    MARGIN_MOST,
-    Need,
-    changed,
-    crowd,
-    margin_at,
-    margin_of,
-    round_up,
-)
+from jdpack.pages.number_text import rounded_up
+from jdpack.planning.headroom import MARGIN_MOST, Need, changed, crowd, margin_at, margin_of
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import EPSILON_MOST, Budget
 
-_HELPS = 0.9  # a change that leaves more than this of the margin is no help
+_HELPS = 0.9  # a change helps if it leaves at most this much of the margin
 
 
 @dataclass(frozen=True)
 class Help:
-    """A change of the market or the budget, and the margin that it leads to."""
+    """A change to the market or the budget, and the margin that it leads to."""
 
     kind: str
     """What is changed."""
     value: float | None
-    """What it would be changed to, or by: `text` says which."""
+    """The new value, or the factor; `text` says which."""
     margin: float
     """The share of each supply that would be kept free."""
     text: str
@@ -39,10 +32,10 @@ class Help:
 
 
 def remedies(market: Market, budget: Budget, policy: Policy[Any]) -> list[Help]:
-    """What would help; what is enough by itself comes first.
+    """What would help. Changes that are enough by themselves come first.
 
-    A function of public numbers. Nothing here may advise to choose a public number by what the
-    records happen to need: such a number would show them.
+    This is a function of public numbers. Nothing here may advise choosing a public number by what
+    the records happen to need, because such a number would show them.
     """
     present = margin_of(market, budget, policy)
     found = [
@@ -57,7 +50,7 @@ def remedies(market: Market, budget: Budget, policy: Policy[Any]) -> list[Help]:
 
 
 def _more_epsilon(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
-    """The least epsilon that is enough, else the largest that is advised."""
+    """The smallest epsilon that is enough, or the largest that we advise."""
 
     def margin(epsilon: float) -> float:
         at = margin_at(market, policy, epsilon, budget.delta)
@@ -69,8 +62,8 @@ def _more_epsilon(market: Market, budget: Budget, policy: Policy[Any]) -> Iterat
     while high > 1.005 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if margin(middle) <= MARGIN_MOST else (middle, high)
-    epsilon = min(round_up(high, 3), EPSILON_MOST)
-    text = f"epsilon {epsilon:g} in place of {budget.epsilon:g}"
+    epsilon = min(rounded_up(high, 3), EPSILON_MOST)
+    text = f"epsilon {epsilon:g} instead of {budget.epsilon:g}"
     yield Help("epsilon", epsilon, margin(epsilon), text)
 
 
@@ -80,14 +73,14 @@ def _more_supply(market: Market, budget: Budget, policy: Policy[Any]) -> Iterato
     if factor is None:
         return
     margin = need.margin(market.supply_code * factor)
-    plenty = "; nothing is scarce then" if crowd(market) <= factor else ""
+    plenty = "; then nothing is scarce" if crowd(market) <= factor else ""
     yield Help("supply", factor, margin, f"{factor:,.4g} times the supply{plenty}")
-    text = f"{factor:,.4g} times smaller max_demand, if the rules can allow no more"
+    text = f"max_demand {factor:,.4g} times smaller, if the rules can forbid more"
     yield Help("max_demand", factor, margin, text)
 
 
 def _smaller_bundles(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
-    """The largest bundle size that is enough, else 1."""
+    """The largest bundle size that is enough, or 1."""
 
     def margin(size: int) -> float:
         return margin_of(changed(market, bundle_size=size), budget, policy)
@@ -98,12 +91,12 @@ def _smaller_bundles(market: Market, budget: Budget, policy: Policy[Any]) -> Ite
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if margin(middle) <= MARGIN_MOST else (low, middle)
-    text = f"bundle_size {low} in place of {market.bundle_size}, if the rules can allow no more"
+    text = f"bundle_size {low} instead of {market.bundle_size}, if the rules can forbid more"
     yield Help("bundle_size", low, margin(low), text)
 
 
 def _coarser(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
-    """Merged resources in groups of 2, 4, 8 and so on: the least that is enough, else pairs."""
+    """Resources merged in groups of 2, 4, 8 and so on: the smallest that is enough, or pairs."""
     m = len(market.resources)
     if m == 1 or len({r.unit for r in market.resources}) > 1:
         return
@@ -111,7 +104,7 @@ def _coarser(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[He
     def merged(size: int) -> Help:
         coarse = _merged(market, size)
         count = len(coarse.resources)
-        text = f"resources merged in groups of {size}: {count} in place of {m}"
+        text = f"resources merged in groups of {size}: {count} instead of {m}"
         return Help("resources", count, margin_of(coarse, budget, policy), text)
 
     sizes = [2**i for i in range(1, m.bit_length()) if 2**i <= m]
@@ -128,10 +121,10 @@ def _other_kinds(market: Market, budget: Budget, policy: Policy[Any]) -> Iterato
 
 
 def _merged(market: Market, size: int) -> Market:
-    """The market with each `size` resources in a row made one.
+    """The market with every `size` consecutive resources merged into one.
 
-    An option touches at most bundle_size of a group, and may ask as much of the new resource as it
-    could of those together.
+    An option touches at most bundle_size resources of a group. It may ask for as much of the merged
+    resource as it could of those together.
     """
     m, touched = len(market.resources), market.bundle_size
     groups = [market.resources[start : start + size] for start in range(0, m, size)]

@@ -3,10 +3,10 @@
 Read in this order:
 
 * `base`: what a policy is.
-* `registry`: all of them by name.
+* `registry`: all policies by name.
 * `mwu_adaptive`: the paper's Algorithm 1.
 * `newton`, with `newton_response`: the default.
-* `fixed_rounds`, then `mwu_fixed`, `dual_gd` and `mirror_descent`: policies of equal rounds.
+* `fixed_rounds`, then `mwu_fixed`, `dual_gd` and `mirror_descent`: policies with equal rounds.
 * `mwu_online`: one pass over the agents.
 * `spec`: policies as text.
 """

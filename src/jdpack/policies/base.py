@@ -1,9 +1,9 @@
 """Public: what a policy is.
 
 A policy is a pure function of the market and the billboard, and never sees a private number. It
-folds over the releases on the billboard: `start` gives its state before the first one, `step` the
-next release that it wants (or None to stop), `observe` its state after one more. Recomputing a
-whole run from its file is the same fold, and so is resuming one.
+folds over the releases on the billboard: `start` gives its state before the first release, `step`
+the next release that it wants (or None to stop), and `observe` its state after one more. Verifying
+or resuming a run is the same fold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from jdpack.billboard.lines import Release, Step
+from jdpack.common import checks
+from jdpack.errors import MarketError
 from jdpack.market.market import Market
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.tail_bounds import Outlook
@@ -23,7 +25,7 @@ class Policy(Protocol[State]):
 
     @property
     def truncated(self) -> bool:
-        """Whether it asks for noise with moving support, which needs a share of delta."""
+        """Whether it asks for noise with moving support, which needs a part of delta."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,3 +39,12 @@ class Policy(Protocol[State]):
     def step(self, state: State) -> Step | None: ...
 
     def observe(self, state: State, release: Release) -> State: ...
+
+
+def check_alpha(alpha: object) -> None:
+    """Refuse an alpha that makes no sense."""
+    if not isinstance(alpha, float) or not 1e-3 <= alpha <= 0.5:
+        raise MarketError(
+            f"alpha must be from 0.001 to 0.5, not {checks.quoted(alpha)}",
+            "it is the additive loss to aim for, as a fraction of n times the value cap",
+        )

@@ -1,9 +1,10 @@
-"""Public: what the policies of a fixed number of equal rounds have in common.
+"""Public: what the policies with a fixed number of equal rounds share.
 
-mwu-fixed, dual-gd and mirror-descent differ in how a price follows its load. The rest is the same:
-T rounds, known beforehand; one release of demand a round, all with the same noise, so that T of
-them cost what the policy may spend; and equal weights, so that everybody gets the average of what
-they took. As weights and scales are fixed, the certificate may use the normal distribution's tail.
+mwu-fixed, dual-gd and mirror-descent differ in how a price follows its load. The rest is the same.
+There are T rounds, known beforehand. Each round is one release of demand, always with the same
+noise, so that T of them cost what the policy may spend. The weights are equal, so everybody gets
+the average of what they took. Weights and scales are fixed, so the certificate may use the tail of
+the normal distribution.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
-from jdpack.policies.mwu_adaptive import MwuAdaptive, check_alpha
+from jdpack.policies.base import check_alpha
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
 ROUNDS_MAX = 1_000_000
-"""The most rounds that a policy may take: every agent answers each of them."""
+"""The most rounds that a policy may take: every agent answers in each of them."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class State:
     size: float
     """The step size."""
     prices: FloatArray
-    """Price codes before rounding; those of the m resources come first."""
+    """Price codes before rounding; the m resources come first."""
     left: int
-    """How many rounds are still to come."""
+    """How many rounds are left."""
 
     def moved(self, prices: FloatArray) -> State:
         """The state after one more round."""
@@ -51,25 +52,13 @@ class State:
 
 def check_rounds(rounds: object) -> None:
     """Refuse a number of rounds that makes no sense."""
-    if type(rounds) is not int:  # it is written in the header, where numpy's would not fit
+    if type(rounds) is not int:  # the header cannot hold a NumPy integer
         raise MarketError(f"rounds must be a whole number, not {checks.quoted(rounds)}")
     checks.count("rounds", rounds, ROUNDS_MAX)
 
 
-def rounds_for(name: str, alpha: float, rounds: float, market: Market, budget: Budget) -> int:
-    """The number of rounds that alpha asks for, rounded up, if it can be done."""
-    if rounds > ROUNDS_MAX:
-        other = MwuAdaptive(alpha=alpha).outlook(market, budget).rounds_at_most
-        raise MarketError(
-            f"{name} would take {rounds:.2g} rounds, and {ROUNDS_MAX:,} are the most",
-            "a larger alpha or supply, a number of rounds of your own, or mwu-adaptive, which "
-            f"takes at most {other:,}",
-        )
-    return math.ceil(rounds)
-
-
 def width(market: Market) -> float:
-    """W: the most that |1 - L_j| can be, at least 1; L_j is a load as a share of supply."""
+    """W: the most that |1 - L_j| can be, at least 1; L_j is a load relative to supply."""
     return max(1.0, market.agents * max(market.cap_codes) / market.supply_code - 1.0)
 
 
@@ -80,20 +69,20 @@ def worth(market: Market) -> float:
 
 
 def noise_of(market: Market, budget: Budget, rounds: int) -> Gaussian | NoNoise:
-    """The noise with which so many rounds cost what the policy may spend."""
+    """The noise at which this many rounds cost what the policy may spend."""
     shifts = queries.shifts(market, "demand")
     noise = gaussian(shifts, tail_bounds.rounds_rho(market, budget) / rounds)
-    noise.cost(shifts)  # noise that cannot be drawn is refused here
+    noise.cost(shifts)  # refuses noise that cannot be drawn
     return noise
 
 
 def deviation(market: Market, noise: Gaussian | NoNoise) -> float:
-    """sigma: the deviation of the noise of one load."""
+    """sigma: the standard deviation of the noise on one load."""
     return noise.scale / market.supply_code if isinstance(noise, Gaussian) else 0.0
 
 
 def outlook(market: Market, budget: Budget, rounds: int) -> Outlook:
-    """The outlook of so many rounds of weight 1."""
+    """The outlook of this many rounds of weight 1."""
     noise = noise_of(market, budget, rounds)
     if isinstance(noise, NoNoise):
         return Outlook(rounds_at_most=rounds, variance=0.0, peak=0.0, weight=rounds)
@@ -116,7 +105,7 @@ def step(state: State) -> Step | None:
 
 
 def excess(state: State, release: Release) -> FloatArray:
-    """L_j - 1 of every resource, with noise: the dual's gradient, with its sign turned."""
+    """The noisy L_j - 1 of every resource: the dual's gradient with its sign flipped."""
     loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
     return loads - 1.0
 
@@ -126,8 +115,8 @@ class ByAlpha(ABC):
     """A policy whose number of rounds follows from alpha, unless it is given.
 
     Args:
-        alpha: the loss to aim for, as a share of n times the value cap.
-        rounds: the number of rounds, in place of the one that alpha asks for.
+        alpha: the loss to aim for, as a fraction of n times the value cap.
+        rounds: the number of rounds, instead of the number that alpha asks for.
     """
 
     alpha: float = 0.1
@@ -145,7 +134,7 @@ class ByAlpha(ABC):
         return {"name": self.name, **asdict(self)}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        return outlook(market, budget, self.rounds_in(market, budget))
+        return outlook(market, budget, self.rounds_in(market))
 
     def step(self, state: State) -> Step | None:
         return step(state)
@@ -154,8 +143,15 @@ class ByAlpha(ABC):
     def asked(self, market: Market) -> float:
         """The rounds that alpha asks for, before rounding up."""
 
-    def rounds_in(self, market: Market, budget: Budget) -> int:
-        """The number of rounds; refuses if there are too many."""
+    def rounds_in(self, market: Market) -> int:
+        """The number of rounds; raises MarketError if there are too many."""
         if self.rounds is not None:
             return self.rounds
-        return rounds_for(self.name, self.alpha, self.asked(market), market, budget)
+        asked = self.asked(market)
+        if asked > ROUNDS_MAX:
+            raise MarketError(
+                f"{self.name} would take {asked:.2g} rounds, and {ROUNDS_MAX:,} are the most",
+                "use a larger alpha or supply, set the number of rounds, or use mwu-adaptive, "
+                "whose rounds do not depend on the number of agents",
+            )
+        return math.ceil(asked)

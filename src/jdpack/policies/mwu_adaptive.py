@@ -6,12 +6,12 @@ of the gradient. We write it in relative loads, so the paper's eta is theta / b,
 b (1 - L_j), and its price p_j is P_j / b. `docs/notes-on-the-paper.md` explains every departure:
 
 1. The step size divides by the **absolute** gradient (the printed one can be negative).
-2. The gradient's scale comes through the door as a noisy `scale` release. The printed algorithm
-   uses the exact one, which the weights of the output hand to every agent.
-3. The stopping rule is then public, and needs no private counter.
-4. Noise is calibrated by the filter; with the printed sigma the paper's own lemmas prove an
-   epsilon that is too large by order ln(Tm/delta).
-5. A floor of 1e-300 on relative prices stands in for the reals, which have no underflow.
+2. The gradient's scale passes the door as a noisy `scale` release. The printed algorithm uses the
+   exact scale, which the weights of the output reveal to every agent.
+3. So the stopping rule is public, and needs no private counter.
+4. The filter calibrates the noise. With the printed sigma, the paper's own lemmas prove an epsilon
+   that is too large by order ln(Tm/delta).
+5. A floor of 1e-300 on relative prices prevents underflow, which real numbers do not have.
 6. The number of rounds has a public bound, the one that the paper proves.
 """
 
@@ -29,13 +29,14 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError
 from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market
+from jdpack.policies.base import check_alpha
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget, round_up
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 from jdpack.privacy.tail_bounds import Outlook
 
 SCALE_SHARE = 0.1
-"""The share of rho for the scale releases; the demand releases have the rest."""
+"""The part of rho for the scale releases; the demand releases get the rest."""
 
 _SLACK = 1.0 - 1e-9  # keeps float rounding in the noise scales on the private side of the filter
 _FLOOR = 1e-300
@@ -51,11 +52,11 @@ class State:
     weights: FloatArray
     """Relative prices of the m resources and the dummy; they sum to 1."""
     theta: int = 0
-    """The step size of this round once its scale is known, else of the round before, in 1/SHARE."""
+    """In 1/SHARE: this round's step size once its scale is known, before that the last round's."""
     total: int = 0
     rounds: int = 0
     scaled: bool = False
-    """Whether this round's scale release is in."""
+    """Whether this round's scale has been released."""
 
 
 @dataclass(frozen=True)
@@ -63,25 +64,25 @@ class _Constants:
     """What Algorithm 1 fixes before its first round."""
 
     price_sum: float
-    """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies; here for one code of each."""
+    """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies; here per code."""
     theta_max: int
     """alpha, in 1/SHARE: the cap alpha/b of line 4."""
     theta_sum: int
     """eta_sum = ln(m+1) / (alpha b), in 1/SHARE."""
     rounds_at_most: int
     demand_variance: float
-    """Variance of a demand release times its step size."""
+    """The variance of a demand release, times its step size."""
     scale_variance: float
-    """Variance of a scale release times the step size of the round before."""
+    """The variance of a scale release, times the previous round's step size."""
 
 
 @dataclass(frozen=True)
 class MwuAdaptive:
-    """Algorithm 1 with its parameter alpha: an additive loss of order alpha n V is the aim.
+    """Algorithm 1 with its parameter alpha. It aims for an additive loss of order alpha n V.
 
     Args:
-        alpha: the loss to aim for, as a share of n times the value cap.
-        noise: "gaussian", or "truncated-laplace", which is the paper's.
+        alpha: the loss to aim for, as a fraction of n times the value cap.
+        noise: "gaussian", or "truncated-laplace" as in the paper.
     """
 
     alpha: float = 0.1
@@ -104,8 +105,8 @@ class MwuAdaptive:
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         c = self._constants(market, budget)
-        # (weight * scale)^2 = weight^2 * demand_variance / (weight / SHARE), and the weights sum to
-        # at most theta_sum + theta_max: the last one starts below theta_sum.
+        # (weight * scale)^2 = weight^2 * demand_variance / (weight / SHARE). The weights sum to at
+        # most theta_sum + theta_max, because the last round starts below theta_sum.
         per_weight = c.demand_variance * SHARE
         return Outlook(
             rounds_at_most=c.rounds_at_most,
@@ -120,7 +121,7 @@ class MwuAdaptive:
         state = State(market, constants, np.full(m + 1, 1.0 / (m + 1)), theta=constants.theta_max)
         if self.truncated and constants.demand_variance > 0.0:
             self._check_truncation(state, budget)
-        # The smallest step has the most noise: refuse what cannot be drawn before the run.
+        # The smallest step has the most noise. If that cannot be drawn, refuse before the run.
         for variance in (constants.demand_variance, constants.scale_variance):
             _gaussian(variance, theta=1).cost(queries.shifts(market, "scale"))
         return state
@@ -142,7 +143,7 @@ class MwuAdaptive:
             # Line 4: eta = min{alpha / b, alpha / |gradient_j|}; the scale is max{1, |1 - L_j|}.
             scale = max(1.0, release.answer[0] / supply)
             return replace(state, theta=max(1, int(c.theta_max / scale)), scaled=True)
-        # Lines 5 to 7. The exponent is cut to [-1, 1], where the regret lemma needs it; the
+        # Lines 5 to 7. The exponent is cut to [-1, 1], where the regret lemma needs it. The
         # dummy's gradient is 0.
         loads = np.array(release.answer, dtype=np.float64) / supply
         exponent = np.clip((state.theta / SHARE) * (loads - 1.0), -1.0, 1.0)
@@ -158,17 +159,17 @@ class MwuAdaptive:
         )
 
     def supply_ratio(self, market: Market, budget: Budget, failure: float = 0.05) -> float:
-        """How many times the paper's required supply there is, with every constant explicit.
+        """The supply as a multiple of what the paper requires, with every constant explicit.
 
-        The paper asks for a supply of order sqrt(m) / (alpha epsilon) with logarithms. It needs
-        it so that the noise adds at most alpha n to the regret lemma. With P_max = 2nV, the noise
-        of the averaged load of one resource has deviation s (relative to supply), and the noise
-        adds at most P_max ((z_m + z_1) s + (Theta + alpha) s^2): z_m for the resource whose noise
-        is largest and z_1 for the martingale of noise against the posted prices, as for Gaussian
-        noise and with probability 1 - failure; the last term is the mean of the noise's part in
-        the second-order term. The required supply makes that alpha n V; deviations are inversely
-        proportional to supply, so the ratio is s_required / s. A yardstick, not a promise: what a
-        run achieved is in its certificate.
+        The paper asks for a supply of order sqrt(m) / (alpha epsilon), with logarithms, so that
+        noise adds at most alpha n to the regret lemma. Let s be the standard deviation of the
+        noise on the averaged load of one resource, relative to supply. With P_max = 2nV, the noise
+        adds at most P_max ((z_m + z_1) s + (Theta + alpha) s^2), as for Gaussian noise and with
+        probability 1 - failure. z_m is for the resource with the largest noise, and z_1 for the
+        martingale of noise against the posted prices. The last term is the mean of what noise adds
+        to the second-order term. At the required supply this sum is alpha n V. Deviations are
+        inversely proportional to supply, so the ratio is s_required / s. This is a yardstick, not
+        a promise: the certificate says what a run achieved.
         """
         c = self._constants(market, budget)
         m = len(market.resources)
@@ -184,10 +185,10 @@ class MwuAdaptive:
         theta_max = int(self.alpha * SHARE)
         theta_sum = math.ceil(portable_math.log(m + 1.0) / self.alpha * SHARE)
         value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
-        # Sum of rho over demand releases: with variance v / theta at step theta, it is
+        # With variance v / theta at step theta, the demand releases cost a total rho of
         # sum_t theta_t Delta^2 / (2 v) <= (Theta + alpha) Delta^2 / (2 v), whatever the number
-        # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). The
-        # scale releases go by the step before, and the first by alpha: one more alpha.
+        # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). A scale
+        # release uses the previous step, and the first one uses alpha: that adds one more alpha.
         whole = (theta_sum + theta_max) / SHARE
         demand = _squares(queries.shifts(market, "demand")) * whole
         scale = _squares(queries.shifts(market, "scale")) * (theta_sum + 2 * theta_max) / SHARE
@@ -210,11 +211,11 @@ class MwuAdaptive:
         return TruncatedLaplace(scale, bound)
 
     def _check_truncation(self, state: State, budget: Budget) -> None:
-        """Refuse beforehand if the delta of truncation could run out.
+        """Refuse beforehand if the delta for truncation could run out.
 
-        bound / scale grows as the step shrinks, so the largest step has the largest tail, and
-        its cost times the most rounds bounds the sum. This is where sigma ln(Tm/delta) must be
-        well below 1 - alpha, which the paper's lemma uses silently.
+        bound / scale grows as the step shrinks, so the largest step has the largest tail. Its cost
+        times the largest number of rounds bounds the sum. This is where sigma ln(Tm/delta) must be
+        well below 1 - alpha, which the paper's lemma assumes silently.
         """
         noise = self._demand_noise(replace(state, theta=state.constants.theta_max))
         cost = noise.cost(queries.shifts(state.market, "demand"))
@@ -222,18 +223,9 @@ class MwuAdaptive:
         if worst > budget.truncation:
             raise BudgetError(
                 f"truncated Laplace noise could cost delta = {float(worst):.2g}, and "
-                f"{budget.truncation:.2g} is set aside for it",
+                f"only {budget.truncation:.2g} is set aside for it",
                 "use Gaussian noise, a larger supply, or a larger epsilon",
             )
-
-
-def check_alpha(alpha: object) -> None:
-    """Refuse an alpha that makes no sense."""
-    if not isinstance(alpha, float) or not 1e-3 <= alpha <= 0.5:
-        raise MarketError(
-            f"alpha must be from 0.001 to 0.5, not {checks.quoted(alpha)}",
-            "it is the additive loss to aim for, as a share of n times the value cap",
-        )
 
 
 def _gaussian(variance: float, theta: int) -> Gaussian | NoNoise:

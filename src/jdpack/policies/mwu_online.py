@@ -1,23 +1,23 @@
-"""Public: mwu-online, multiplicative weights over one pass of the agents.
+"""Public: mwu-online, multiplicative weights in one pass over the agents.
 
 Huang & Zhu, Near Optimal Jointly Private Packing Algorithms via Dual Multiplicative Weight Update
-(SODA 2018), Section 5. Agents come in a random order, each takes its best bundle at the prices of
-its own round, and its noisy demand moves the prices for those after it. One pass takes linear
-time, is truthful (an agent's own report moves only the prices of others), and needs nobody to be
-trusted: an agent can add its noise itself (`jdpack.run.local`). In relative loads:
+(SODA 2018), Section 5. Agents come in a random order. Each takes its best bundle at the prices of
+its own round, and its noisy demand moves the prices for later agents. One pass takes linear time
+and is truthful, because what an agent asks for moves only the prices that others face. It also
+needs no trusted party: agents can add the noise themselves (`jdpack.run.local`). In relative loads:
 
-* P sums to 2 n V with a dummy resource, all prices start equal, as in mwu-adaptive.
+* P sums to 2 n V with a dummy resource, and all prices start equal, as in mwu-adaptive.
 * There are T = n / `batch` rounds, rounded up. The order is a public hash
   (`jdpack.common.batches`), so a round asks `batch` agents on average (the paper: exactly one). T
-  times the load of a round's batch estimates the load of all; P_j *= exp(theta (T Lhat_tj - 1)),
-  exponent cut to [-1, 1].
+  times the load of a round's batch estimates the load of all agents. P_j *= exp(theta (T Lhat_tj -
+  1)), with the exponent cut to [-1, 1].
 * An agent is in one batch, and batches compose in parallel (`Filter`): each round's noise may cost
-  all of rho. But the noises of T rounds add up in the load of what is taken, to a deviation of
-  sqrt(T) Delta / sqrt(2 rho) with Delta of order sqrt(m) / b. That is the sqrt(m n) of Table 1. A
-  larger `batch` has fewer rounds and so less noise, unless agents add their own.
-* theta, which the paper gives up to constants, minimises the regret lemma's bound
-  2nV (ln(m+1) / (theta T) + theta (W^2 + s^2)): W = max_j n c_j / b_j is the most that a round's
-  estimate can be if its batch is of average size, s the deviation of its noise.
+  all of rho. But the noise of T rounds adds up in the load of what is taken, to a standard
+  deviation of sqrt(T) Delta / sqrt(2 rho) with Delta of order sqrt(m) / b. That is the sqrt(m n) of
+  Table 1. A larger `batch` means fewer rounds and so less noise, unless agents add their own.
+* The paper gives theta up to constants. Ours minimises the regret lemma's bound
+  2nV (ln(m+1) / (theta T) + theta (W^2 + s^2)): W = max_j n c_j / b_j is the largest estimate that
+  a batch of average size can give, and s the standard deviation of its noise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
-_FLOOR = 1e-300  # of relative prices: the reals have no underflow
+_FLOOR = 1e-300  # for relative prices: prevents underflow
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MwuOnline:
 
     Args:
         batch: how many agents a round asks on average.
-        local: whether agents add the noise themselves; then nothing is released at the end, and
+        local: whether agents add the noise themselves. Then nothing is released at the end, and
             nothing is certified about value (`jdpack.run.local`).
     """
 
@@ -76,7 +76,7 @@ class MwuOnline:
     def __post_init__(self) -> None:
         if type(self.batch) is not int or self.batch < 1:
             raise MarketError(
-                f"batch must be a whole number from 1 on, not {checks.quoted(self.batch)}"
+                f"batch must be a whole number of at least 1, not {checks.quoted(self.batch)}"
             )
         if type(self.local) is not bool:
             raise MarketError(f"local must be true or false, not {checks.quoted(self.local)}")
@@ -101,10 +101,10 @@ class MwuOnline:
         m, rounds, noise = len(market.resources), self._rounds(market), self._noise(market, budget)
         if self.local and market.neighbours is Neighbours.ADD_REMOVE:
             raise MarketError(
-                "who takes part is no secret if agents add the noise themselves",
+                "agents who add the noise themselves cannot hide that they take part",
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
-        noise.cost(queries.shifts(market, "demand"))  # refuses what cannot be drawn
+        noise.cost(queries.shifts(market, "demand"))  # refuses noise that cannot be drawn
         spread = rounds * fixed_rounds.deviation(market, noise)
         if self.local:
             spread *= math.sqrt(max(1.0, market.agents / rounds))

@@ -1,29 +1,30 @@
 """Public: newton, our own policy and the default. Tens of rounds instead of thousands.
 
-The dual has only m variables, and in a market that is large enough to be private the noise is
-small beside the loads. So a little budget goes to the dual's curvature (queries gauge and
-curvature; `jdpack.policies.newton_response` makes a model of them), and prices move by Newton steps
-that are as cautious as the noise demands. Log prices q_j = ln P_j move, loads are shares of supply.
+The dual has only m variables, and in a market that is large enough to be private, the noise is
+small compared to the loads. So a small part of the budget goes to the dual's curvature (the queries
+gauge and curvature, from which `jdpack.policies.newton_response` builds a model), and prices move
+by Newton steps that are as cautious as the noise demands. The log prices q_j = ln P_j move, and
+loads are relative to supply.
 
 1. Approach. q_j += gain_j (L_j / target_j - 1), where the excess counts only beyond what noise
-   explains; each gain is halved when its resource passes the target and grown while it does not.
-2. Bridge. A filter (Kalman 1960) estimates where loads meet their targets: the estimate, `center`,
-   moves by what each round's loads say beyond what was expected, and the more rounds have been
-   seen, the less. Along directions of price in which loads hardly respond, noise says nothing and
-   the filter leaves prices where they are. These rounds do not count in the allocation.
-3. Tail. These rounds count, with equal weights and then falling ones, and have most of the budget.
-   Prices are set around the center so that what the *observed* average still lacks is made good
-   in the rounds that are left. So the observed average ends at its target, up to the last rounds'
-   noise, and the certificate scales by almost 1.
+   explains. A gain is halved when its resource passes the target, and grows while it does not.
+2. Bridge. A filter (Kalman 1960) estimates where loads meet their targets. The estimate, `center`,
+   moves by how far each round's loads differ from what was expected, and by less the more rounds it
+   has seen. Along price directions in which loads hardly respond, noisy loads say nothing, and the
+   filter leaves prices where they are. These rounds do not count in the allocation.
+3. Tail. These rounds count, first with equal weights and then with falling ones, and get most of
+   the budget. Prices are set around the center so that the remaining rounds make up what the
+   *observed* average still lacks. So the observed average ends at its target, up to the noise of
+   the last rounds, and the certificate scales by almost 1.
 
-target_j is what the certificate leaves: the load that is certified to fit as it is. Of divisible
-goods a larger load, scaled down, may be worth more (at the extreme, identical agents lose nothing
-by being scaled); whether it is shows in the ratio of prices to the dual value, for which the value
-of what is taken is asked once.
+target_j is the largest load that can be certified to fit unscaled. For divisible goods, a larger
+load that is scaled down may be worth more (in the extreme, identical agents lose nothing by being
+scaled). The ratio of prices to the dual value tells whether it is. For that, the policy asks once
+for the value of what is taken.
 
-The noise of every round and all weights are fixed beforehand, so the certificate may use the
-normal distribution's own tail (`jdpack.privacy.tail_bounds`). Numbers below without a source were
-chosen on simulated markets (`experiments/`); privacy does not depend on any of them.
+The noise of every round and all weights are fixed beforehand, so the certificate may use the tail
+of the normal distribution (`jdpack.privacy.tail_bounds`). Numbers below without a source were
+chosen on simulated markets (`experiments/`). Privacy does not depend on any of them.
 """
 
 from __future__ import annotations
@@ -50,33 +51,33 @@ from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook
 
 APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
-"""Rounds; the approach is shorter after a warm start."""
+"""How many rounds each phase has; the approach is shorter after a warm start."""
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Shares of the policy's rho, for one release of each; the rounds that count have the rest."""
+"""Parts of the policy's rho, for one release of each; the rounds that count get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
-"""The weight of a round of the tail, and the ratio of the falling ones to the one before."""
+"""The weight of a round in the tail, and the ratio of each falling weight to the one before."""
 
 MATRIX_MAX = 64
-"""With more resources the m^2 numbers of the whole curvature are not asked for."""
+"""With more resources than this, the policy does not ask for the m^2 numbers of curvature."""
 
 _LANDING, _LANDING_DENSE, _LANDING_EXACT = 2.0, 2.5, 3.0
-"""Deviations by which the load after coins should stay clear of its bound. More where options touch
-most resources, so that thinning one takes from nearly all agents; most without noise."""
-_COIN_SPREAD = 0.1  # the part of the load that coins decide, for that deviation: a first guess
-_COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # the least of it, with noise and without
-_WASTE = 0.65  # targets below this are useless: better certify a full load, and scale it down
+"""How many deviations the load after coins should stay below its bound. More if options touch most
+resources, because then thinning one resource takes from nearly all agents; most without noise."""
+_COIN_SPREAD = 0.1  # first guess of the part of the load that coins decide
+_COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # its least value, with noise and without
+_WASTE = 0.65  # if the certified load is below this, aim for a full load and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
-_LEAST = 0.2  # no target is below this
+_LEAST = 0.2  # the smallest target
 _OVERSHOOT = 1.5  # the largest target, unless supply is far too small
-_DOUBT = 2.0  # an excess below this many deviations does not count in the approach
+_DOUBT = 2.0  # the approach ignores an excess below this many deviations
 _PRIOR = 0.25  # the variance of a log price after the approach
-_MEMORY = 0.9  # what a round leaves of earlier knowledge: the model is only locally right
-_ROUGH = 0.01  # loads are off the model by about this, whatever the noise
-_CAUTION = 0.05  # against large moves of price for small gains in load
-_FLOOR = 1e-8  # of the highest starting price
+_MEMORY = 0.9  # how much earlier rounds still count after one more: the model is only locally right
+_ROUGH = 0.01  # about how far loads are off the model, whatever the noise
+_CAUTION = 0.05  # against large price moves for small gains in load
+_FLOOR = 1e-8  # the lowest price, relative to the highest starting price
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,17 @@ class State:
     """Where loads seem to meet their targets."""
     gains: FloatArray
     signs: FloatArray
-    """On which side of its target each resource was last seen for sure."""
+    """The side of its target on which each resource was last seen for certain."""
     owed: FloatArray
-    """Weighted sum of the observed loads above target, over the rounds that count."""
+    """Over the rounds that count: the weighted sum of observed loads minus targets."""
     swings: FloatArray
-    """Sums over the rounds that count: of loads and log prices, and of their squares."""
+    """Over the rounds that count: sums of loads and log prices, and of their squares."""
     response: Response | None = None
     known: float = 0.0
-    """How much the rounds since the approach tell: the sum of their inverse variances."""
+    """What the rounds since the approach tell us: the sum of their inverse variances."""
     value: Release | None = None
     asked: int = 0
-    """How many queries about curvature and value are answered."""
+    """How many queries about curvature and value have been answered."""
     rounds: int = 0
 
     @property
@@ -119,9 +120,8 @@ class Newton:
     """Newton steps on noisy loads.
 
     Args:
-        start_prices: prices to start from, in value for one unit of each resource, from an
-            earlier run (`Newton.warm`) or any other public source; a guess from the market if not
-            given.
+        start_prices: prices to start from, in value per unit of each resource, from an earlier
+            run (`Newton.warm`) or any other public source. By default, a guess from the market.
     """
 
     start_prices: tuple[float, ...] | None = None
@@ -135,21 +135,21 @@ class Newton:
         for price in self.start_prices:
             if not isinstance(price, float) or not 0.0 <= price < math.inf:
                 shown = checks.quoted(price)
-                raise MarketError(f"a starting price must be a number from 0 on, not {shown}")
+                raise MarketError(f"a starting price must be a number of at least 0, not {shown}")
 
     @classmethod
     def warm(cls, board: Billboard, market: Market) -> Newton:
-        """Start from the prices of an earlier billboard of the same resources."""
+        """Start from the prices of an earlier billboard with the same resources."""
         earlier = board.header.market
         if [r.name for r in earlier.resources] != [r.name for r in market.resources]:
             raise MarketError(
-                "the earlier billboard is of other resources",
-                f"it has: {', '.join(r.name for r in earlier.resources[:20])}",
+                "the earlier billboard has other resources",
+                f"its resources: {', '.join(r.name for r in earlier.resources[:20])}",
             )
         if not board.header.private:
             raise MarketError(
                 f"the earlier billboard is not private: {board.header.why_not_private}",
-                "prices that show records would make this run as little private",
+                "its prices may show records, and then this run would show them too",
             )
         if board.weight == 0:
             raise MarketError("the earlier billboard has no round that counts")
@@ -182,16 +182,18 @@ class Newton:
 
     def start(self, market: Market, budget: Budget) -> State:
         m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
-        for query, share in QUERY_SHARES.items():  # noise that cannot be drawn is refused here
+        for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             gaussian(queries.shifts(market, query), rho * share).cost(queries.shifts(market, query))
         targets, radius = self._targets(market, budget)
-        # All agents together cannot pay more than n V, so no supply is worth more.
+        # All agents together can pay at most n V, so no supply is worth more.
         highest = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
         highest /= market.supply_code
         prices = np.full(m, highest / (2 * m))
         if self.start_prices is not None:
             if len(self.start_prices) != m:
-                raise MarketError(f"{len(self.start_prices)} starting prices for {m} resources")
+                raise MarketError(
+                    f"there are {len(self.start_prices)} starting prices for {m} resources"
+                )
             unit = market.value_step / PRICE_UNITS_PER_VALUE_CODE
             sized = zip(self.start_prices, market.unit_sizes, strict=True)
             prices = np.array([min(highest, price * size / unit) for price, size in sized])
@@ -265,11 +267,11 @@ class Newton:
 
     @property
     def _steering(self) -> int:
-        """How many rounds come before the first that counts."""
+        """How many rounds come before the first one that counts."""
         return self._approach + BRIDGE
 
     def _question(self, state: State) -> Query | None:
-        """What else is asked before the next round."""
+        """What to ask before the next round, if anything."""
         questions: list[Query] = []
         if state.rounds >= self._approach:
             questions.append("gauge")
@@ -282,7 +284,7 @@ class Newton:
         return questions[state.asked] if state.asked < len(questions) else None
 
     def _noise(self, market: Market, rho: float, round: int) -> Gaussian | NoNoise:
-        """The noise of a demand release: rounds that count share by weight."""
+        """The noise of a demand release. Rounds that count split their rho by weight."""
         approach = APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
         if round < self._approach:
             share = approach / self._approach
@@ -298,32 +300,32 @@ class Newton:
     def _targets(
         self, market: Market, budget: Budget, spread: float = _COIN_SPREAD
     ) -> tuple[FloatArray, float]:
-        """The load of each resource to aim for, and the radius of the averaged loads."""
+        """The load to aim for, per resource, and the radius of the averaged loads."""
         outlook, tail = self.outlook(market, budget), tail_bounds.tail(market, budget)
         whole = outlook.weight * market.supply_code
         radius = tail_bounds.noise_radius(outlook, tail) / whole
         granted, supply = tail_bounds.granted_noise(market, budget), market.supply_code
         bound = tail_bounds.release_radius(granted, tail)
         if market.divisible:
-            rooms = [1.0 - radius] * len(market.resources)
+            targets = [1.0 - radius] * len(market.resources)
         else:
             clear = landing(market, budget)
-            rooms = [
-                room_left(outlook, granted, bound, cap, supply, clear, spread)
+            targets = [
+                indivisible_target(outlook, granted, bound, cap, supply, clear, spread)
                 for cap in market.cap_codes
             ]
-        # Coins alone are no reason to overshoot: thinning would take more than they need.
+        # Coins alone are no reason to overshoot: thinning would take away more than they need.
         certified = 1.0 - (radius if market.divisible else bound / supply)
         if certified < _WASTE:
-            rooms = [max(1.0, _SCALED * (1.0 - room)) for room in rooms]
-        return np.maximum(np.array(rooms), _LEAST), radius
+            targets = [max(1.0, _SCALED * (1.0 - target)) for target in targets]
+        return np.maximum(np.array(targets), _LEAST), radius
 
     def _aimed(self, state: State, noise: float, counting: int) -> State:
-        """The state with targets for coins as they turn out to be.
+        """The state with targets corrected for how much coins will decide.
 
-        Coins decide where agents take their option in some rounds and not in others. How much load
-        that is shows in the swings of loads beyond their noise and of prices: a load that swings
-        with deviation s has about s/2 of it between all and nothing.
+        Coins decide for agents who take their option in some rounds and not in others. The swings
+        of prices, and of loads beyond their noise, show how much load that is: if a load swings
+        with standard deviation s, coins decide about s/2 of it.
         """
         assert state.response is not None
         mean, squares = state.swings[0::2] / counting, state.swings[1::2] / counting
@@ -348,13 +350,13 @@ def _swing(release: Release, loads: FloatArray) -> FloatArray:
 
 
 def landing(market: Market, budget: Budget) -> float:
-    """How many deviations the load after coins should stay clear of its bound."""
+    """How many deviations the load after coins should stay below its bound."""
     if budget.epsilon == math.inf:
         return _LANDING_EXACT
     return _LANDING_DENSE if 2 * market.bundle_size > len(market.resources) else _LANDING
 
 
-def room_left(
+def indivisible_target(
     outlook: Outlook,
     granted: Gaussian | NoNoise,
     bound: float,
@@ -365,8 +367,9 @@ def room_left(
 ) -> float:
     """The load to aim for so that what coins grant of an indivisible good is certified to fit.
 
-    `bound` is the radius of the granted release; it, the cap and the supply are in codes. `landing`
-    is in deviations of noise and coins, `spread` the part of the load that coins decide.
+    `bound` is the radius of the granted release. `bound`, `cap` and `supply` are in codes,
+    `landing` is in deviations of noise and coins, and `spread` is the part of the load that coins
+    decide.
     """
     scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
     whole = outlook.weight * supply
@@ -405,8 +408,9 @@ def _approached(state: State, excess: FloatArray, noise: float) -> State:
 def _estimated(state: State, excess: FloatArray, noise: float) -> State:
     """The state after a round's loads have moved the estimate of the center.
 
-    With e the error of the center, its prior N(0, PRIOR), and loads L = target + G (e - drift) plus
-    noise, the posterior mean of e is the answer to a regularised least-squares problem.
+    Let e be the error of the center, with prior N(0, PRIOR), and let loads be L = target +
+    G (e - drift) plus noise. Then the posterior mean of e solves a regularised least-squares
+    problem.
     """
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
@@ -419,11 +423,11 @@ def _estimated(state: State, excess: FloatArray, noise: float) -> State:
 
 
 def _counted(state: State, excess: FloatArray, counting: int) -> State:
-    """The state after a round that counts: prices that make good what is owed."""
+    """The state after a round that counts, with prices that make up for what is owed."""
     assert state.response is not None
     weights = _weights()
     owed = state.owed + weights[counting] * excess
-    # A resource at the price floor owes nothing for being slack.
+    # A resource at the price floor owes nothing for its spare supply.
     owed = np.where((state.center <= state.floor) & (owed < 0.0), 0.0, owed)
     left = sum(weights[counting + 1 :])
     if left == 0:
@@ -437,8 +441,8 @@ def _overshoot(state: State, release: Release) -> FloatArray:
     """Targets of divisible goods: a larger load, if it is worth more after scaling.
 
     With r the certificate's radius, a load L >= 1 - r is scaled by 1 / (L + r). The dual value D at
-    these prices bounds the optimum, so the welfare at load 1 - r is about D - r sum P; more load
-    adds welfare at the rate sum P at first, less so as prices fall.
+    these prices bounds the optimum, so the welfare at load 1 - r is about D - r sum P. More load
+    adds welfare at the rate sum P at first, and less as prices fall.
     """
     assert state.value is not None and state.response is not None
     prices, supply = [float(p) for p in release.step.prices], state.market.supply_code
@@ -465,14 +469,14 @@ def _overshoot(state: State, release: Release) -> FloatArray:
 
 
 def _pressing(state: State, excess: FloatArray) -> FloatArray:
-    """The excess without resources that are slack at the price floor."""
+    """The excess, with 0 for resources that have spare supply at the price floor."""
     return np.where((state.prices <= state.floor) & (excess < 0.0), 0.0, excess)
 
 
 def _turned(prices: FloatArray, moves: FloatArray, floor: float) -> FloatArray:
-    """Prices after moves in their logarithms; their sum changes by the moves' mean alone.
+    """Prices after moves in their logarithms. Only the mean of the moves changes their sum.
 
-    Without that, large moves in opposite directions would raise the sum, and so all costs.
+    Otherwise large moves in opposite directions would raise the sum, and with it all costs.
     """
     moved = prices * portable_math.exp(moves)
     before = math.fsum(prices.tolist())

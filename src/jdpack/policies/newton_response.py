@@ -1,17 +1,18 @@
-"""Public: how loads respond to prices, as far as noisy curvature tells.
+"""Public: a model of how loads respond to prices, from noisy curvature.
 
 With q_j = ln P_j and G_jk = -dL_j / dq_k, the matrix A_jk = sqrt(P_j) G_jk / sqrt(P_k) is the
 dual's Hessian, scaled: symmetric and positive semi-definite. A `gauge` release shows its diagonal,
 its level u^T A u along u = sqrt(P) / |sqrt(P)| (all prices together), and its spread, the trace
-beyond that. From these few and well-measured numbers we build a model,
+beyond that. From these few, well-measured numbers we build a model,
 
-    A0 = diag(d) + c u u^T,     with the level, the spread and, as far as noise allows, the diagonal
+    A0 = diag(d) + c u u^T,
 
-as measured. A `curvature` release shows all of A with more noise; what it adds to the model is
-shrunk by the share of it that is noise (James & Stein 1961). Where noise drowns everything, the
-step along u follows the level, and all other directions have one gain.
+which has the level and the spread as measured and, as far as noise allows, the diagonal. A
+`curvature` release shows all of A with more noise. What it adds to the model is shrunk by the
+fraction of it that is noise (James & Stein 1961). If noise drowns everything, the step along u
+follows the level, and all other directions have one gain.
 
-Everything is computed element by element, so that every machine gets the same bits; library
+Everything is computed element by element, so that every machine gets the same bits. Library
 routines do not promise an order of summation.
 """
 
@@ -26,11 +27,10 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.market.grid import BAND, CURVATURE_UNIT
 from jdpack.market.market import Market
 
-_FLAT = 0.02  # directions flatter than this share of the level are taken for this
-_LEAST = 0.4  # no resource is taken for flatter than this share of the mean
+_FLAT = 0.02  # no direction is flatter than this fraction of the level
+_LEAST = 0.4  # no resource is flatter than this fraction of the mean
 _LEVEL_MIN = 0.2
-
-_KEPT = 0.6  # of the model, against what the matrix would take away
+_KEPT = 0.6  # how much of the model the matrix must leave
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Response:
     common: float
     """c."""
     beyond: FloatArray | None = None
-    """What a whole curvature release adds to the model."""
+    """What a curvature release adds to the model."""
 
     def scaled(self, prices: FloatArray) -> FloatArray:
-        """A at these prices. G_jk goes with P_k, so what we know of cheaper resources shrinks."""
+        """A at these prices. G_jk is proportional to P_k, so `beyond` fades where prices fell."""
         along = _along(prices)
         a = np.diag(self.diagonal) + self.common * along[:, None] * along[None, :]
         if self.beyond is not None:
@@ -55,9 +55,9 @@ class Response:
         return a
 
     def moves(self, prices: FloatArray, excess: FloatArray, caution: float) -> FloatArray:
-        """The moves of log prices that answer an excess of load.
+        """The moves of log prices that correct an excess of load.
 
-        In scaled terms, the s with the least |A s - x|^2 + caution |s|^2.
+        In scaled terms, the s that minimises |A s - x|^2 + caution |s|^2.
         """
         root = np.sqrt(prices)
         if self.beyond is None:
@@ -66,7 +66,7 @@ class Response:
         return _least_squares(self.scaled(prices), root * excess, caution) / root
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
-        """How far loads fall if log prices move."""
+        """How far loads fall if log prices make these moves."""
         root = np.sqrt(prices)
         if self.beyond is None:
             along = _along(prices)
@@ -84,8 +84,8 @@ def from_gauge(
     measured, sigma = np.array(answer, dtype=np.float64) / unit, noise / unit
     diagonal, level, spread = measured[:-2], float(measured[-2]), float(measured[-1])
     along = prices / math.fsum(prices.tolist())  # u_j^2
-    # Taking a market for stiffer than it is only slows us down; taking it for softer may throw us
-    # about. So noise is added, not subtracted.
+    # If we take the market to be stiffer than it is, we only slow down. If we take it to be softer,
+    # prices may swing wildly. So we add the noise, and do not subtract it.
     level = max(level, _LEVEL_MIN) + sigma
     spread = max(spread, 0.0) + sigma
     active = prices > 1.5 * floor
@@ -106,11 +106,11 @@ def from_gauge(
 def with_curvature(
     model: Response, market: Market, answer: tuple[int, ...], noise: float
 ) -> Response:
-    """The model and, as far as noise allows, the whole matrix of a release at its prices."""
+    """The model plus, as far as noise allows, the matrix of a curvature release at its prices."""
     m = len(model.prices)
     unit = 2.0 * BAND * CURVATURE_UNIT * market.supply_code
     response, sigma = np.array(answer, dtype=np.float64).reshape(m, m) / unit, noise / unit
-    # Two readings of A_jk, with deviations in the ratio r to 1/r: weigh by inverse variances.
+    # Two readings of A_jk, with deviations r to 1/r: weight them by inverse variances.
     root = np.sqrt(model.prices)
     ratio = root[:, None] / root[None, :]
     precision = 1.0 / (ratio * ratio) + ratio * ratio
@@ -136,7 +136,7 @@ def _dot(a: FloatArray, b: FloatArray) -> float:
 
 
 def _plain(d: FloatArray, c: float, u: FloatArray, x: FloatArray, caution: float) -> FloatArray:
-    """As `_least_squares` for diag(d) + c u u^T, |u| = 1, in time and room of order m.
+    """As `_least_squares` for diag(d) + c u u^T, |u| = 1, in time and space of order m.
 
     With w = d u and E = diag(d^2 + caution), the normal equations are
     E s + (c^2 u.s + c w.s) u + c (u.s) w = right: two unknowns, u.s and w.s, then s. Their
@@ -158,7 +158,7 @@ def _least_squares(a: FloatArray, x: FloatArray, caution: float) -> FloatArray:
     for row, value in zip(a, x.tolist(), strict=True):
         normal = normal + row[:, None] * row[None, :]
         right = right + row * value
-    # Beside huge entries a small caution would be lost in rounding, and the factor with it.
+    # Next to huge entries a small caution would vanish in rounding, and the factor would fail.
     least = 1e-12 * math.fsum(np.diag(normal).tolist())
     factor = _cholesky(normal + max(caution, least) * np.eye(len(a)))
     assert factor is not None

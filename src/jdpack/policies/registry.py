@@ -1,4 +1,4 @@
-"""Public: all policies, by their names."""
+"""Public: all policies by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jdpack.policies.newton import Newton
 KINDS: dict[str, type[Any]] = {
     kind.name: kind for kind in (Newton, MwuAdaptive, MwuFixed, MwuOnline, DualGd, MirrorDescent)
 }
-"""Every policy by its name; the first is the default."""
+"""Every policy by name; the first is the default."""
 
 
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:

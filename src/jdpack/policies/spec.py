@@ -1,7 +1,7 @@
-"""Public: policies as texts: a name, or a name and parameters, `mwu-adaptive:alpha=0.05,noise=...`.
+"""Public: policies as text: a name, or `mwu-adaptive:alpha=0.05,noise=...` with parameters.
 
-The parameters are the fields of the policy's dataclass, read by their types: nothing here knows
-any policy.
+The parameters are the fields of the policy's dataclass, read by their types. Nothing here knows any
+particular policy.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from jdpack.errors import MarketError
 from jdpack.policies.base import Policy
 from jdpack.policies.registry import KINDS, from_dict
 
-_HINT = "write a name, or name:key=value,key=value, such as mwu-adaptive:alpha=0.05"
-_LONGEST = 24  # of a value in a label
+_HINT = "write a name or name:key=value,key=value, such as mwu-adaptive:alpha=0.05"
+_LONGEST = 24  # characters of a value in a label
 
 
 def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
-    """Policies from policies and texts, each once; every known one with its defaults if None."""
+    """The policies given, as objects or text; all of them with their defaults if None."""
     if isinstance(given, str):
         raise MarketError(f"policies must be a list, not {given!r}", f"such as [{given!r}]")
     chosen: list[Policy[Any]] = []
@@ -29,7 +29,7 @@ def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
         if type(policy) not in KINDS.values():
             raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
         if policy in chosen:
-            raise MarketError(f"policy {label_of(policy)!r} is there twice", "name each one once")
+            raise MarketError(f"policy {label_of(policy)!r} is listed twice", "list it once")
         chosen.append(policy)
     if not chosen:
         raise MarketError("there are no policies to compare", f"known: {', '.join(KINDS)}")
@@ -37,7 +37,7 @@ def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
 
 
 def parse(text: str) -> Policy[Any]:
-    """The policy of a text."""
+    """The policy that a text names."""
     name, colon, rest = (part.strip() for part in text.partition(":"))
     if name not in KINDS:
         raise MarketError(f"policy {name!r} is not known", f"one of: {', '.join(KINDS)}")
@@ -46,20 +46,20 @@ def parse(text: str) -> Policy[Any]:
     for pair in rest.split(",") if colon else []:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not key or not equals or not value:
-            raise MarketError(f"policy {text!r} cannot be read at {pair!r}", _HINT)
+            raise MarketError(f"policy {text!r} is malformed at {pair!r}", _HINT)
         if key in data:
-            raise MarketError(f"policy {text!r} gives {key!r} twice", _HINT)
+            raise MarketError(f"policy {text!r} sets {key!r} twice", _HINT)
         if key not in known:
             raise MarketError(
                 f"policy {name!r} has no parameter {key!r}",
-                f"it has: {', '.join(known)}" if known else "it has none that a text can give",
+                f"it has: {', '.join(known)}" if known else "it has none that a text can set",
             )
         data[key] = _read(known[key], key, value)
     return from_dict(data)
 
 
 def label_of(policy: Policy[Any]) -> str:
-    """A text for a policy: its name, and the parameters that are not the defaults."""
+    """A policy as text: its name, and every parameter that is not at its default."""
     kind: Any = type(policy)
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     differs = [
@@ -71,7 +71,7 @@ def label_of(policy: Policy[Any]) -> str:
 
 
 def _parameters(kind: type[Any]) -> dict[str, list[Any]]:
-    """The types of each parameter that a text can give, by name."""
+    """The parameters that a text can set, by name, with their types."""
     hints, found = get_type_hints(kind), {}
     for field in dataclasses.fields(kind):
         hint = hints[field.name]

@@ -1,6 +1,6 @@
-"""Public: bounds on loads and on value that closing releases and the certificate share.
+"""Public: the bounds on loads and value that the closing releases and the certificate share.
 
-The proofs are in `jdpack.protocol.certificate`.
+C1 to C6 are the statements that `jdpack.protocol.certificate` proves.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from jdpack.privacy.noise import Noise
 from jdpack.privacy.queries import Query
 
 VALUE_BETA = 0.01
-"""The probability that any of the statements about value fails."""
+"""The probability that any statement about value fails."""
 
+_EVENTS = 6  # welfare from below and above, luck, the gaps of rounding, thinning (C5), and X (C4)
 
-_EVENTS = 6  # welfare from below and above, luck, the gaps of rounding, thinning, and X
-
-
-DOWN = 1.0 - 1e-12  # float rounding in the bounds stays on the safe side
+DOWN = 1.0 - 1e-12  # keeps float rounding in the bounds on the safe side
 
 
 def factors(board: Billboard) -> tuple[int, ...]:
-    """The scale factor of each resource, in units of 1/SHARE."""
+    """The scale factor of each resource (C1, C2), in units of 1/SHARE."""
     if board.weight == 0:
-        raise BillboardError("no round counts: there is nothing to certify")
+        raise BillboardError("no round counts, so there is nothing to certify")
     market, budget = board.header.market, board.header.budget
     at_most = load_bounds(board)
     if market.divisible:
@@ -45,12 +43,12 @@ def factors(board: Billboard) -> tuple[int, ...]:
 
 
 def load_bounds(board: Billboard) -> list[float]:
-    """Upper bounds on the loads before scaling."""
+    """Upper bounds on the loads before scaling: C2 if the grants were measured, else C1 or C3."""
     return granted_loads(board) if board.header.measured else averaged_loads(board)
 
 
 def averaged_loads(board: Billboard) -> list[float]:
-    """Upper bounds on the load of the averaged allocation, before scaling."""
+    """C1: upper bounds on the load of the averaged allocation, before scaling."""
     market, budget = board.header.market, board.header.budget
     policy = registry.from_dict(board.header.policy)
     totals = [0] * len(market.resources)
@@ -66,7 +64,7 @@ def averaged_loads(board: Billboard) -> list[float]:
 
 
 def granted_loads(board: Billboard) -> list[float]:
-    """Upper bounds on the load of what coins grant, before thinning."""
+    """C2: upper bounds on the load of what the coins grant, before thinning."""
     market, budget = board.header.market, board.header.budget
     release = closing_release(board, "granted")
     radius = tail_bounds.release_radius(release.step.noise, tail_bounds.tail(market, budget))
@@ -74,11 +72,11 @@ def granted_loads(board: Billboard) -> list[float]:
 
 
 def _thinning(load: float, q: float, tail: float) -> int:
-    """The largest factor with which the load that coins keep is at most 1."""
+    """C2: the largest factor at which coins keep a load of at most 1."""
     if load <= 1.0:
         return SHARE
-    # In f the bound rises, or rises and then falls to its value at f = 1, which is too large: so
-    # it passes 1 once.
+    # As f grows, the bound rises, or rises and then falls to its value at f = 1, which is too
+    # large. So it crosses 1 only once.
     low, high = 0, SHARE  # low fits (nothing is kept), high does not
     while high - low > 1:
         middle = (low + high) // 2
@@ -88,30 +86,30 @@ def _thinning(load: float, q: float, tail: float) -> int:
 
 
 def value_radius(noise: Noise) -> float:
-    """With its share of 1 - VALUE_BETA, one released value is off by no more in one direction."""
+    """How far one released value may be off in one direction, with its part of VALUE_BETA."""
     return tail_bounds.release_radius(noise, value_tail())
 
 
 def thinned_value(board: Billboard, scaling: tuple[int, ...]) -> float:
-    """About how much value thinning takes away, by the bound that the certificate has for it."""
+    """About how much value thinning takes away, by the bound of C5."""
     welfare = float(closing_release(board, "welfare").answer[0])
     return thinned_away(board.header.market, max(0.0, welfare), min(scaling) / SHARE)
 
 
 def thinned_away(market: Market, welfare: float, f: float) -> float:
-    """The value that thinning takes from grants, at most, if each is kept at odds f at least."""
+    """C5: the most value that thinning takes from grants, each kept with odds of at least f."""
     if f >= 1.0:
         return 0.0
     return tail_bounds.kept_at_most(welfare, float(market.value_cap_code), 1.0 - f, value_tail())
 
 
 def value_tail() -> float:
-    """The tail that each event about value may have, as a logarithm."""
+    """ln(1 / probability) for each event about value."""
     return portable_math.log(_EVENTS / VALUE_BETA)
 
 
 def closing_release(board: Billboard, query: Query) -> Release:
-    """The closing release of a query; BillboardError if the run has not made it yet."""
+    """The closing release of a query; raises BillboardError if the run has not made it yet."""
     for release in reversed(board.releases):
         if release.step.query == query:
             return release

@@ -1,18 +1,18 @@
-"""Public: the releases that close a run, whatever its policy; the certificate rests on them.
+"""Public: the releases that close a run, whatever its policy. The certificate rests on them.
 
 Divisible goods need one number, the welfare of the averaged allocation: the loads of the rounds
-bound its load already. Indivisible goods are granted by coins, which carry the load away from the
-average by the root of the supply. Bounding that without looking would cost more than the noise
-does as soon as supply is large; so the load of what coins grant is measured, and resources whose
-load might not fit are thinned from there. Then `luck` shows how much value the coins gave beyond
-the average, and `welfare` the average itself.
+already bound its load. Indivisible goods are granted by coins, which carry the load away from the
+average by about the square root of the supply. Bounding that blindly would cost more than the noise
+does once supply is large. So the run measures the load of what the coins grant, and thins the
+resources whose load might not fit. Then `luck` shows how much value the coins gave beyond the
+average, and `welfare` shows the average itself.
 
-Only agents whose options were taken in some rounds and not in others have luck. The value of such
-an option is at most what it cost in some round (or, of two options that an agent took in turn,
-the values differ by no more): so a public bound on all costs, `dearest`, bounds every agent's
-luck, and its noise is small where prices are far below the value cap.
+Only agents who took an option in some rounds and not in others have luck. The value of such an
+option is at most what it cost in some round. (If an agent took two options in turn, their values
+differ by no more than that.) So a public bound on all costs, `dearest`, bounds every agent's luck,
+and the noise on luck is small if prices are far below the value cap.
 
-Where the agents add the noise themselves nobody can ask them all again, and nothing is released.
+If the agents add the noise themselves, nobody can ask them all again, and nothing is released.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jdpack.protocol import bounds
 
 
 def step(board: Billboard) -> Step | None:
-    """The next release that closes the run; None once all are in."""
+    """The next closing release; None once all of them are posted."""
     market, budget = board.header.market, board.header.budget
     if board.header.local:
         return None
@@ -39,7 +39,7 @@ def step(board: Billboard) -> Step | None:
 
 
 def shifts(board: Billboard, query: Query) -> tuple[int, ...]:
-    """The sensitivity of any query, given the billboard so far."""
+    """The sensitivity of a query, given the billboard so far."""
     market = board.header.market
     if query != "luck":
         return queries.shifts(market, query)
@@ -48,11 +48,12 @@ def shifts(board: Billboard, query: Query) -> tuple[int, ...]:
 
 
 def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
-    """The factors with which luck is measured, and the most that an agent adds to it.
+    """The factors with which luck is measured, and the most that one agent adds to it.
 
-    If some resources are thinned, there are two ways: measure the luck of the grants, and bound
-    what thinning takes from them by the least factor; or measure what is given, of which every
-    agent's value may be part. The one that costs the certificate less is taken.
+    If some resources are thinned, there are two ways. We can measure the luck of the grants, and
+    bound what thinning takes from them by the smallest factor. Or we can measure what is given,
+    and then any agent's whole value may be at stake. We take the one that costs the certificate
+    less.
     """
     market, budget = board.header.market, board.header.budget
     factors, bound = bounds.factors(board), dearest(board)
@@ -71,8 +72,8 @@ def luck_terms(board: Billboard) -> tuple[tuple[int, ...], int]:
 def dearest(board: Billboard) -> int:
     """The most that any option can have cost in any round that counts, in value codes.
 
-    At most the value cap: what costs more was not taken. At least 1, also where all is free: a
-    release must cost something.
+    It is at most the value cap, because nobody takes what costs more, and at least 1, even if
+    everything is free, because a release must cost something.
     """
     market = board.header.market
     most: list[int] = [

@@ -1,8 +1,8 @@
-"""Public: a run followed from its billboard alone: what it must ask for next, and what is spent.
+"""Public: a run followed from its billboard alone: its next step, and what it has spent.
 
-A policy is a pure function of the market and the billboard, so whoever has the billboard can tell
-which step had to come next, and what it costs. The loop of a run (`solve`), its resumption and
-`verify` follow it in the same way.
+A policy is a pure function of the market and the billboard. So anybody who has the billboard can
+tell which step had to come next, and what it costs. The loop of a run, resume and `verify` all
+follow the billboard through this class.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from jdpack.protocol import closing
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.charge import charge
 
-_HINT = "it was changed, or written by another version of jdpack"
+_HINT = "the file was changed, or another version of jdpack wrote it"
 
 
 class RunState:
-    """Where a run stands after what its billboard shows, all of which is checked and charged.
+    """Where a run stands. Every line on its billboard is checked and charged.
 
     Raises BillboardError at the first line that is not what the policy asks for, and BudgetError
-    at the first that the budget does not cover.
+    at the first line that the budget does not cover.
     """
 
     def __init__(self, policy: Policy[Any], board: Billboard) -> None:
@@ -35,7 +35,7 @@ class RunState:
         self.filter = Filter(budget)
         self._policy = policy
         self._state, self._closing = policy.start(market, budget), False
-        self._board = copy(board)  # as far as it is followed
+        self._board = copy(board)  # the lines followed so far
         self._board.releases = []
         for line, release in enumerate(board.releases, start=2):
             self._follow(line, release)
@@ -44,16 +44,16 @@ class RunState:
             line = 2 + len(board.releases)
             if self.step() is not None:
                 raise BillboardError(
-                    f"billboard line {line}: it ends the run before its policy does", _HINT
+                    f"billboard line {line}: it ends the run before the policy does", _HINT
                 )
             if board.certificate != certify(board):
                 raise BillboardError(
-                    f"billboard line {line}: the certificate is not what the lines before it give",
+                    f"billboard line {line}: the certificate does not follow from earlier lines",
                     _HINT,
                 )
 
     def step(self) -> Step | None:
-        """What to ask for next; None once there is nothing left but the certificate."""
+        """What to ask for next; None once only the certificate is left."""
         if not self._closing:
             asked = self._policy.step(self._state)
             if asked is not None:
@@ -62,14 +62,14 @@ class RunState:
         return closing.step(self._board)
 
     def observe(self, release: Release) -> None:
-        """Go on from a release that was charged and posted."""
+        """Take note of a release that was charged and posted."""
         if not self._closing:
             self._state = self._policy.observe(self._state, release)
 
     def _follow(self, line: int, release: Release) -> None:
         asked = self.step()
         if asked is None:
-            raise BillboardError(f"billboard line {line}: the run had ended before it", _HINT)
+            raise BillboardError(f"billboard line {line}: the run had already ended", _HINT)
         wrong = [
             f.name for f in fields(Step) if getattr(asked, f.name) != getattr(release.step, f.name)
         ]

@@ -1,12 +1,16 @@
 """Public: anybody's check of a billboard, from the file alone.
 
-What is checked, in this order: the schema and the hash chain of every line (`Billboard.read`); that
-the header's budget keeps its own promise; that every line asks for what the policy asks for there,
-prices, noise and weight; that all of them together cost no more than the budget; that the
-certificate is what the lines give; and that the seed is the one that the header committed to.
+It checks, in this order:
 
-What no reader can check: that the answers were computed from true records, and that their noise was
-drawn as posted. For that the curator is trusted, and audited (`jdpack.audit`).
+* the schema and the hash chain of every line (`Billboard.read`);
+* that the header's budget proves its epsilon and delta;
+* that every line has the query, prices, noise and weight that the policy asks for there;
+* that all of them together cost no more than the budget;
+* that the certificate follows from the lines;
+* that the seed is the one that the header committed to.
+
+No reader can check that the answers were computed from true records, or that the noise was drawn as
+posted. For that you must trust the curator, who can be audited (`jdpack.audit`).
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ from jdpack.protocol.run_state import RunState
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a billboard turned out to be. Where it was wrong, there is an error instead."""
+    """The result for a billboard that is right. A wrong one raises an error instead."""
 
     board: Billboard
     """What was checked."""
     spent: Cost
-    """The sum of what its releases cost, computed anew."""
+    """The total cost of its releases, recomputed."""
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end. One that did not may have been cut short by anybody."""
+        """Whether the run ended. Anybody may have cut off the end of an unfinished billboard."""
         return self.board.finished
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for programs: strict JSON."""
+        """The verdict as strict JSON."""
         header = self.board.header
         return {
             "finished": self.finished,
@@ -76,15 +80,15 @@ class Verdict:
         if self.finished:
             yield "right: the certificate and the seed of the coins"
         else:
-            yield "NOT FINISHED: the run did not end, or the end of the file was cut off"
+            yield "NOT FINISHED: the run has not ended, or somebody cut off the end of the file"
         yield f"head: {self.board.head}"
 
 
 def verify(billboard: Billboard | str | Path) -> Verdict:
-    """Check all of a billboard that can be computed anew; raise at the first thing that is wrong.
+    """Check everything in a billboard that can be recomputed; raise at the first thing wrong.
 
     Args:
-        billboard: the path of a billboard, or one that was read.
+        billboard: a billboard, or the path of one.
     """
     board = billboard if isinstance(billboard, Billboard) else Billboard.read(billboard)
     header = board.header
@@ -92,7 +96,7 @@ def verify(billboard: Billboard | str | Path) -> Verdict:
     policy = registry.from_dict(header.policy)
     try:
         state = RunState(policy, board)
-    except (ArithmeticError, ValueError) as error:  # numbers that no run comes to
+    except (ArithmeticError, ValueError) as error:  # numbers that no run produces
         raise BillboardError(f"the policy cannot follow the posted answers: {error}") from None
     return Verdict(board, state.filter.spent)
 

@@ -362,7 +362,7 @@ def test_texts_are_read_by_the_types_of_the_fields(odd):
     [
         ("newto", "'newto' is not known", "one of: newton, mwu-adaptive"),
         ("", "'' is not known", "one of: newton"),
-        ("newton:start_prices=1", "no parameter 'start_prices'", "none that a text can give"),
+        ("newton:start_prices=1", "no parameter 'start_prices'", "none that a text can set"),
         ("odd:list=1", "no parameter 'list'", "it has: count, ratio, brave, tune"),
         ("mwu-adaptive:alfa=1", "no parameter 'alfa'", "it has: alpha, noise"),
         ("mwu-adaptive:truncated=1", "no parameter 'truncated'", "it has: alpha, noise"),
@@ -370,8 +370,8 @@ def test_texts_are_read_by_the_types_of_the_fields(odd):
         ("mwu-adaptive:alpha=", "at 'alpha='", "name:key=value"),
         ("mwu-adaptive:", "at ''", "name:key=value"),
         ("mwu-adaptive:alpha=0.1,", "at ''", "name:key=value"),
-        ("mwu-adaptive:alpha=0.1,alpha=0.2", "gives 'alpha' twice", "name:key=value"),
-        ("mwu-adaptive:name=newton", "gives 'name' twice", ""),
+        ("mwu-adaptive:alpha=0.1,alpha=0.2", "sets 'alpha' twice", "name:key=value"),
+        ("mwu-adaptive:name=newton", "sets 'name' twice", ""),
         ("mwu-adaptive:alpha=much", "alpha must be a number, not 'much'", ""),
         ("mwu-adaptive:alpha=7", "alpha must be from 0.001 to 0.5, not 7.0", ""),
         ("odd:count=1.5", "count must be a whole number, not '1.5'", ""),
@@ -401,7 +401,7 @@ def test_the_default_set_is_the_registry():
 @pytest.mark.parametrize(
     ("policies", "says"),
     [
-        (["newton", Newton()], "'newton' is there twice"),
+        (["newton", Newton()], "'newton' is listed twice"),
         ([], "no policies"),
         ("newton", "must be a list"),
         ([3], "policy 3 is not one of jdpack's"),

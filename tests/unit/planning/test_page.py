@@ -1,4 +1,4 @@
-"""The page of a plan: what it draws is the plan at other budgets and supplies."""
+"""The page of a plan: it draws the plan at other budgets and supplies."""
 
 import html
 import json
@@ -16,7 +16,7 @@ from unit.curator.test_reports import HARM, saved
 from unit.pages.test_billboard_page import points_of, text_of
 from unit.planning.test_plan import DELTA, POLICIES, a_market, scaled, town  # noqa: F401
 
-UP = 400 / 1.05  # of a whole share
+UP = 400 / 1.05  # the height of 100%
 
 
 def charts(page):

@@ -50,7 +50,7 @@ POLICIES = {
 
 
 def a_market(m=1, *, times=2000.0, **more):
-    """Every supply is that many times its largest demand."""
+    """A market in which every supply is this many times its largest demand."""
     given = {"max_demand": 2.0, "max_value": 10.0, "agents": 50_000, "divisible": True}
     return Market(**{"supply": [2.0 * times] * m, **given, **more})
 
@@ -113,7 +113,7 @@ def test_the_margin_of_divisible_goods_is_the_tail_of_the_noise_that_a_run_adds(
     variance = math.fsum((s.weight * s.noise.scale) ** 2 for s in rounds)
     weight = sum(s.weight for s in rounds)
     z = norm.isf(planned.budget.beta / m)
-    if policy == MwuAdaptive():  # weights follow the run: a weaker bound, with no normal tail
+    if policy == MwuAdaptive():  # weights depend on the run, so the normal tail does not hold
         z = math.sqrt(2.0 * math.log(m / planned.budget.beta))
     expected = z * math.sqrt(variance) / (weight * market.supply_code)
     assert planned.margin == pytest.approx(expected, rel=0.01)
@@ -159,7 +159,7 @@ def test_the_certificate_of_a_run_adds_the_planned_margin():
         for j, bound in enumerate(bounds.averaged_loads(board)):
             total = sum(r.step.weight * r.answer[j] for r in counting)
             observed = total / (board.weight * market.supply_code)
-            # mwu-adaptive may stop with a little less weight than its outlook has
+            # mwu-adaptive may stop with a little less weight than its outlook says
             assert bound - observed == pytest.approx(
                 planned.margin, rel=0.1 if isinstance(policy, MwuAdaptive) else 1e-6
             )
@@ -233,7 +233,7 @@ def test_the_expected_share_follows_from_the_margin_and_says_so():
     assert "alpha n V = 1e+05" in other.basis  # 0.2 x 50,000 x 10
     drowned = plan(a_market(times=5.0), epsilon=0.1, delta=DELTA)
     assert drowned.margin > 1.0 and drowned.share_at_least == 0.0
-    assert drowned.loss_measured is None  # measured where the floor is small
+    assert drowned.loss_measured is None  # measured only for a small floor
 
 
 # --- more is better -----------------------------------------------------------------------
@@ -246,8 +246,8 @@ def test_more_epsilon_and_more_supply_make_a_smaller_margin(market, policy, epsi
         return margin_of(market, Budget.split(epsilon, DELTA, truncated=False), policy)
 
     here = margin(market, epsilon)
-    # With more epsilon, repairs must be rarer, so coins that thin a full load need more room: where
-    # they need more than the noise does, more epsilon does not help policies other than newton.
+    # With more epsilon, repairs must be rarer, so coins that thin a full load need a larger margin.
+    # If they need more than the noise does, more epsilon helps only newton.
     if market.divisible or isinstance(policy, Newton):
         assert margin(market, 1.2 * epsilon) < here
     assert margin(scaled(market, 1.2), epsilon) < here or here == math.inf
@@ -270,7 +270,7 @@ def test_the_least_supply_gives_its_margin_and_less_does_not(market, policy, eps
         assert least.demands == pytest.approx(min(shares))
         m = len(market.resources)
         assert least.paper == pytest.approx(math.sqrt(m) / (least.margin * epsilon))
-        # at the supply that the paper asks for with all constants, the ratio is 1
+        # at the supply that the paper requires, with all constants, the ratio is 1
         there = scaled(market, least.explicit / least.demands * least.factor)
         ratio = MwuAdaptive(alpha=least.margin).supply_ratio(there, planned.budget)
         assert ratio == pytest.approx(1.0, rel=0.01)
@@ -323,10 +323,10 @@ def test_the_table_of_supply_is_the_plan_at_each(policy, divisible):
 
 
 def test_a_budget_or_supply_beyond_what_there_is_is_not_in_the_tables():
-    planned = plan(a_market(times=1.0), epsilon=30.0, delta=DELTA)  # nobody could have all of less
+    planned = plan(a_market(times=1.0), epsilon=30.0, delta=DELTA)  # the smallest supply allowed
     assert [e for e, _ in planned.by_epsilon] == [0.1, 1.0, 10.0, 15.0, 30.0]
     assert [x is None for _, x in planned.by_supply] == [True, True, False, False, False]
-    assert "epsilon" not in {help.kind for help in planned.helps}  # 4 is the most that is advised
+    assert "epsilon" not in {help.kind for help in planned.helps}  # we advise at most 4
     least = plan(a_market(), epsilon=1e-5, delta=DELTA)  # twice its noise is beyond 64 bits
     assert [x is None for _, x in least.by_epsilon] == [True, False, False, False, False, False]
     with pytest.raises(jdpack.BudgetError, match="64 bits"):
@@ -525,7 +525,7 @@ def test_what_is_not_possible_or_no_help_is_not_listed():
     _, helps = helps_of(a_market(4, times=100.0, units=units), epsilon=0.5)
     assert "resources" not in helps  # hours and kilograms do not add up
     _, helps = helps_of(a_market(1, times=3.0), epsilon=20.0)
-    assert set(helps) == {"supply", "max_demand"}  # epsilon is beyond all advice
+    assert set(helps) == {"supply", "max_demand"}  # epsilon is already above what we advise
     # a bundle of 3 of 4 resources moves as many as one of 4, and so does one of 2
     planned = plan(a_market(4, times=200.0, bundle_size=2, units=units), epsilon=1.0, delta=DELTA)
     assert planned.warning is not None
@@ -612,7 +612,7 @@ def test_the_warning_comes_before_anything_is_read_spent_or_written(tmp_path, mo
 
 
 def test_where_nothing_can_run_out_nothing_is_too_small():
-    """Ten agents who ask for one of two hundred each need no room for noise."""
+    """Ten agents who ask for one unit each of two hundred need no margin."""
     few = a_market(2, times=200.0, agents=10)
     planned = plan(few, epsilon=0.5, delta=DELTA)
     assert planned.margin > MARGIN_MOST and planned.warning is None and not planned.helps
@@ -660,7 +660,7 @@ def test_without_privacy_there_is_no_margin_for_noise_and_no_warning(policy, div
         {"epsilon": "1"},
         {"epsilon": 51.0},
         {"epsilon": 1e-6},  # needs noise that cannot be drawn
-        {"epsilon": 1e-6, "policy": MwuAdaptive()},  # not in its rounds, but in the last releases
+        {"epsilon": 1e-6, "policy": MwuAdaptive()},  # the same, in the closing releases
         {"delta": 1.0},
         {"policy": "newton"},
         {"policy": Newton((1.0, 2.0))},
@@ -691,7 +691,7 @@ def test_the_market_has_a_budget_of_its_own():
 
 
 def strict(text):
-    """JSON as the standard has it: no NaN, no Infinity."""
+    """Standard JSON: no NaN, no Infinity."""
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -767,7 +767,7 @@ def test_the_command_line_warns_on_stderr_and_in_the_summary(town, tmp_path, mon
 
 
 def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
-    """To refresh: run the page's commands, and put what they print into its text blocks."""
+    """To refresh: run the page's commands, and paste their output into its text blocks."""
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[3] / "docs" / "plan.md"
     text = page.read_text(encoding="utf-8")

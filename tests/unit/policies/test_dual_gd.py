@@ -24,14 +24,14 @@ def nv_of(market):
 
 
 def variance_of(market, rounds):
-    """Of the noise of a load: a bundle for another may move all m loads; 98% of rho is for T."""
+    """Of the noise on a load: a replaced bundle may move all m loads; T rounds get 98% of rho."""
     squares = sum(Decimal(c) ** 2 for c in market.cap_codes)
     rho = Decimal(BUDGET.rho) * Decimal("0.98")
     return squares * rounds / (2 * rho) / Decimal(market.supply_code) ** 2
 
 
 def test_two_rounds_by_hand():
-    """2 agents a unit, so W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
+    """2 agents per unit: W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     steps = played(DualGd(rounds=4), market, EXACT, [(2 * S,), (S // 2,), (3 * S,)])
@@ -53,7 +53,7 @@ def test_many_rounds_in_50_digits(m, budget):
         expected.append(prices)
         moved = [p + eta * (Decimal(a) / S - 1) for p, a in zip(prices, answer, strict=True)]
         prices = [min(max(p, Decimal(0)), 2 * nv_of(market)) for p in moved]
-    # noise is larger than what rho asks for by up to 1e-9, to stay within the budget
+    # the noise exceeds what rho asks for by up to 1e-9, to stay within the budget
     steps = played(DualGd(rounds=T), market, budget, answers)
     check_prices(steps, expected, "1e-11" if budget is EXACT else "2e-9")
 

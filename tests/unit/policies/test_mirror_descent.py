@@ -42,7 +42,7 @@ def scripted(market, rounds):
 
 
 def test_euclidean_rounds_by_hand():
-    """2 resources, 2 agents a unit, so W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
+    """2 resources, 2 agents per unit: W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
     market = a_market(2, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     answers = [(2 * S, 0), (3 * S, 2 * S), (3 * S, 2 * S), (0, 0)]
@@ -56,7 +56,7 @@ def test_euclidean_rounds_by_hand():
 
 
 def test_entropy_rounds_by_hand():
-    """1 resource, 2 agents a unit; K = 4.4, start 2.2, size = sqrt(2 ln 2 / 8) = 0.41628."""
+    """1 resource, 2 agents per unit; K = 4.4, start 2.2, size = sqrt(2 ln 2 / 8) = 0.41628."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     answers = [(2 * S,), (0,), (3 * S,)]
@@ -64,7 +64,7 @@ def test_entropy_rounds_by_hand():
     prices = [step.prices[0] * S / 2**20 * market.value_step for step in steps]
     up = 1.51631  # e^0.41628
     assert math.exp(math.sqrt(2 * math.log(2) / 8)) == pytest.approx(up, rel=1e-5)
-    # not brought back to one sum: up, down again, and up to K, no further
+    # the sum is not normalised: up, down again, and up to K but no further
     assert prices == pytest.approx([2.2, 2.2 * up, 2.2, 4.4], rel=1e-5)
 
 
@@ -111,7 +111,7 @@ def test_euclidean_in_50_digits(m, budget):
 
 
 def nearest(prices, most):
-    """The Euclidean projection by bisection on what is taken off all."""
+    """The Euclidean projection, by bisection on the amount taken off every price."""
     low, high = Decimal(0), max(Decimal(0), *prices)
     if sum(max(p, Decimal(0)) for p in prices) <= most:
         high = low

@@ -84,14 +84,14 @@ def test_weights_sum_to_theta_sum_and_the_noise_follows_the_step(run):
     assert all(0 < w / SHARE <= alpha for w in weights)
     assert theta_sum <= (board.weight + 1) / SHARE
     assert (board.weight - weights[-1]) / SHARE < theta_sum
-    # Noise scale times the square root of the step is one constant, the one that spends the
-    # demand share of what the closing releases leave of rho on theta_sum + alpha.
+    # Noise scale times the square root of the step is a constant. It spends the demand releases'
+    # part of rho, after the closing releases, on theta_sum + alpha.
     rho = budget.rho * (1 - sum(tail_bounds.INDIVISIBLE.values()))
     squares = sum(d * d for d in queries.shifts(market, "demand"))
     constant = squares * (theta_sum + alpha) / (2 * rho * (1 - SCALE_SHARE))
     for step in board.rounds:
         assert step.noise.scale**2 * step.weight / SHARE == pytest.approx(constant, rel=1e-6)
-    # The scale release goes by the step before it, the first by alpha.
+    # A scale release uses the previous step, and the first one uses alpha.
     (first, *later) = [r.step.noise for r in board.releases if r.step.query == "scale"]
     squares = max(market.cap_codes) ** 2
     constant = squares * (theta_sum + 2 * alpha) / (2 * rho * SCALE_SHARE)
@@ -210,7 +210,7 @@ def test_truncated_noise_is_refused_beforehand_where_its_delta_could_run_out():
     with pytest.raises(BudgetError, match="truncated Laplace noise could cost delta"):
         policy.start(small, budget)
     policy.start(Market(supply=[50_000.0], max_demand=1.0, max_value=1.0, agents=1000), budget)
-    with pytest.raises(BudgetError):  # a budget without a share for it
+    with pytest.raises(BudgetError):  # a budget with no part for it
         policy.start(
             Market(supply=[50_000.0], max_demand=1.0, max_value=1.0, agents=1000),
             replace(budget, truncation=0.0),
@@ -221,7 +221,7 @@ def test_truncated_noise_is_refused_beforehand_where_its_delta_could_run_out():
     ("delta", "covered"), [(1e-20, True), (1e-27, True), (1e-29, False), (1e-60, False)]
 )
 def test_what_start_accepts_the_filter_accepts(delta, covered):
-    """The filter counts in grains of 2^-100; a delta near it is refused at once or covered."""
+    """The filter counts in grains of 2^-100; a delta near that is refused at once or covered."""
     policy = MwuAdaptive(0.5, "truncated-laplace")
     budget = Budget.split(1.0, delta, truncated=True)
     market = Market(supply=[3e5], max_demand=1.0, max_value=1.0, agents=1000)

@@ -30,7 +30,7 @@ def rounds_of(policy, market):
 
 
 def test_one_round_by_hand():
-    """One resource, 2 agents a unit, so W = 1; n V = 4; 3 rounds, so theta = sqrt(ln 2 / 3)."""
+    """One resource, 2 agents per unit, so W = 1; n V = 4; 3 rounds, so theta = sqrt(ln 2 / 3)."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
     S = market.supply_code
     policy = MwuFixed(rounds=3)
@@ -125,7 +125,7 @@ def test_rounds_grow_as_n_squared_where_supply_is_constant_and_not_at_all_where_
     assert more / some == pytest.approx(4.0, rel=0.06)
     some, more = (rounds_of(policy, a_market(2, n, n / 20.0)) for n in (4000, 8000))
     assert some == more
-    # where n is large beside supply, that is more than mwu-adaptive ever needs
+    # if n is large compared to supply, that is more than mwu-adaptive ever needs
     assert rounds_of(MwuFixed(0.5), a_market(2, 8000)) > 100 * rounds_of(
         MwuAdaptive(0.5), a_market(2, 8000)
     )

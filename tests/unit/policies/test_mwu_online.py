@@ -43,7 +43,7 @@ def a_market(**more: Any) -> Market:
 
 @pytest.mark.parametrize("budget", [BUDGET, EXACT])
 def test_two_rounds_by_hand(budget):
-    """Plain floats in the paper's terms: prices P_j of whole supplies, loads as shares of them."""
+    """Plain floats in the paper's terms: prices P_j of whole supplies, and relative loads."""
     market, policy = a_market(), MwuOnline(batch=100)
     S, n, V = market.supply_code, 1000, 4.0
     theta = policy.start(market, budget).theta
@@ -64,7 +64,9 @@ def test_two_rounds_by_hand(budget):
             P = [2 * n * V * p / sum(P) for p in P]
     assert [step.batch for step in steps] == [Batch(i, 10) for i in range(3)]
     assert {step.weight for step in steps} == {1} and {step.query for step in steps} == {"demand"}
-    assert steps[2].prices[1] > steps[1].prices[1]  # what was asked for twice over is dearer
+    assert (
+        steps[2].prices[1] > steps[1].prices[1]
+    )  # it was asked for twice over, so its price rises
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -87,7 +89,7 @@ def test_theta_minimises_the_regret_bound(m, batch, local, budget):
     state = policy.start(market, budget)
     T = max(1, -(-1000 // batch))
     assert state.rounds_at_most == T
-    # The noise of a round's estimate of all loads: T times that of its answer.
+    # A round's estimate of all loads has T times the noise of its answer.
     scale = 0.0
     if budget is BUDGET:
         share = 1.0 if local else 1.0 - sum(tail_bounds.INDIVISIBLE.values())
@@ -227,7 +229,7 @@ def test_all_batches_together_cost_what_one_does():
     assert float(result.spent.rho) == pytest.approx(budget.rho, rel=1e-6)
     first, *others = (r for r in result.billboard.releases if r.step.query == "demand")
     assert len(others) == 49
-    # Negative control: composed one after the other they would cost fifty times as much.
+    # Negative control: composed sequentially, they would cost fifty times as much.
     each = first.step.noise.cost(queries.shifts(result.billboard.header.market, "demand")).rho
     assert 50 * each > 40 * budget.rho
 
@@ -240,7 +242,7 @@ def test_without_noise_the_answers_are_those_of_the_batches():
     for release in board.releases[:-3]:
         assert isinstance(release.step.noise, NoNoise)
         taken += release.answer
-    # Together they are the load of what is granted, which closes the run.
+    # Together they are the load of what is granted, which a closing release shows.
     assert [r.step.query for r in board.releases[-3:]] == ["granted", "welfare", "luck"]
     assert board.releases[-3].answer == tuple(taken.tolist())
     assert board.releases[-1].answer == (0,)  # nobody's coin matters
@@ -278,7 +280,7 @@ def test_the_own_report_does_not_change_the_own_prices(batch):
             own.add(tuple(step.prices for step in rounds[: mine[0] + 1]))
             later.add(tuple(step.prices for step in rounds[mine[0] + 1 :]))
         assert len(own) == 1
-        assert len(later) > 1 or mine[0] == len(rounds) - 1  # those of others it does change
+        assert len(later) > 1 or mine[0] == len(rounds) - 1  # it does change the prices of others
 
 
 def turn_of(result: Result, agent: int, count: int) -> int:
@@ -303,14 +305,14 @@ def test_few_agents_and_batches_of_any_size(batch, neighbours):
 
 
 def test_batches_of_numbered_agents_who_may_leave_are_refused():
-    """All who stand behind would have another turn."""
+    """If one left, every agent after it would get another turn."""
     market = a_market(agents=50, neighbours="add-remove", divisible=True)
     records = {"values": np.ones(50), "demands": np.ones((50, 2))}
     budget = {"epsilon": 1.0, "delta": 1e-6}
     with pytest.raises(AgentsError, match="need ids") as caught:
         solve(market, **records, **budget, policy=MwuOnline(5))
     check_error(caught.value, ["batches", "add-remove"], "change their turns")
-    solve(market, **records, **budget)  # no concern of other policies
+    solve(market, **records, **budget)  # other policies do not care
     solve(market, **records, **budget, ids=np.arange(50), policy=MwuOnline(5))
     solve(a_market(agents=50), **records, **budget, policy=MwuOnline(5))
 
@@ -348,7 +350,7 @@ def test_the_bound_on_loads_is_the_sum_of_the_batches_and_the_noise_of_all():
     totals = np.sum([r.answer for r in rounds], axis=0)
     expected = (totals + spread) / market.supply_code
     assert board.certificate.load_at_most == pytest.approx(expected.tolist(), rel=1e-3)
-    # The noise is rounded to whole numbers in each round, and weighs its root in sum.
+    # The bound also covers the rounding of noise to whole numbers, so it is never below.
     assert all(
         found >= low for found, low in zip(board.certificate.load_at_most, expected, strict=True)
     )
@@ -357,7 +359,7 @@ def test_the_bound_on_loads_is_the_sum_of_the_batches_and_the_noise_of_all():
 @pytest.mark.parametrize("divisible", [True, False])
 @pytest.mark.parametrize("options", [1, 3])
 def test_loads_and_welfare_are_within_the_certificate_over_many_runs(divisible, options):
-    """Scarce supply and little budget, so that grants are scaled or thinned."""
+    """Scarce supply and a small budget, so that grants are scaled or thinned."""
     rng = np.random.default_rng(8)
     n, scaled = 2000, 0
     supply = [500.0, 400.0] if divisible else [60.0, 50.0]

@@ -80,7 +80,7 @@ def test_it_gives_more_than_mwu_adaptive(family, divisible):
 
 
 def test_the_comparison_can_fail(monkeypatch):
-    """The negative control of the tests above: a run that aims for half of the load."""
+    """Negative control of the tests above: a run that aims for half of the load."""
     agents = instance("dense", 10_000)
 
     market, best, aims = agents.market(divisible=True), agents.optimum().value, Newton._targets
@@ -124,7 +124,7 @@ def test_a_warm_start_is_in_the_header_and_takes_fewer_rounds():
     asked = [r.step.query for r in again.billboard.releases]
     assert asked.count("demand") == 79
     assert again.welfare > 0.95 * first.welfare
-    # the first posted prices are the average of the earlier run's, in value for one unit
+    # the first posted prices are the earlier run's average, in value per unit
     step = again.billboard.releases[0].step
     for j, price in enumerate(warm.start_prices):
         assert market.unit_price(j, step.prices[j]) == pytest.approx(price, rel=1e-6)
@@ -132,7 +132,7 @@ def test_a_warm_start_is_in_the_header_and_takes_fewer_rounds():
 
 @pytest.mark.parametrize("prices", [(1,), (-0.5,), (math.inf,), (math.nan,), ("1",)])
 def test_starting_prices_that_are_none_are_refused(prices):
-    with pytest.raises(Exception, match="a starting price must be a number from 0 on"):
+    with pytest.raises(Exception, match="a starting price must be a number of at least 0"):
         Newton(prices)
 
 
@@ -146,7 +146,7 @@ def test_starting_prices_must_match_the_resources():
 
 
 def test_identical_agents_are_given_more_and_scaled():
-    """Where scaling costs nothing, a larger load is certified."""
+    """If scaling costs nothing, a larger load is certified."""
     agents = instance("identical", 20_000)
     _, (run,) = losses(agents, divisible=True, epsilon=3.0, seeds=1)
     market, budget = run.billboard.header.market, run.billboard.header.budget

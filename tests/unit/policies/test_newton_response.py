@@ -102,7 +102,7 @@ def test_noise_that_drowns_the_matrix_leaves_the_model():
         whole = with_curvature(model, market, noisy, scale)
         beyond = 0.0 if whole.beyond is None else float(np.abs(whole.beyond).max())
         kept.append(beyond * 2 * BAND * CURVATURE_UNIT * market.supply_code / scale)
-    assert np.mean(kept) < 0.2  # of the noise, almost nothing is believed
+    assert np.mean(kept) < 0.2  # the model believes almost none of the noise
     unit = 2 * BAND * CURVATURE_UNIT * market.supply_code
     believed = with_curvature(model, market, noisy, 1.0).beyond  # as if it were exact
     assert believed is None or np.abs(believed).max() > 0.2 * scale / unit

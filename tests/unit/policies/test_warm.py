@@ -1,4 +1,4 @@
-"""A warm start from prices that show records would make a private run of an exposed one."""
+"""A warm start is refused if the earlier prices may show records: the new run would too."""
 
 import math
 

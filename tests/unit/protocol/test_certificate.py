@@ -1,4 +1,4 @@
-"""The certificate against plain formulas, and against the truth where there is no noise."""
+"""The certificate against plain formulas, and against the truth without noise."""
 
 import math
 from dataclasses import replace
@@ -21,8 +21,8 @@ from jdpack.protocol.bounds import averaged_loads, factors, granted_loads
 from jdpack.protocol.certificate import certify
 
 SEED = Seed(b"sixteen bytes ok")
-UNITS = 2**20  # price units of a value code
-CODES = 2.0**32  # about the value codes of the value cap
+UNITS = 2**20  # price units per value code
+CODES = 2.0**32  # about as many value codes as the value cap has
 POLICIES = {"newton": Newton((0.2, 0.1)), "mwu-adaptive": MwuAdaptive(0.5)}
 EVENTS = math.log(6 / 0.01)  # six statements about value share 1%
 
@@ -57,7 +57,7 @@ def price_codes(market, prices):
 
 
 def close(board, granted=(0.5, 0.5), welfare=0.0, luck=0.0):
-    """Post the closing releases: loads, and numbers of value caps."""
+    """Post the closing releases: loads relative to supply, values in units of the value cap."""
     market = board.header.market
     answers = {
         "granted": tuple(round(load * market.supply_code) for load in granted),
@@ -158,7 +158,7 @@ def test_divisible_goods_have_one_factor(loads):
     if max(bounds) <= 1.0:
         assert first == SHARE
     else:
-        # the largest that fits, but for float rounding
+        # the largest that fits, up to float rounding
         assert Fraction(first, SHARE) * Fraction(max(bounds)) <= 1
         assert Fraction(first + 1, SHARE) * Fraction(max(bounds)) > 1 - Fraction(1, 10**11)
     certificate = certify(board)
@@ -205,7 +205,7 @@ def test_a_supply_below_the_reach_of_coins_is_not_given_at_all():
 
 
 def above_welfare(board):
-    """What the optimum may have beyond the averaged welfare, in value codes."""
+    """How far the optimum may exceed the averaged welfare, in value codes."""
     market, policy = board.header.market, board.header.policy["name"]
     rounds = rounds_of(board)
     whole = sum(w for w, *_ in rounds) * UNITS
@@ -259,8 +259,8 @@ def test_value_of_divisible_goods(load, options, kind):
     ("granted", "welfare", "luck"),
     [
         ((0.5, 0.5), 3000.0, 5.0),  # nothing is thinned
-        ((0.5, 1.2), 300.0, -3.0),  # thinned, and luck is that of the grants
-        ((1.2, 0.5), 3000.0, -300.0),  # thinned, and luck is that of what is given
+        ((0.5, 1.2), 300.0, -3.0),  # thinned, with the luck of the grants
+        ((1.2, 0.5), 3000.0, -300.0),  # thinned, with the luck of what is given
     ],
 )
 def test_value_of_indivisible_goods(granted, welfare, luck, options, kind):
@@ -271,7 +271,7 @@ def test_value_of_indivisible_goods(granted, welfare, luck, options, kind):
     low, high = max(0.0, averaged.answer[0] - radius), averaged.answer[0] + radius
     least_luck = coins.answer[0] - release_radius(coins.step.noise, EVENTS)
     cap, f = float(market.value_cap_code), min(factors(board)) / SHARE
-    if options > 1:  # coins that fall on the gaps of rounding
+    if options > 1:  # coins that fall in the gaps that rounding left
         odds, most = min(options, len(rounds_of(board))) / SHARE, market.agents * cap
         least_luck -= (
             odds * most + math.sqrt(2 * cap * odds * (1 - odds) * most * EVENTS) + cap * EVENTS / 3
@@ -279,7 +279,7 @@ def test_value_of_indivisible_goods(granted, welfare, luck, options, kind):
 
     def given(w):
         granted = max(0.0, w + least_luck)
-        if f < 1.0 and welfare == 300.0:  # the luck of the grants: thinning comes off
+        if f < 1.0 and welfare == 300.0:  # the luck of the grants, so thinning is subtracted
             spread = math.sqrt(2 * cap * f * (1 - f) * granted * EVENTS)
             granted -= (1 - f) * granted + spread + cap * EVENTS / 3
         return max(0.0, granted)
@@ -311,7 +311,7 @@ def test_truncated_noise_has_no_bound_on_the_optimum():
 def test_without_rounds_there_is_nothing_to_certify(divisible):
     market, budget = a_market(divisible=divisible), Budget.split(1.0, 1e-8, truncated=False)
     board = Billboard(Header(market, Newton().to_dict(), budget, SEED.commitment))
-    board.post(Release(Step("demand", (0, 0), Gaussian(1.0)), (1, 1)))  # of weight 0
+    board.post(Release(Step("demand", (0, 0), Gaussian(1.0)), (1, 1)))  # weight 0
     with pytest.raises(BillboardError, match="nothing to certify"):
         certify(board)
 
@@ -370,7 +370,7 @@ def test_luck_is_told_the_cheaper_way():
         else:
             assert closing.luck_terms(board) == (factors(board), cap)
             assert closing.shifts(board, "luck") == (2 * cap,)
-        assert (of_grants < of_given) == (welfare < 1000.0)  # both ways were seen
+        assert (of_grants < of_given) == (welfare < 1000.0)  # both ways occur
 
 
 def test_luck_of_several_options_or_of_agents_that_may_be_absent():
@@ -391,12 +391,12 @@ def dearest_at(rounds, **changes):
 def test_the_dearest_option_that_can_have_been_bought():
     rounds = [((0.2, 0.1), 1), ((0.1, 0.3), 1), ((0.9, 0.9), 0)]  # the last only steers
     near = {"rel": 1e-3}
-    assert dearest_at(rounds) == pytest.approx(0.5 * CODES, **near)  # both, each at its dearest
+    assert dearest_at(rounds) == pytest.approx(0.5 * CODES, **near)  # each at its highest price
     assert dearest_at(rounds, bundle_size=1) == pytest.approx(0.3 * CODES, **near)
     half = {"max_demand": [0.5, 0.2]}
     assert dearest_at(rounds, **half) == pytest.approx((0.1 + 0.06) * CODES, **near)
     assert dearest_at([((0.8, 0.7), 1)]) == a_market().value_cap_code  # no more than any value
-    assert dearest_at([]) == 1  # all is free
+    assert dearest_at([]) == 1  # everything is free
 
 
 # --- the truth, without noise -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The certified ratio is the least over all welfares that the releases leave possible."""
+"""The certified ratio is the smallest over all welfares that the releases leave possible."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ CODES = 2**32
 
 
 def a_board(market: Market, load: float, **closing: float) -> Billboard:
-    """A run with one price of 0.2 and one load, and closing answers as they are given."""
+    """A run with one price of 0.2, one load, and the given closing answers."""
     budget, policy = Budget.split(1.0, 1e-8, truncated=False), Newton((0.2,))
     board = Billboard(Header(market, policy.to_dict(), budget, SEED.commitment))
     state = policy.start(market, budget)
@@ -37,7 +37,7 @@ def a_board(market: Market, load: float, **closing: float) -> Billboard:
 
 
 def possible_ratios(board: Billboard) -> np.ndarray:
-    """What the ratio may be at each welfare of a fine grid, from the statements alone."""
+    """What the ratio may be at each welfare on a fine grid, from the statements alone."""
     market, scaling = board.header.market, bounds.factors(board)
     released = {r.step.query: r for r in board.releases}
     radius = value_radius(released["welfare"].step.noise)
@@ -90,7 +90,7 @@ def test_the_ratio_is_the_least_of_all_that_are_possible(kind, divisible):
 
 
 def test_what_does_not_fit_is_not_counted_in_the_optimum():
-    """All agents want the good at the price: a run that overloads it has seen the optimum."""
+    """All agents want the good at this price, so a run that overloads it has seen the optimum."""
     n, supply = 100_000, 2000.0
     market = Market(supply=[supply], max_demand=1.0, max_value=1.0, agents=n, divisible=True)
     result = solve(

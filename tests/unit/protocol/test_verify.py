@@ -1,4 +1,4 @@
-"""Verification: a billboard that is right passes, and one that differs in any bit does not."""
+"""Verification: a right billboard passes, and one with any bit changed does not."""
 
 import json
 import shutil
@@ -161,7 +161,7 @@ def test_lines_that_are_lost_swapped_or_doubled_are_found(runs, tmp_path):
 
 
 def resealed(folder, change):
-    """A billboard with a right chain, after a change of its records."""
+    """A billboard with changed lines and a right hash chain."""
     last, lines = "", []
     data = [json.loads(line) for line in lines_of(folder).splitlines()]
     change(data)
@@ -190,7 +190,7 @@ def test_another_seed_is_found(runs):
 
 
 class Greedy:
-    """A policy that asks for more than the budget has."""
+    """A policy that asks for more than the budget covers."""
 
     truncated = False
 

@@ -485,7 +485,7 @@ def test_a_run_without_noise_says_so_and_reads_back():
 
 
 def test_what_cannot_be_a_local_run_is_refused():
-    with pytest.raises(MarketError, match="who takes part") as caught:
+    with pytest.raises(MarketError, match="that they take part") as caught:
         a_run(a_market(neighbours="add-remove"))
     check_error(caught.value, [], "replace-one")
     with pytest.raises(MarketError, match="batch"):
