@@ -21,6 +21,7 @@ from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.run_state import RunState
