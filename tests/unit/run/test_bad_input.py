@@ -187,11 +187,11 @@ CASES = [
     Case("too many options", AgentsError, ("agent 7 has more than 2 options",),
          wide(id=[7, 7, 7]), market=market_file(("options = 1", "options = 2")), hint="options"),
     # how many
-    in_market("too few agents", "there are 3 agents, and the market declares 4",
+    in_market("too few agents", "there are 3 agents, but the market declares 4",
               edits=[("count = 3", "count = 4")], error=AgentsError, hint="public"),
-    in_market("too many agents", "there are 3 agents, and the market declares 2",
+    in_market("too many agents", "there are 3 agents, but the market declares 2",
               edits=[("count = 3", "count = 2")], error=AgentsError),
-    in_market("more than at most", "there are 3 agents, and the market declares at most 2",
+    in_market("more than at most", "there are 3 agents, but the market declares at most 2",
               edits=[("count = 3", "count = 2"), ("replace-one", "add-remove")],
               error=AgentsError),
     Case("no rows", AgentsError, ("there are no agents",), wide().slice(0, 0)),
@@ -208,7 +208,7 @@ CASES = [
     Case("empty Parquet", AgentsError, ("as Parquet", "0 bytes"), b""),
     Case("damaged Parquet", AgentsError, ("as Parquet",), PARQUET[:60] + PARQUET[75:]),
     csv("noise named CSV", bytes(range(255, 0, -1)), "agents.csv"),
-    Case("unknown kind", AgentsError, ("of no known kind",), PARQUET, ".xlsx", hint=".csv"),
+    Case("unknown kind", AgentsError, ("of an unknown kind",), PARQUET, ".xlsx", hint=".csv"),
     # long tables
     in_long("unknown resource", "agent 8: there is no resource 'bed'",
             resource=["beds", "nurses", "bed", "oxygen"], hint="beds, nurses, oxygen"),
@@ -230,7 +230,7 @@ CASES = [
     in_long("no option column", "lacks the column 'option'", edits=[THREE_OPTIONS]),
     in_long("missing option", "agent 8: 'option' is missing", edits=[THREE_OPTIONS],
             option=["a", "b", None, "a"]),
-    in_long("option in two places", "agent 7: the rows of option 'a' do not stand together",
+    in_long("option in two places", "agent 7: the rows of option 'a' are not adjacent",
             edits=[THREE_OPTIONS, ("count = 3", "count = 2")], id=[7, 7, 7, 9],
             value=[1.0, 1.0, 1.0, 3.0], option=["a", "b", "a", "a"], hint="sort"),
     in_long("resource of a strange type", "column 'resource' is of type", resource=[{"a": 1}] * 4),
@@ -363,7 +363,7 @@ def test_ids_of_two_kinds(tmp_path):
         pyarrow.parquet.write_table(texts, folder / "2.parquet")
         text = MARKET if layout.num_rows == 3 else market_file(IN_LONG)
         (tmp_path / "market.toml").write_text(text)
-        with pytest.raises(AgentsError, match=r"ids [79] and 'x' are a number and a text"):
+        with pytest.raises(AgentsError, match=r"ids [79] and 'x' mix numbers and texts"):
             solve(tmp_path / "market.toml", folder, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
