@@ -28,7 +28,7 @@ from helpers import (
     wide_table,
 )
 from jdpack.market.market import Market
-from jdpack.records import encode as encoding
+from jdpack.records import encode as encode_module
 from jdpack.records import readers, tables
 from jdpack.records.codes import BLOCK, Part, is_sparse, lay_out
 from jdpack.records.encode import encode
@@ -230,7 +230,7 @@ def big(sparse: bool, options: int) -> tuple[Records, list]:
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
-    monkeypatch.setattr(encoding, "_PART_BYTES", 1)
+    monkeypatch.setattr(encode_module, "_PART_BYTES", 1)
     monkeypatch.setattr(tables, "_CELLS", 1)
     monkeypatch.setattr(readers, "_CSV_BYTES", 5000)
 
