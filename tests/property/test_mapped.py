@@ -1,4 +1,4 @@
-"""Codes on disk give the same bits as codes in memory, in little memory, and leave nothing."""
+"""Codes on disk give the same bits as codes in memory, need little memory, and leave nothing."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from jdpack.run.solve import resume
 
 @dataclass(frozen=True)
 class Tight(Mapped):
-    """With so little memory as no user may set, for small tables."""
+    """With less memory than a user may set, for small tables."""
 
     bytes: int = 2000
 
@@ -64,7 +64,7 @@ def write_table(records, path):
 
 
 def outcome(folder):
-    """All that a run leaves, but how it was run; row groups may be cut in any way."""
+    """Everything that a run leaves, except how it was run; row groups may differ."""
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -126,7 +126,7 @@ def test_mapped_gives_the_same_bits_as_memory(
 
 @pytest.mark.parametrize("texts", [False, True])
 def test_long_tables_and_csv_and_folders(tmp_path, texts, monkeypatch):
-    """Pieces where agents go on in the next file, whose rows are counted all the same."""
+    """Pieces whose agents continue in the next file; those rows count too."""
     monkeypatch.setattr(mapped, "_PIECE_ROWS", 50)
     rng = np.random.default_rng(8)
     market = random_market(rng, agents=120, sparse=True, options=2, columns=LONG)
@@ -185,18 +185,18 @@ def test_ids_are_checked_in_several_passes_and_a_repeated_one_is_found(tmp_path,
     n = 3000
     path = write_clinic(tmp_path / "agents.parquet", n)
     solve(clinic(n), path, seed=1, engine=Tight(bytes=20_000))
-    assert len(passes) == 5  # 16 bytes an id, in half of the memory
+    assert len(passes) == 5  # 16 bytes per id, in half of the memory
     numbers = np.random.default_rng(2).permutation(n)
     numbers[2900] = numbers[100]
     path = write_clinic(tmp_path / "twice.parquet", n, numbers)
     for engine in (Memory(), Tight(bytes=20_000)):
-        with pytest.raises(AgentsError, match=f"id {numbers[100]} stands for more than one"):
+        with pytest.raises(AgentsError, match=f"id {numbers[100]} belongs to more than one"):
             solve(clinic(n), path, seed=1, engine=engine)
 
 
 @pytest.mark.parametrize(("limit", "copied"), [(10**6, True), (600, False)])
 def test_copies_of_codes_stay_within_the_limit(tmp_path, monkeypatch, limit, copied):
-    """A box is made only where its open agents fit; results are the same without."""
+    """A box is made only if its open agents fit; results are the same without it."""
     sizes, screen = [], screening.Box.screen.__func__
 
     def watching(cls, parts, low, high, most, threads, limit_bytes):
