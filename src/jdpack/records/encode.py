@@ -195,7 +195,7 @@ class _Encoder:
                 # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(
                     "agents that may be added or removed need ids of their own",
-                    "give ids, so that nobody's coin depends on who else is there",
+                    "give ids, so that nobody's coin depends on who else takes part",
                 )
             self.agents += rows
             return np.ones(rows, np.uint8)

@@ -96,7 +96,7 @@ def check_unique(chunks: Chunks, several: bool, limit_bytes: int | None = None) 
 def refuse_repeated(id: int | str, several: bool) -> None:
     """Raise the error for an id of two agents."""
     raise AgentsError(
-        f"id {id!r} stands for more than one agent",
+        f"id {id!r} belongs to more than one agent",
         "keep the rows of one agent together"
         if several
         else "ids must be unique; if agents may have several options by the rules of your market, "

@@ -46,7 +46,7 @@ def test_exactly_the_ids_that_stand_for_two_agents_are_refused(values, sort, sev
         return
     with pytest.raises(AgentsError) as caught:
         check_unique(chunked(values, cuts, kind), several, limit)
-    assert caught.value.message in {f"id {v!r} stands for more than one agent" for v in bad}
+    assert caught.value.message in {f"id {v!r} belongs to more than one agent" for v in bad}
 
 
 @settings(max_examples=50)

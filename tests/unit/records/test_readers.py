@@ -294,7 +294,7 @@ def test_an_id_twice_is_found_also_behind_an_empty_file(tmp_path):
     (tmp_path / "0.csv").write_text("id,value,beds\n")
     put(tmp_path / "1.csv", "a", "b", "a", "c")
     market = a_market()
-    with pytest.raises(AgentsError, match="id 'a' stands for more than one agent"):
+    with pytest.raises(AgentsError, match="id 'a' belongs to more than one agent"):
         encode(market, readers.file_pieces(market, tmp_path, 1))
 
 

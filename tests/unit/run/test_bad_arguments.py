@@ -231,7 +231,7 @@ def test_a_repeated_id_is_found_wherever_it_stands(kind, places, monkeypatch):
     for options, count in [(1, N), (2, len(set(ids)))]:
         apart = options == 1 or places[1] > places[0] + 1
         market = a_market(agents=count + (options == 2 and apart), options=options)
-        error, says = AgentsError, f"^id {ids[places[0]]!r} stands for more than one agent"
+        error, says = AgentsError, f"^id {ids[places[0]]!r} belongs to more than one agent"
         if not apart:  # two rows that stand together are two options
             error, says = AssertionError, "something was drawn"
         with pytest.raises(error, match=says):
