@@ -107,7 +107,7 @@ OUT_OF_RANGE = scipy.sparse.csr_matrix(([1.0] * 3, [0, 5, 0], [0, 1, 2, 3]), sha
         ({"ids": [1, "a", 2]}, "ids cannot be read"),
         ({"ids": 5}, "ids cannot be read"),
         ({"ids": [1, None, 2]}, "row 2 has no id"),
-        ({"ids": [1, 2, 1]}, "id 1 stands for"),
+        ({"ids": [1, 2, 1]}, "id 1 belongs to"),
         ({"ids": [True, False, True]}, "ids are of type bool"),
         ({"ids": np.array([1.0, 2.0, 3.0])}, "ids are of type double"),
         ({"values": None}, "values and demands go together"),
