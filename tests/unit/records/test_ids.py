@@ -83,7 +83,7 @@ def test_no_pass_exceeds_the_limit(kind, limit, monkeypatch):
     assert max(used) <= 2 * limit and np.mean(used) <= limit
 
 
-def test_numbers_in_order_need_no_room(monkeypatch):
+def test_numbers_in_order_need_no_keys(monkeypatch):
     monkeypatch.setattr(ids, "keys", None)
     chunks = [pa.array([-5, 0, 1]), pa.array([], pa.int64()), pa.array([2, 2**62])]
     check_unique(lambda: iter(chunks), False, 1)
