@@ -86,7 +86,8 @@ def main() -> None:
         f"{row['agents']:,}, {row['asked']}": {name: row[key] for name, key in parts.items()}
         for row in found
     }
-    report("cluster", args.results, "\n".join(text), found, plots.bars("ms a round", shown), found)
+    plot = plots.bars("ms per round", shown)
+    report("cluster", args.results, "\n".join(text), found, plot, found)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def summary(turns: list[Row]) -> list[Row]:
 def table(rows: list[Row]) -> Iterator[str]:
     """The result in Markdown."""
     yield (
-        f"| agents x {RESOURCES} | engine | jdpack | PyArrow alone | ratio | ns an agent "
+        f"| agents x {RESOURCES} | engine | jdpack | PyArrow alone | ratio | ns per agent "
         "| peak, jdpack | peak, PyArrow |"
     )
     yield "|---" * 8 + "|"
@@ -148,7 +148,7 @@ def draw(rows: list[Row]) -> str:
             bars = axes.bar(places, heights, 0.36, color=colour, label=side)
             axes.bar_label(bars, [f"{h:.0f}" for h in heights], padding=2.0)
         axes.set_xticks(range(len(rows)), labels)
-        axes.set_ylabel("ns an agent")
+        axes.set_ylabel("ns per agent")
         axes.margins(y=0.15)
         axes.grid(axis="y", alpha=0.6)
         axes.legend()

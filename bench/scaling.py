@@ -164,7 +164,7 @@ def laws(rows: Rows, by: str) -> dict[str, dict[str, Fit | None]]:
 def table(rows: Rows, by: str) -> Iterator[str]:
     """One sweep in Markdown."""
     heads = {"n": "agents, dense x 10", "m": "resources, 3-sparse"}
-    yield f"| {heads[by]} | seconds | rounds | ms a round | ns an agent and round | peak |"
+    yield f"| {heads[by]} | seconds | rounds | ms per round | ns per agent and round | peak |"
     yield "|---" * 6 + "|"
     for row in rows:
         peak = f"{row['peak'] / 1e6:,.0f} MB" if row["peak"] else ""

@@ -675,7 +675,7 @@ FAULTS = [
             Edit(
                 "records/encode.py",
                 "        limited = self.market.bundle_size < len(self.market.resources)\n",
-                "        limited = is_sparse(self.market)  # dense rows have room for all\n",
+                "        limited = is_sparse(self.market)  # dense rows have space for all\n",
             ),
         ),
     ),
@@ -687,7 +687,7 @@ FAULTS = [
             Edit(
                 "records/encode.py",
                 "    if parts[0].ids is not None:\n        check_unique",
-                "    if parts[0].ids is not None and room is None:\n        check_unique",
+                "    if parts[0].ids is not None and limit_bytes is None:\n        check_unique",
             ),
         ),
     ),

@@ -65,7 +65,7 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
 def growth(sizes: list[int], alpha: float) -> None:
     """Rounds and time as the number of agents grows, at supplies of n / 10."""
     print(f"\n## Rounds and time against n, alpha = {alpha:g}, supply = n / 10\n")
-    print("| family | n | rounds | seconds a round | seconds | ns an agent and round |")
+    print("| family | n | rounds | seconds per round | seconds | ns per agent and round |")
     print("|---" * 6 + "|")
     policy = MwuAdaptive(alpha=alpha)
     for name, family in FAMILIES.items():

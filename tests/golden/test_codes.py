@@ -1,7 +1,7 @@
-"""The bytes that fixed records are encoded to: a store must not take older codes for today's.
+"""The bytes that fixed records are encoded to: a store must not use codes of an older format.
 
-If they change, raise `jdpack.engines.code_store._FORMAT`, so that codes of before are not found any
-more, and put the new hashes here under the new number.
+If they change, increase `jdpack.engines.code_store._FORMAT`, so that older codes are no longer
+found, and put the new hashes here under the new number.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def market_of(*, m, bundle_size, options, n, **more):
 
 
 def numbers(count, top, seed):
-    """Reals from 0 to `top` from a generator that is written down here, with both ends."""
+    """Random reals from 0 to `top`, both included, from a generator that never changes."""
     x, out = seed, np.empty(count)
     for i in range(count):
         x = (6364136223846793005 * x + 1442695040888963407) % 2**64
@@ -81,7 +81,7 @@ CASES = {
 
 
 def bytes_of(folder, name, *, texts=False, clamp=False, more=0):
-    """The hash of all that a store holds of some records."""
+    """The hash of everything that a store holds for some records."""
     market = market_of(**CASES[name])
     records = records_of(market, texts=texts)
     if clamp:

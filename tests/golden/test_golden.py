@@ -1,4 +1,4 @@
-"""The golden vectors hold the agent's function and the curator's bulk allocation together."""
+"""The golden vectors keep the agent's function and the curator's bulk allocation in agreement."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_the_bulk_allocation(case, threads):
 
 @cases
 def test_the_reference_says_the_same(case):
-    """The file is not stale: the plain reference gives its numbers from its own billboard."""
+    """The file is not stale: the plain reference computes its numbers from its billboards."""
     board = board_of(case)
     for agent, codes in zip(case["agents"], records_of(case).codes(), strict=True):
         rounds = vectors.asked(board, agent["id"])
@@ -122,7 +122,7 @@ def test_the_vectors_cover_what_they_should():
 
 
 def test_the_vectors_cover_turns():
-    """What an agent gets hangs on its turn: at the prices of another it would be something else."""
+    """What an agent gets depends on its turn: at the prices of another turn it would differ."""
     for kind in (False, True):
         case = next(
             case

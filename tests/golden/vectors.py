@@ -1,8 +1,8 @@
 """Golden vectors: finished billboards, agents, and what each agent gets, number by number.
 
-They pin the agent's function for every language and engine: `vectors.json` is data, with doubles
-as JSON numbers and integers above 2^53 as texts. To write it anew (after a change of the
-billboard's schema, never to make a test pass), in the folder of the tests:
+They pin the agent's function for every language and engine. `vectors.json` has doubles as JSON
+numbers and integers above 2^53 as texts. To write it again (after a change of the billboard's
+schema, never to make a test pass), run this in the folder of the tests:
 python -c "from golden import vectors; vectors.write()"
 """
 
@@ -34,15 +34,15 @@ from jdpack.privacy.noise import Gaussian
 
 FILE = Path(__file__).with_name("vectors.json")
 
-RUN, KEPT = 2000, 60  # agents of a run, and those of them that the file holds
-TURNS, SEED = 40, Seed(bytes(range(16)))  # of the cases in which agents are asked in turns
+RUN, KEPT = 2000, 60  # agents in a run, and how many of them the file holds
+TURNS, SEED = 40, Seed(bytes(range(16)))  # for the cases in which agents are asked in turns
 
 _TEXTS = ["", "0", "007", "é", "e\u0301", "漢字", "🩺", "a b", "-1", "x" * 7, "y" * 8, "z" * 300]
 _NUMBERS = [0, 1, -1, 7, -(2**63), 2**63 - 1, 2**53 + 1, -(10**18)]
 
 
 def write() -> None:
-    """Run the markets with seeded noise, and write what the plain reference says."""
+    """Run the markets with seeded noise, and write the answers of the plain reference."""
     cases = [
         f'{{"name": {json.dumps(case["name"])}, "ids": {json.dumps(case["ids"])},\n'
         f'"billboard": {_lines(case["billboard"])},\n"agents": {_lines(case["agents"])}}}'
@@ -65,8 +65,8 @@ def read() -> list[dict[str, Any]]:
 def make(name: str, kind: str, records: Records, factors: list[int] | None) -> dict[str, Any]:
     """One case: the billboard of a seeded run, and the reference's answer for some agents.
 
-    With `factors`, a billboard of the same prices and weights on which they stand: what a run
-    certifies is seldom as odd. A case in turns asks each agent in one round only.
+    With `factors`, the billboard has the same prices and weights but these factors, which are odder
+    than those that runs certify. A case in turns asks each agent in one round only.
     """
     market = records.market
     policy = Newton() if market.options == 1 else MwuAdaptive(alpha=0.3)
@@ -105,7 +105,7 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
 
 
 def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
-    """A billboard whose rounds ask one batch each, at these prices, with answers of zero."""
+    """A billboard whose rounds ask one batch each, at these prices; all answers are zero."""
     policy = MwuOnline(batch=RUN // TURNS).to_dict()
     budget = Budget.split(4.0, 1e-3, truncated=False)
     board = Billboard(Header(market, policy, budget, SEED.commitment, private=False))
@@ -116,7 +116,7 @@ def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
 
 
 def asked(board: Billboard, agent: int | str) -> list[tuple[tuple[int, ...], int]]:
-    """Prices and weights of the rounds in which an agent is asked: all, or that of its turn."""
+    """Prices and weights of the rounds in which an agent is asked: all, or only its turn."""
     order = bytes.fromhex(board.header.commitment)[:16]
     turn = coin_of(order, agent) // 2**9  # the 44 highest bits
     return [
@@ -131,7 +131,7 @@ def _lines(items: list[Any]) -> str:
 
 
 def _cases() -> list[tuple[str, str, Records, list[int] | None]]:
-    """Each kind of market as its run certifies it, and with a factor of its own a resource."""
+    """Each kind of market as its run certifies it, and with a different factor per resource."""
     cases: list[tuple[str, str, Records, list[int] | None]] = []
     for seed, (divisible, options, sparse) in enumerate(
         [(False, 1, False), (True, 1, True), (False, 3, True), (True, 3, False)]
@@ -143,7 +143,7 @@ def _cases() -> list[tuple[str, str, Records, list[int] | None]]:
             max_demand=[1.2**j for j in range(m)],
             max_value=[1.0, 0.3, 1e6, 7.0][seed],
             agents=RUN,
-            neighbours="add-remove",  # so the agents that are kept are a data set too
+            neighbours="add-remove",  # so that the kept agents are a valid data set too
             bundle_size=2 if sparse else m,
             options=options,
             divisible=divisible,

@@ -1,4 +1,4 @@
-"""Batches: the kernels, the agent's own function and the bulk allocation against big integers."""
+"""Batches: the kernels, the agent's own function and the bulk allocation match big integers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ factors = st.sampled_from([0, 1, SHARE - 1, SHARE, SHARE]) | st.integers(0, SHAR
 
 
 def turn_of(order: bytes, agent: Any, count: int) -> int:
-    """The batch of an agent: 44 bits of the hash of its id, in equal parts."""
+    """The batch of an agent: 44 bits of the hash of its id, split into equal ranges."""
     return (coin_of(order, agent) // 512) * count // 2**44
 
 
@@ -62,14 +62,14 @@ def exact(records: Records) -> list[list[Option]]:
 def batch_shares(
     options: Sequence[Option], rounds: Sequence[Sequence[int]], index: int
 ) -> list[int]:
-    """A whole share of what an agent took in its own round; nothing if there was none."""
+    """A full share of what an agent took in its own round; nothing if it was not asked."""
     taken = take(options, rounds[index]) if index < len(rounds) else None
     return [SHARE * (o == taken) for o in range(len(options))]
 
 
 @st.composite
 def markets(draw):
-    """A few agents in codes, a batch number, and prices for some of the batches, in order."""
+    """A few agents in codes, a number of batches, and prices for the first few batches."""
     sparse, options = draw(st.booleans()), draw(st.integers(1, 3))
     m = draw(st.integers(6, 8)) if sparse else draw(st.integers(1, 3))
     n, count = draw(st.integers(1, 6)), draw(st.integers(1, 8))
@@ -103,7 +103,7 @@ def a_board(
     seed: Seed,
     each: Sequence[int] | None = None,
 ) -> Billboard:
-    """The billboard after these batches, and to its end if it has factors; answers of zero."""
+    """The billboard after these batches, finished if there are factors; all answers are zero."""
     market = records.market
     m = len(market.resources)
     budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
@@ -154,7 +154,7 @@ def test_all_that_follows_from_batches_is_that_of_big_integers(drawn, data, key)
     engine = MemoryEngine(records.encode())
     assert engine.welfare(open_board) == welfare_of(agents, flat(shares))
     if not records.market.divisible:
-        # What an agent took it is granted whole, whatever its coin: coins matter to thinning only.
+        # An agent is granted all it took, whatever its coin: coins only matter for thinning.
         loads = [load // SHARE for load in load_of(agents, flat(shares))]
         assert list(engine.granted(open_board, seed)) == loads
         luck = sum(luck_of(*agent, bound) for agent in zip(agents, shares, given, strict=True))
@@ -182,12 +182,12 @@ def flat(lists):
     return [item for some in lists for item in some]
 
 
-# --- however the work is cut ------------------------------------------------------------------
+# --- any division of the work -----------------------------------------------------------------
 
 storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 several = pytest.mark.parametrize("options", [1, 3], ids=["single", "multi"])
 CUTS = [(1, False), (7, True), (7, False), (4000, False)]
-"""One batch, some, and more than agents, so that most are empty; of one part and of several."""
+"""One batch, a few, and more batches than agents; in one part and in several."""
 
 
 @cache
@@ -256,7 +256,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options, count, cut, mon
 
 
 def test_an_engine_answers_for_the_order_that_it_is_asked_about():
-    """Not for one of as many batches that it has sorted its agents by before."""
+    """Even if it has sorted its agents into the same number of batches before."""
     records = Records(whole_market(1, agents=8), list(range(8)), [[(9, [2**i])] for i in range(8)])
     engine = MemoryEngine(records.encode())
     for key in range(6):

@@ -1,4 +1,4 @@
-"""Best response: the kernels against big integers, bit for bit, however the work is cut."""
+"""Best response: the kernels match big integers bit for bit, for any division of the work."""
 
 import threading
 from dataclasses import replace
@@ -43,8 +43,8 @@ storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "spars
 several = pytest.mark.parametrize("options", [1, 3], ids=["single", "multi"])
 seeds = st.integers(0, 2**32 - 1)
 
-# Price codes from nothing to the most there is. Multiples of 2^20 make exact ties with values;
-# 2^36 and more make costs above 2^53, which doubles can no longer count.
+# Price codes from 0 to the maximum. Multiples of 2^20 make exact ties with values; from 2^36 on,
+# costs exceed 2^53, where doubles are no longer exact.
 codes = st.sampled_from([0, 1, 2, 255, 256, 32768, CODE_MAX - 1, CODE_MAX]) | st.integers(
     0, CODE_MAX
 )
@@ -82,7 +82,7 @@ def markets(draw):
 
 
 def exact(records):
-    """The records are whole numbers in a market where codes are the numbers themselves."""
+    """The records are whole numbers, in a market where codes equal the numbers."""
     return [[(v, tuple(d)) for v, d in options] for options in records.agents]
 
 
@@ -106,7 +106,7 @@ def test_curvature_and_gauge_are_those_of_the_reference(drawn):
 
 
 def close_market(seed: int, sparse: bool, options: int) -> tuple[Records, tuple[int, ...]]:
-    """Agents whose values are near the costs of their options, within the band and beyond."""
+    """Agents whose values are near the costs of their options, inside and outside the band."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(6, 10)) if sparse else int(rng.integers(1, 5))
     market = whole_market(m, agents=8, sparse=sparse, options=options)
@@ -135,7 +135,7 @@ def test_close_calls_are_those_of_the_reference(seed, sparse, options):
 
 @storages
 def test_the_search_reaches_close_calls_of_every_kind(sparse):
-    """One option against nothing from both sides, and one against another."""
+    """One option against nothing, from both sides, and one option against another."""
     seen = []
     for seed in range(40):
         records, prices = close_market(seed, sparse, 3)
@@ -146,12 +146,12 @@ def test_the_search_reaches_close_calls_of_every_kind(sparse):
 
 
 def test_at_the_edge_of_the_band():
-    """A code of value more or less, and the two best choices are close or not."""
+    """One value code more or less decides whether the two best choices are close."""
     price = 2**34  # a cost of 100 codes is 100 * 2^14 value codes
     for value, close in [(1392640, 1), (1392639, 0), (1884160, 1), (1884161, 0), (1638400, 1)]:
         records = Records(whole_market(1, agents=1), [0], [[(value, [100])]])
         engine = MemoryEngine(records.encode())
-        # Nothing minus the option, or the option minus nothing: their products are the same.
+        # Nothing minus the option, or the option minus nothing: the products are the same.
         assert engine.curvature((price,)) == (100 * 1024 * close,)
         assert engine.gauge((price,)) == (100 * 1024 * close, 100 * 1024 * close, 0)
 
@@ -163,7 +163,7 @@ def test_curvature_by_hand():
     # Costs 10 * 2^30 and 12 * 2^30; surpluses 8 * 2^30 and 7 * 2^30: closer than 15% of 22 * 2^30.
     offers = [(18 * 2**10, [10, 0]), (19 * 2**10, [0, 4])]
     engine = MemoryEngine(Records(market, [0], [offers]).encode())
-    # d = (10, -4); shares of the costs 10/22 and -12/22, in 1/1024, cut off: 465 and -558.
+    # d = (10, -4); shares of the costs 10/22 and -12/22, in 1/1024, truncated: 465 and -558.
     assert engine.curvature(prices) == (4650, -5580, -1860, 2232)
     # The level: 1024 (10 - 12)^2 / (22 * 4) = 46; the spread: 4650 + 2232 - 46.
     assert engine.gauge(prices) == (4650, 2232, 46, 6836)
@@ -177,7 +177,7 @@ def test_curvature_by_hand():
 )
 @example(None, [2**39 - 4, 1, 1, 1], None, bytes(16))
 def test_all_that_follows_from_shares_is_that_of_big_integers(drawn, weights, data, seed):
-    if drawn is None:  # an agent that wins every round, at the largest weights and factor
+    if drawn is None:  # an agent that wins every round, with the largest weights and factor
         drawn = Records(whole_market(1, agents=1), [0], [[(VALUE_MAX, [1])]]), [(1,)] * 4
         each, bound = [SHARE], VALUE_MAX
     else:
@@ -237,7 +237,7 @@ def test_the_factor_of_a_row_is_the_least_that_it_touches(drawn, data):
 
 @given(st.data())
 def test_coins_at_the_edges_of_shares(data):
-    """A coin on an edge falls on what begins there: an option, or the part that is thinned away."""
+    """A coin on an edge hits what begins there: an option, or the part that is thinned away."""
     shares = data.draw(st.lists(st.integers(0, SHARE // 4), min_size=1, max_size=4))
     each = data.draw(st.lists(factors, min_size=len(shares), max_size=len(shares)))
     begins = [sum(shares[:o]) * 2**29 for o in range(len(shares) + 1)]
@@ -262,7 +262,7 @@ def test_coins_at_the_edges_of_shares(data):
 
 
 def test_an_engine_answers_for_the_billboard_that_it_is_asked_about():
-    """Not for one of as many rounds that it has seen before."""
+    """Even if it has seen the same number of rounds before."""
     records = Records(whole_market(1, agents=1), [0], [[(100, [1])]])
     engine = MemoryEngine(records.encode())
     for price, welfare in [(100 * 2**20, 100), (101 * 2**20, 0), (1, 100)]:
@@ -271,11 +271,11 @@ def test_an_engine_answers_for_the_billboard_that_it_is_asked_about():
 
 @pytest.mark.parametrize("m", [1, 3, 10, 60])
 def test_agents_on_the_margin_are_decided_exactly(m):
-    """Where value and cost are the same in 32-bit floats, or are not and in the wrong order."""
+    """Value and cost that are equal in 32-bit floats, or that compare in the wrong order."""
     rng = np.random.default_rng(m)
     prices = rng.integers(2**50 // (m * 2**16), 2**51 // (m * 2**16), m)
     wrong = 0
-    for _ in range(1000):  # each agent alone: no other makes its block unsure
+    for _ in range(1000):  # each agent alone, so that no other makes its block unsure
         codes = rng.integers(1, 65536, m)
         cost = sum(
             code * price for code, price in zip(codes.tolist(), prices.tolist(), strict=True)
@@ -295,7 +295,7 @@ def test_agents_on_the_margin_are_decided_exactly(m):
     assert wrong > 10, "rounding would decide some"
 
 
-# --- however the work is cut --------------------------------------------------------------
+# --- any division of the work -------------------------------------------------------------
 
 
 @cache
@@ -330,7 +330,7 @@ def factors_for(m: int) -> tuple[int, ...]:
 
 
 def outcome(agents: Agents, threads: int | None = None):
-    """All that depends on the records: the answers to all queries, shares and loads."""
+    """Everything that depends on the records: answers to all queries, shares and loads."""
     m = len(agents.market.resources)
     rounds, each = [(p[:m], w) for p, w in ROUNDS], factors_for(m)
     engine, seed = MemoryEngine(agents, threads), Seed(bytes(range(16)))
@@ -351,7 +351,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
     agents, m = exact(records), len(records.market.resources)
     rounds, each = [(p[:m], w) for p, w in ROUNDS], factors_for(m)
     encoded = records.encode()
-    if sparse:  # some pairs stand in the slots of their blocks, some in the rest
+    if sparse:  # some pairs are in the slots of their blocks, some in the rest
         assert all(part.codes.size and part.rest_codes.size for part in encoded.parts)
     answers, found, loads = outcome(encoded)
     coins = [coin_of(bytes(range(16)), agent) for agent in records.ids]
@@ -389,7 +389,7 @@ def test_parts_and_threads_do_not_matter(sparse, options, monkeypatch):
     monkeypatch.setattr(encode, "_PART_BYTES", 1)
     encoded = records.encode()
     assert len(encoded.parts) > 1
-    monkeypatch.setattr(shard, "_FEW", 0)  # and agents that always choose the same are not asked
+    monkeypatch.setattr(shard, "_FEW", 0)  # and agents who always choose the same are skipped
     used, real = set(), {name: getattr(best_response, name) for name in KERNELS}
     for name in KERNELS:
 
@@ -431,13 +431,13 @@ def flat(lists):
     return [item for some in lists for item in some]
 
 
-# --- supply holds, whatever happens -------------------------------------------------------
+# --- supply is never exceeded -------------------------------------------------------------
 
 
 @settings(max_examples=60)
 @given(seeds, st.booleans(), st.booleans(), st.integers(1, 3))
 def test_if_the_bound_fails_agents_are_dropped_by_their_coins(seed, sparse, divisible, options):
-    """The fewest agents, the largest coins first, until every supply holds."""
+    """Drop as few agents as needed, largest coins first, to stay within every supply."""
     rng = np.random.default_rng(seed)
     m, n = (8 if sparse else 2), 40
     market = whole_market(m, agents=n, sparse=sparse, options=options, divisible=divisible)

@@ -1,4 +1,4 @@
-"""Encoding: exact codes on the safe side, the same from every source and in every storage."""
+"""Encoding: exact codes, rounded to the safe side, the same from every source and layout."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ from helpers import (
     wide_table,
 )
 from jdpack.market.market import Market
-from jdpack.records import encode as encoding
+from jdpack.records import encode as encode_module
 from jdpack.records import readers, tables
 from jdpack.records.codes import BLOCK, Part, is_sparse, lay_out
 from jdpack.records.encode import encode
@@ -43,7 +43,7 @@ several = pytest.mark.parametrize("options", [1, 3], ids=["single", "multi"])
 
 @st.composite
 def edge_records(draw) -> Records:
-    """Records at and next to the edges of codes, where a rounding error would show."""
+    """Records at and next to the boundaries between codes, where a rounding error would show."""
     sparse = draw(st.booleans())
     market = random_market(np.random.default_rng(draw(seeds)), agents=draw(st.integers(1, 6)))
     if sparse:
@@ -83,7 +83,7 @@ def edge_records(draw) -> Records:
 @settings(max_examples=150)
 @given(edge_records())
 def test_codes_are_exact(records):
-    """The least code that covers the amount, and the largest that the value covers."""
+    """The smallest code that covers the amount, and the largest that the value covers."""
     market, encoded = records.market, decode(records.encode())
     step = Fraction(market.value_step)
     for option, (value_code, codes) in zip(flat(records.agents), flat(encoded), strict=True):
@@ -103,7 +103,7 @@ def test_codes_are_exact(records):
 def test_what_fits_in_codes_fits_in_truth(records, seed):
     market = records.market
     if market.supply_code > 10**6:
-        # Ever smaller caps: bring the supply within reach of a few thousand agents.
+        # Smaller and smaller caps, so that a few thousand agents can fill the supply.
         market = replace_supply(market)
     rng = np.random.default_rng(seed)
     for j, r in enumerate(market.resources):
@@ -122,7 +122,7 @@ def test_negative_control_codes_rounded_down_do_not_fit():
 
 
 def filled(market: Market, j: int, rng: np.random.Generator, code_of: Any) -> Fraction:
-    """The amounts of random demands that fill a supply to the last code, on and off the grid."""
+    """Random demands that fill a supply to the last code, on and off the grid."""
     left, amounts, cap = market.supply_code, Fraction(0), market.resources[j].max_demand
     while left > 0:
         code = float(rng.integers(1, 65536)) - float(rng.random() < 0.5) * rng.random()
@@ -192,7 +192,7 @@ def _pieces(table, folder):
 
 
 def _cut(table):
-    """Pieces of uneven length, most of which end in the middle of an agent."""
+    """Pieces of uneven length, most of which end within an agent."""
     edges = [0, 1, 2, 1500, 1501, table.num_rows - 1, table.num_rows]
     for name, (start, stop) in enumerate(pairwise(edges)):
         yield name, table.slice(start, stop - start)
@@ -217,7 +217,7 @@ def table_of(layout, sparse: bool, options: int) -> pa.Table:
 
 @cache
 def big(sparse: bool, options: int) -> tuple[Records, list]:
-    """Rows for several blocks, parts and batches, and their codes by the scalar functions."""
+    """Rows for several blocks, parts and chunks, and their codes by the scalar functions."""
     rng = np.random.default_rng([sparse, options])
     market = random_market(
         rng, agents=4500 if options == 1 else 2200, sparse=sparse, options=options
@@ -229,8 +229,8 @@ def big(sparse: bool, options: int) -> tuple[Records, list]:
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Parts of one block, batches of 1,024 rows, CSV blocks of a few kilobytes."""
-    monkeypatch.setattr(encoding, "_PART_BYTES", 1)
+    """Parts of one block, chunks of 1,024 rows, CSV blocks of a few kilobytes."""
+    monkeypatch.setattr(encode_module, "_PART_BYTES", 1)
     monkeypatch.setattr(tables, "_CELLS", 1)
     monkeypatch.setattr(readers, "_CSV_BYTES", 5000)
 
@@ -347,7 +347,7 @@ def test_codes_take_two_bytes_a_demand_and_four_a_value(sparse, options):
         assert encoded.nbytes == blocks * BLOCK * per_row
         return
     pairs = sum(code > 0 for agent in codes for _, demand in agent for code in demand)
-    empty = blocks * BLOCK - rows  # the end of each block
+    empty = blocks * BLOCK - rows  # unused rows at the ends of blocks
     offsets = 16 * (blocks + len(encoded.parts))
     most = (2 * pairs + empty * records.market.bundle_size) * 4 + offsets
     assert 4 * pairs <= encoded.nbytes - blocks * BLOCK * per_row <= most
@@ -355,7 +355,7 @@ def test_codes_take_two_bytes_a_demand_and_four_a_value(sparse, options):
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5, 0.9, 0.999]))
 def test_bundles_of_uneven_sizes_take_at_most_twice_their_room(seed, few):
-    """One row of a block may have thousands of pairs where others have one or none."""
+    """One row of a block may have thousands of pairs while others have one or none."""
     rng = np.random.default_rng(seed)
     fill = np.array([BLOCK, 5, BLOCK - 3])
     rows = int(fill.sum())
@@ -397,7 +397,7 @@ def ids_of(encoded) -> list:
 
 
 def check_storage(encoded):
-    """The boundaries were met, and no agent is split between two blocks."""
+    """The boundaries were reached, and no agent is split between two blocks."""
     assert len(encoded.parts) > 1
     for part in encoded.parts:
         assert (part.fill <= BLOCK).all()

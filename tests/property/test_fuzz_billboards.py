@@ -1,4 +1,4 @@
-"""Any JSON at any place of a billboard, sealed again: refused in a sentence, or harmless."""
+"""Any JSON anywhere in a billboard, resealed: refused in one sentence, or harmless."""
 
 import json
 from functools import cache
@@ -38,7 +38,7 @@ anything = st.recursive(
 
 @cache
 def lines(which: int) -> tuple[str, ...]:
-    """A whole run of a policy, with answers of no agents."""
+    """A whole run of a policy without agents."""
     policy, seed = POLICIES[which], Seed(bytes(16))
     market = Market(
         supply=[5e5, 9e5], max_demand=[2.0, 3.0], max_value=10.0, agents=4, divisible=which == 2
@@ -57,7 +57,7 @@ def lines(which: int) -> tuple[str, ...]:
 
 
 def places(tree, path=()):
-    """Every place in some JSON."""
+    """The path to every place in some JSON."""
     yield path
     inner = enumerate(tree[:3]) if isinstance(tree, list) else []
     for key, value in tree.items() if isinstance(tree, dict) else inner:
@@ -73,7 +73,7 @@ def put(tree, path, value):
 
 
 def resealed(records: list[dict]) -> str:
-    """The text of a chain; its last hash is that of the last line."""
+    """The text of a hash chain of these records."""
     text, before = "", ""
     for record in records:
         line = hash_chain.seal(record, before)
@@ -83,7 +83,7 @@ def resealed(records: list[dict]) -> str:
 
 
 def use_all(text: str) -> bool:
-    """All that anybody does with a billboard; whether it can be read at all."""
+    """Do everything that anybody does with a billboard; returns whether it could be read."""
     try:
         board = Billboard.from_text(text)
     except JdpackError as error:
@@ -98,7 +98,7 @@ def use_all(text: str) -> bool:
     for use in uses:
         try:
             shown = use(board)
-            if isinstance(shown, str):  # no script but the page's own, where it has a form
+            if isinstance(shown, str):  # only the page's own script, if it has a form
                 assert shown.count("<script>") == shown.count(f"<script>{script()}") <= 1
         except JdpackError as error:
             check_error(error, [], longest=1300)  # it may quote 10**400
@@ -115,7 +115,7 @@ def changed(draw):
         at = draw(st.sampled_from([0, 0, 1, len(records) - 2, len(records) - 1]))
         path = draw(st.sampled_from(list(places(records[at]))[1:]))
         value = draw(anything)
-        if draw(st.booleans()):  # of the same kind, to come further
+        if draw(st.booleans()):  # of the same type, to get further
             value = draw(numbers)
         records[at] = put(records[at], path, value)
     return resealed(records)
@@ -130,7 +130,7 @@ def test_any_json_at_any_place_is_refused_or_harmless(text):
 @settings(max_examples=60)
 @given(st.data())
 def test_changes_to_numbers_of_releases_are_found(data):
-    """What still can be read is not what the policy would have posted."""
+    """Even if it can be read, the policy would not have posted it."""
     which = data.draw(st.integers(0, len(POLICIES) - 1))
     records = [json.loads(line) for line in lines(which)]
     at = data.draw(st.integers(1, len(records) - 3))

@@ -1,4 +1,4 @@
-"""Any tree in place of a market file, and any text: refused in a sentence, or a market."""
+"""Any tree or text instead of a market file: refused in one sentence, or a market."""
 
 import tomllib
 
@@ -38,7 +38,7 @@ odd = st.one_of(
 
 
 def checked(make):
-    """The market, if there is one; it can be written down, and a run could begin."""
+    """The market, if it is valid; then it can be written to a file, and a run can begin."""
     try:
         market = make()
         assert Market.from_dict(market.to_dict()) == market
@@ -68,7 +68,7 @@ def test_any_value_at_any_place(data):
 @example(text="'''")
 @example(text="a = 0x" + "f" * 5000)
 def test_any_text_is_toml_or_is_not(text, tmp_path_factory):
-    """And what is TOML elsewhere, with keys of few parts, is here."""
+    """It is accepted exactly if `tomllib` accepts it and its keys have few parts."""
     path = tmp_path_factory.getbasetemp() / "market.toml"
     path.write_text(text, newline="")
     with pytest.raises(JdpackError) as caught:

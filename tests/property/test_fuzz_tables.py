@@ -1,4 +1,4 @@
-"""Odd tables, in memory and in files: refused in a sentence, or encoded as they are."""
+"""Odd tables, in memory and in files: refused in one sentence, or encoded unchanged."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -103,8 +103,8 @@ def check(market, table, folder):
     except pa.ArrowException:
         return
     read = codes(market, path)
-    # A file is refused as the table is, and taken as it is; but strings of Arrow's newer kinds may
-    # come back as others.
+    # A file is refused or accepted just like the table, except that Arrow's newer string types may
+    # come back as other types.
     assert isinstance(held, AgentsError) == isinstance(read, AgentsError)
     if not isinstance(held, AgentsError):
         assert held == read

@@ -1,4 +1,4 @@
-"""Codes on disk give the same bits as codes in memory, in little memory, and leave nothing."""
+"""Codes on disk give the same bits as codes in memory, need little memory, and leave nothing."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from helpers import LONG, random_market, random_records
 from jdpack import Market, solve
 from jdpack.engines import mapped, screening, shard
-from jdpack.engines import settings as choice
+from jdpack.engines import settings as engine_settings
 from jdpack.engines.settings import Mapped, Memory
 from jdpack.errors import AgentsError, BudgetError, EngineError, OutputError
 from jdpack.policies.mwu_online import MwuOnline
@@ -32,7 +32,7 @@ from jdpack.run.solve import resume
 
 @dataclass(frozen=True)
 class Tight(Mapped):
-    """With so little memory as no user may set, for small tables."""
+    """With less memory than a user may set, for small tables."""
 
     bytes: int = 2000
 
@@ -64,7 +64,7 @@ def write_table(records, path):
 
 
 def outcome(folder):
-    """All that a run leaves, but how it was run; row groups may be cut in any way."""
+    """Everything that a run leaves, except how it was run; row groups may differ."""
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -83,11 +83,11 @@ def outcome(folder):
     divisible=st.booleans(),
     policy=st.sampled_from([Newton(), MwuOnline(batch=25)]),
     rows=st.integers(1, 300),
-    room=st.integers(100, 50_000),
+    limit=st.integers(100, 50_000),
     threads=st.integers(1, 2),
 )
 def test_mapped_gives_the_same_bits_as_memory(
-    tmp_path_factory, seed, sparse, options, texts, divisible, policy, rows, room, threads
+    tmp_path_factory, seed, sparse, options, texts, divisible, policy, rows, limit, threads
 ):
     tmp_path = tmp_path_factory.mktemp("mapped")
     rng = np.random.default_rng(seed)
@@ -103,9 +103,9 @@ def test_mapped_gives_the_same_bits_as_memory(
         found = {}
         for name, engine in {
             "memory": Memory(),
-            "mapped": Tight(bytes=room),
-            "stored": Tight("store", bytes=room),
-            "again": Tight("store", bytes=room),
+            "mapped": Tight(bytes=limit),
+            "stored": Tight("store", bytes=limit),
+            "again": Tight("store", bytes=limit),
         }.items():
             result = solve(
                 market,
@@ -126,7 +126,7 @@ def test_mapped_gives_the_same_bits_as_memory(
 
 @pytest.mark.parametrize("texts", [False, True])
 def test_long_tables_and_csv_and_folders(tmp_path, texts, monkeypatch):
-    """Pieces where agents go on in the next file, whose rows are counted all the same."""
+    """Pieces whose agents continue in the next file; those rows count too."""
     monkeypatch.setattr(mapped, "_PIECE_ROWS", 50)
     rng = np.random.default_rng(8)
     market = random_market(rng, agents=120, sparse=True, options=2, columns=LONG)
@@ -185,30 +185,30 @@ def test_ids_are_checked_in_several_passes_and_a_repeated_one_is_found(tmp_path,
     n = 3000
     path = write_clinic(tmp_path / "agents.parquet", n)
     solve(clinic(n), path, seed=1, engine=Tight(bytes=20_000))
-    assert len(passes) == 5  # 16 bytes an id, in half of the memory
+    assert len(passes) == 5  # 16 bytes per id, in half of the memory
     numbers = np.random.default_rng(2).permutation(n)
     numbers[2900] = numbers[100]
     path = write_clinic(tmp_path / "twice.parquet", n, numbers)
     for engine in (Memory(), Tight(bytes=20_000)):
-        with pytest.raises(AgentsError, match=f"id {numbers[100]} stands for more than one"):
+        with pytest.raises(AgentsError, match=f"id {numbers[100]} belongs to more than one"):
             solve(clinic(n), path, seed=1, engine=engine)
 
 
-@pytest.mark.parametrize(("room", "copied"), [(10**6, True), (600, False)])
-def test_copies_of_codes_are_held_to_the_room(tmp_path, monkeypatch, room, copied):
-    """A box is made only where its open agents fit; results are the same without."""
+@pytest.mark.parametrize(("limit", "copied"), [(10**6, True), (600, False)])
+def test_copies_of_codes_stay_within_the_limit(tmp_path, monkeypatch, limit, copied):
+    """A box is made only if its open agents fit; results are the same without it."""
     sizes, screen = [], screening.Box.screen.__func__
 
-    def watching(cls, parts, low, high, most, threads, limit):
-        box = screen(cls, parts, low, high, most, threads, limit)
+    def watching(cls, parts, low, high, most, threads, limit_bytes):
+        box = screen(cls, parts, low, high, most, threads, limit_bytes)
         sizes.append(0 if box is None else sum(part.nbytes for part in box.open))
-        assert limit == room // 2 and sizes[-1] <= limit
+        assert limit_bytes == limit // 2 and sizes[-1] <= limit_bytes
         return box
 
     monkeypatch.setattr(shard.Box, "screen", classmethod(watching))
     monkeypatch.setattr(shard, "_SCREENED", 1)
     path = write_clinic(tmp_path / "agents.parquet", 3000)
-    found = solve(clinic(3000), path, seed=1, engine=Tight(bytes=room))
+    found = solve(clinic(3000), path, seed=1, engine=Tight(bytes=limit))
     assert sizes and any(sizes) == copied
     monkeypatch.setattr(shard.Box, "screen", classmethod(screen))
     plain = solve(clinic(3000), path, seed=1, engine=Memory())
@@ -331,7 +331,7 @@ def test_without_an_output_codes_are_where_temporary_files_are(tmp_path, monkeyp
     path = write_clinic(tmp_path / "agents.parquet", 3000)
     where = tmp_path / "temporary"
     where.mkdir()
-    monkeypatch.setattr(choice, "gettempdir", lambda: str(where))
+    monkeypatch.setattr(engine_settings, "gettempdir", lambda: str(where))
     seen = []
 
     class Spy(mapped.Store):
@@ -362,7 +362,7 @@ def test_records_in_memory_are_refused(tmp_path):
 
 @pytest.mark.parametrize("memory", ["", "5", "1 parsec", "9.9MB", "-1GB", 10**7 - 1, None, True])
 def test_memory_that_is_no_size_is_refused(memory):
-    with pytest.raises(EngineError, match="is no size") as error:
+    with pytest.raises(EngineError, match="is not a size") as error:
         Mapped(memory=memory)
     assert "500MB" in error.value.hint
 

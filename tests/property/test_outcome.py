@@ -1,4 +1,4 @@
-"""Why an agent gets what it gets: every number is what `allocate` itself says of it."""
+"""Why an agent gets what it gets: every number agrees with `allocate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drawn(kind, seed):
 
 
 def given_at(board, values, demands, id, o, code):
-    """What `allocate` gives of an option if its value has another code."""
+    """What `allocate` gives of an option with another value code."""
     others = [*values[:o], code * board.header.market.value_step, *values[o + 1 :]]
     return allocate(board, value=others, demand=demands, agent=id).given[o] * SHARE
 
@@ -132,7 +132,7 @@ def test_the_words_claim_what_holds(kind, seed):
     assert ("you get nothing this time" in text) == (not gets)
     cap = board.header.market.max_value
     for o, option in enumerate(found.options):
-        # What one reads as the value from which it changes, changes it when it is typed.
+        # Typing in the value at which the outcome is said to change does change it.
         if option.close.more is not None:
             typed = typed_up(found.value_of(option.close.more), cap)
             assert typed in text
@@ -144,11 +144,11 @@ def test_the_words_claim_what_holds(kind, seed):
 
 
 @given(st.floats(1e-300, 1e300), st.floats(1.0, 2.0))
-def test_a_number_to_type_is_no_smaller_and_short_if_it_can_be(number, room):
-    cap = number * room
+def test_a_number_to_type_is_no_smaller_and_short_if_it_can_be(number, factor):
+    cap = number * factor
     typed = typed_up(number, cap)
     assert number <= float(typed) <= max(cap, number)
-    if room > 1.01:
+    if factor > 1.01:
         assert float(typed) <= number * 1.01 and len(typed.split("e")[0].strip("0.")) <= 6
 
 

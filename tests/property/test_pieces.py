@@ -1,4 +1,4 @@
-"""Pieces: however the input is cut, each one read by itself, the agents are those of the whole."""
+"""Pieces: however the input is cut, reading each piece separately gives the same agents."""
 
 import pickle
 import tempfile
@@ -37,7 +37,7 @@ def some(seed, long, sparse, options, texts):
 
 
 def write_files(rng, table, folder, csv):
-    """Files, of which some are empty, of row groups, of which some are empty or one row."""
+    """Files, some of them empty, with row groups that may be empty or have one row."""
     n = table.num_rows
     edges = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, rng.integers(0, 5))]))
     for name, (start, stop) in enumerate(pairwise(edges.tolist())):
@@ -60,7 +60,7 @@ def ids_of(part) -> list:
 
 
 def check(records, pieces):
-    """Each piece on its own, in any order, and all of them on threads."""
+    """Each piece separately, in any order, and all of them on threads."""
     market, alone = records.market, {}
     for number in reversed(range(len(pieces))):
         parts = []
@@ -106,7 +106,7 @@ def test_pieces_of_arrays_are_the_whole(seed, sparse, options, texts, rows):
     check(records, tables.array_pieces(records.market, **records.arrays(), rows=rows))
 
 
-# --- agents that go on --------------------------------------------------------------------
+# --- agents that continue in the next piece -----------------------------------------------
 
 
 def one_row_groups(folder, ids):
@@ -132,7 +132,7 @@ def test_an_agent_belongs_to_the_piece_of_its_first_row(names, tmp_path):
 
 
 def test_an_agent_that_never_ends_is_refused_by_the_piece_where_it_begins(tmp_path):
-    """It looks no further than any agent could go on."""
+    """It looks only as far ahead as one agent's rows could reach."""
     path = one_row_groups(tmp_path, ["a", *["b"] * 40])
     market = simple_market(agents=2, options=3)
     pieces = readers.file_pieces(market, path, 1)

@@ -1,7 +1,7 @@
-"""The contract of every policy: what the rest of the system takes for granted of it.
+"""The contract of every policy: what the rest of the system assumes about it.
 
-The answers that a policy sees here come from an adversary, not from a market: whatever they are,
-it must be pure, stop, stay within the budget and keep to its own outlook.
+Here the answers come from an adversary, not from a market. Whatever they are, a policy must be
+pure, stop, stay within the budget and keep to its own outlook.
 """
 
 import functools
@@ -48,7 +48,7 @@ SEED = Seed(bytes(16))
 
 
 def warm(market: Market) -> Newton:
-    """Starting prices from nothing to more than anybody could pay."""
+    """Starting prices from 0 to more than anybody could pay."""
     prices = cycle([0.3 * market.max_value, 0.0, 1e200, 1e-200])
     return Newton(tuple(next(prices) for _ in market.resources))
 
@@ -69,16 +69,16 @@ KINDS: dict[str, Callable[[Market], Policy]] = {
     "euclidean": lambda market: MirrorDescent("euclidean", 30),
 }
 BY_ROUNDS = ["mwu-fixed", "dual-gd", "dual-gd of one round", "entropy", "euclidean"]
-"""Of a fixed number of rounds: few of them here."""
+"""Policies with a fixed number of rounds; few rounds here."""
 SOLVED = ["mwu-adaptive 0.5", "newton", "mwu-online", *BY_ROUNDS]
-"""Of every policy and potential at least one, for whole runs."""
+"""At least one of every policy and potential, for whole runs."""
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def play(
     policy: Policy, market: Market, budget: Budget, numbers: Iterator[int], board: Billboard
 ) -> Cost:
-    """Run a policy against an adversary, from where the billboard stands to the end."""
+    """Run a policy against an adversary, from the current billboard to the end."""
     filter = Filter(budget)
     state = policy.start(market, budget)
     for release in board.releases:
@@ -90,7 +90,7 @@ def play(
 
 
 def close(budget: Budget, spent: Cost, numbers: Iterator[int], board: Billboard) -> Cost:
-    """The closing releases, from the same adversary and the rest of the budget."""
+    """The closing releases, from the same adversary and the remaining budget."""
     filter = Filter(budget, spent)
     while (step := closing.step(board)) is not None:
         board.post(answer(step, filter, numbers, board))
@@ -114,7 +114,7 @@ def text_of(board: Billboard, lines: int | None = None) -> str:
 # --- random markets and adversaries -------------------------------------------------------------
 
 LARGE = st.sampled_from([3e3, 1e4, 1e9])
-"""Supplies large enough for truncated noise to hide one agent; see its own tests for less."""
+"""Supplies large enough for truncated noise to hide one agent; its own tests use smaller ones."""
 ANY = st.sampled_from([1.0, 7.3, 3e3, 1e9])
 
 
@@ -150,7 +150,7 @@ adversaries = st.lists(
 
 
 def suited(kind: str, market: Market) -> Market:
-    """Agents who add the noise themselves need to be there: the same market with replace-one."""
+    """Local noise needs all agents to be present, so the same market with replace-one."""
     if kind != "local" or market.neighbours is Neighbours.REPLACE_ONE:
         return market
     with pytest.raises(MarketError, match="that they take part"):
@@ -160,7 +160,7 @@ def suited(kind: str, market: Market) -> Market:
 
 
 def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[int]) -> Billboard:
-    """All of the contract that one run can show."""
+    """Check all of the contract that one run can show."""
     outlook = policy.outlook(market, budget)
     board = an_empty_board(policy, market, budget)
     spent = play(policy, market, budget, numbers, board)
@@ -173,7 +173,7 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
     if board.header.local:  # every agent adds its own
         assert outlook.scales is None and len(set(noise)) == 1
         squares = market.agents * noise[0] ** 2
-    hair = 1 + Fraction(1, 10**12)  # the certificate leaves as much for float rounding
+    hair = 1 + Fraction(1, 10**12)  # the certificate allows this much for float rounding
     assert squares <= Fraction(outlook.variance) * hair
     assert max(noise) <= Fraction(outlook.peak) * hair
     if outlook.scales is not None:  # then weights and scales are the same in every run
@@ -226,7 +226,7 @@ def test_it_stops_in_budget_and_keeps_to_its_outlook(kind, data, budget, answers
     try:
         policy.start(market, budget)
     except BudgetError:
-        assert kind == "truncated"  # refused beforehand, with nothing spent
+        assert kind == "truncated"  # refused before anything is spent
         return
     check_run(policy, market, budget, cycle(answers))
 
@@ -235,7 +235,7 @@ def test_it_stops_in_budget_and_keeps_to_its_outlook(kind, data, budget, answers
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, math.inf])
 @pytest.mark.parametrize("size", [0, 20, 40, 50, 64])
 def test_random_answers_of_any_size_never_stop_it(kind, epsilon, size):
-    """Random signs and magnitudes up to the largest answer: no NaN, no matrix without a factor."""
+    """Random signs and magnitudes up to the largest answer: no NaN, no failed factorisation."""
     rng = np.random.default_rng([size, len(kind)])
 
     def numbers() -> Iterator[int]:
@@ -255,7 +255,7 @@ def test_random_answers_of_any_size_never_stop_it(kind, epsilon, size):
 
 @pytest.mark.parametrize("divisible", [True, False])
 def test_newton_survives_curvature_that_cannot_be(divisible):
-    """All numbers of a release at one end and those of the next at the other, or zero."""
+    """All numbers of a release at one extreme, those of the next at the other, or zero."""
     budget = a_budget(1.0, 1e-6)
     for m in (3, 5, 9):
         market = Market(
@@ -299,7 +299,7 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
     play(policy, market, budget, cycle(answers), board)
     whole = text_of(board)
 
-    # The same billboard, the same steps: from another object, with other runs in between.
+    # The same billboard gives the same steps: from another object, with other runs in between.
     again, other = registry.from_dict(policy.to_dict()), policy
     left, right = again.start(market, budget), other.start(market, budget)
     noisy = other.start(market, budget)
@@ -314,7 +314,7 @@ def test_it_is_pure_and_resumes_at_any_line(kind, market, answers):
     assert again.step(left) is None
     assert other.step(right) is None
 
-    # Reading any beginning back and going on with the same answers ends in the same text.
+    # Reading back any prefix and resuming with the same answers ends in the same text.
     used = 0
     beginnings = range(0, len(board.releases), max(1, len(board.releases) // 5))
     for length in range(len(board.releases)):
@@ -436,7 +436,7 @@ def test_several_options(kind, neighbours, divisible):
 
 
 def check_result(market, result, values, demands):
-    """Supply holds in true units, nobody is dropped, and the certificate is right."""
+    """No supply is exceeded in true units, nobody is dropped, and the certificate is right."""
     assert result.spent.rho <= result.billboard.header.budget.rho
     assert result.private.dropped == 0
     shares = [Fraction(int(s), SHARE) for s in result.shares]

@@ -1,4 +1,4 @@
-"""Screening: what skips decided agents gives the same integers as asking everybody."""
+"""Screening: skipping decided agents gives the same integers as asking everybody."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ LAYOUTS = ["dense", "sparse"]
 
 
 def agents_of(layout: str, options: int, seed: int, n: int = 3 * BLOCK):
-    """Agents around the margin of prices near 1, some of them on it."""
+    """Agents close to indifferent at prices near 1, some of them exactly indifferent."""
     rng = np.random.default_rng(seed)
     m, k = (3, 3) if layout == "dense" else (12, 2)
     counts = rng.integers(1, options + 1, n)
@@ -135,7 +135,7 @@ def test_a_box_in_which_too_many_are_open_does_not_pay():
 
 
 def test_the_comparison_can_fail():
-    """A box that is smaller than the prices it is used for gives another demand."""
+    """A box used for prices outside it gives another demand."""
     agents, rng = agents_of("dense", 1, 8), np.random.default_rng(9)
     low = np.array(prices_near(agents, rng, 0.0), dtype=float)
     box = Box.screen(agents.parts, low, low, agents.rows, Threads(2))

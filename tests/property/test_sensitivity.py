@@ -1,10 +1,10 @@
 """A search for two neighbours whose answers differ by more than is claimed.
 
 The claims are those of `queries.shifts` and `queries.luck_shifts`. Markets, records, prices, rounds
-and coins are drawn at random, with much at its bounds and many choices close; the answers come from
-the real encoding, the real engine and the real statistic. The negative controls run the same search
-against claims that are too small, and it must refute every one of them: a search that finds nothing
-then means something.
+and coins are random, with many numbers at their bounds and many close choices. The answers come
+from the real encoding, the real engine and the real statistic. The negative controls run the same
+search against claims that are too small, and it must refute every one of them. Only then does a
+search that finds nothing mean something.
 """
 
 import itertools
@@ -33,13 +33,13 @@ from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows as Rows
 
 EACH: tuple[Query, ...] = ("demand", "scale", "value", "welfare", "granted")
-"""Queries with a claim for each coordinate, which one agent can use up entirely."""
+"""Queries with a claim for each coordinate, all of which one agent can reach."""
 WHOLE: tuple[Query, ...] = ("curvature", "gauge")
-"""Queries with one claim for the length of the whole move."""
+"""Queries with one claim, for the length of the whole move."""
 QUERIES = (*EACH, *WHOLE, "luck")
 
 Option = tuple[float, tuple[float, ...]]
-"""A value and an amount of each resource."""
+"""An option: a value and an amount of each resource."""
 Agent = tuple[Option, ...]
 Claim = tuple[int, ...]
 Rounds = tuple[tuple[tuple[int, ...], int], ...]
@@ -58,17 +58,17 @@ class Case:
     first: Agent | None
     second: Agent | None
     place: int
-    """Where among the others the differing agent stands."""
+    """The position of the differing agent among the others."""
     rounds: Rounds
-    """Prices and weights; a query about posted prices is asked at those of the first round."""
+    """Prices and weights; queries about posted prices use those of the first round."""
     seed: bytes
     overload: tuple[float, ...]
-    """The load of what coins grant, before the certificate thins it: `luck` depends on it."""
+    """The load of what coins grant, before the certificate thins it; `luck` depends on it."""
 
     @cached_property
     def board(self) -> Billboard:
         """The public record up to the query `luck`."""
-        budget = Budget(1.0, 1e-6, 1e6, 0.0, 1e-8)  # so much that noise hardly matters
+        budget = Budget(1.0, 1e-6, 1e6, 0.0, 1e-8)  # large enough that noise hardly matters
         board = open_board(self.market, self.rounds, self.seed, budget)
         supply = self.market.supply_code
         granted = tuple(int(load * supply) for load in self.overload)
@@ -84,7 +84,7 @@ class Case:
         return closing.shifts(self.board, query)
 
     def moves(self, query: Query) -> list[int]:
-        """How far the coordinates of the answer move, the largest first."""
+        """How far the coordinates of the answer move, largest first."""
         prices = () if query in CLOSING else self.rounds[0][0]
         step = Step(query, prices, Gaussian(1.0))
         answers = [statistic(step, e, self.board, Seed(self.seed)) for e in self.engines]
@@ -113,12 +113,12 @@ def engine_of(market: Market, agents: list[tuple[str, Agent]]) -> MemoryEngine:
 
 
 def exceeds(query: Query, moves: list[int], claimed: Claim) -> bool:
-    """Whether moves (the largest first) are not covered by what is claimed."""
+    """Whether some move exceeds its claim; moves are largest first."""
     if query in WHOLE:
         (length,) = claimed
         return sum(move**2 for move in moves) > length**2
-    room = [*claimed, *[0] * len(moves)]
-    return any(move > limit for move, limit in zip(moves, room, strict=False))
+    limits = [*claimed, *[0] * len(moves)]
+    return any(move > limit for move, limit in zip(moves, limits, strict=False))
 
 
 # --- random cases -----------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def exceeds(query: Query, moves: list[int], claimed: Claim) -> bool:
 def cases(
     neighbours: Neighbours | None = None, options: int | None = None, start: int = 0
 ) -> Iterator[Case]:
-    """Case after case."""
+    """An endless stream of cases."""
     for seed in itertools.count(start):
         yield a_case(np.random.default_rng([seed, 7]), neighbours, options)
 
@@ -165,7 +165,7 @@ def a_case(
 
 
 def some_rounds(rng: np.random.Generator, m: int) -> Rounds:
-    """Prices that are free, out of reach, or in between, where choices change; they move or not."""
+    """Prices that are zero, unaffordable, or in between, where choices change; constant or not."""
     rounds = []
     base = 2.0 ** rng.uniform(16, 36, m if rng.random() < 0.5 else 1) * np.ones(m)
     base *= rng.choice([0.0, 1.0, 1.0], m)
@@ -178,7 +178,7 @@ def some_rounds(rng: np.random.Generator, m: int) -> Rounds:
 
 
 def an_agent(rng: np.random.Generator, market: Market, rounds: Rounds) -> Agent:
-    """Demand at the caps, or not; a value at the cap, anywhere, or about what the option costs."""
+    """Demand at the caps, or not; a value at the cap, anywhere, or close to the option's cost."""
     m, caps = len(market.resources), [r.max_demand for r in market.resources]
     options = []
     for _ in range(int(rng.integers(1, market.options + 1))):
@@ -199,7 +199,7 @@ def an_agent(rng: np.random.Generator, market: Market, rounds: Rounds) -> Agent:
 
 @cache
 def some_seeds() -> list[bytes]:
-    """Seeds of the coins, by the coin of the differing agent."""
+    """Seeds for coins, by the coin of the differing agent."""
     return sorted((bytes([i]) * 16 for i in range(256)), key=lambda seed: coin_of(seed, ME))
 
 
@@ -232,7 +232,7 @@ def refuted(query: Query, claim: Callable[[Case], Claim], search: Iterator[Case]
 @pytest.mark.parametrize("query", EACH)
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_negative_control_a_slightly_smaller_claim_is_refuted(query, neighbours):
-    # One code less than claimed on every coordinate: so the claims are tight, too.
+    # One code less than claimed on every coordinate is refuted, so the claims are tight too.
     refuted(query, lambda case: tuple(d - 1 for d in case.claim(query)), cases(neighbours))
 
 
@@ -262,7 +262,7 @@ def test_negative_control_a_share_of_the_claim_is_refuted(query, of, neighbours,
 
 
 def test_negative_control_curvature_needs_the_root_of_two():
-    """Two agents of one option each move different entries."""
+    """Two agents with one option each move different entries."""
     refuted(
         "curvature",
         lambda case: queries.shifts(
@@ -273,7 +273,7 @@ def test_negative_control_curvature_needs_the_root_of_two():
 
 
 def test_negative_control_curvature_of_one_option_is_refuted_for_several():
-    """The difference of two options has twice the entries."""
+    """The difference of two options has twice as many entries."""
     refuted(
         "curvature",
         lambda case: queries.shifts(replace_options(case.market, 1), "curvature"),
@@ -318,7 +318,7 @@ def test_negative_control_the_smallest_caps_are_refuted(query):
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_negative_control_two_agents_that_differ_are_refuted(query):
-    """The claims are for one agent: the search sees it when two of them leave."""
+    """The claims are for one agent: the search notices if two of them leave."""
     two = (case for case in cases(Neighbours.ADD_REMOVE) if len(case.others) > 1)
     refuted(query, lambda case: case.claim(query), map(TwoLeave.of, two))
 
@@ -341,7 +341,7 @@ BATCHES = 3
 
 
 def batch_moves(case: Case) -> list[list[int]]:
-    """How far the answer of each batch moves, the largest coordinates first."""
+    """How far the answer of each batch moves, largest coordinates first."""
     engines, moves = case.engines, []
     for index in range(BATCHES):
         step = Step("demand", case.rounds[0][0], Gaussian(1.0), 1, Batch(index, BATCHES))
@@ -380,7 +380,7 @@ def test_negative_control_a_slightly_smaller_claim_on_a_batch_is_refuted(neighbo
 
 
 def test_negative_control_an_order_by_rows_moves_several_batches():
-    """If turns went by the place in the table, whoever leaves would move all who stand behind."""
+    """If turns followed the order of the table, an agent who leaves would move all after it."""
     for case in itertools.islice(cases(Neighbours.ADD_REMOVE), 3000):
         if sum(any(moves) for moves in batch_moves(Numbered.of(case))) > 1:
             return
@@ -388,7 +388,7 @@ def test_negative_control_an_order_by_rows_moves_several_batches():
 
 
 class Numbered(Case):
-    """Agents have the numbers of their places for ids."""
+    """Agents have their positions as ids."""
 
     @classmethod
     def of(cls, case: Case) -> "Numbered":
@@ -404,11 +404,11 @@ class Numbered(Case):
 # --- the worst cases, by hand -----------------------------------------------------------------
 
 C, COST = 65535, 65535 * 2**14
-"""A cap in codes, and the cost of as much at a price of 2^34, in value codes."""
+"""A cap in codes, and the cost of that much at a price of 2^34, in value codes."""
 
 
 def by_hand(first: Agent, second: Agent, rounds: Rounds, m: int, bundle: int, **more) -> Case:
-    """A case in a market where amounts and values are written in codes."""
+    """A case in a market where amounts and values equal their codes."""
     market = Market(
         supply=[1000.0 * C] * m,
         max_demand=float(C),
@@ -427,7 +427,7 @@ def demand_of(m: int, *resources: int) -> tuple[float, ...]:
 
 
 def test_curvature_of_several_options_needs_more_than_the_root_of_two():
-    """Entries of both signs: the matrices of two agents may point away from each other."""
+    """Entries of both signs: the matrices of two agents may point in opposite directions."""
 
     def agent(*first: int) -> Agent:
         rest = [j for j in range(6) if j not in first]
@@ -441,11 +441,11 @@ def test_curvature_of_several_options_needs_more_than_the_root_of_two():
 
 
 def test_the_luck_of_several_options_needs_the_factor_2():
-    """A coin that gives one agent a dear option gives the other a worthless one."""
+    """The coin that gives one agent an expensive option gives the other a worthless one."""
     dear = 2**34
     rounds = (((dear, dear + 2**20), 1), ((dear + 2**20, dear), 49))
-    first = ((float(COST), demand_of(2, 0)),)  # in round 1 alone: a share of 1/50
-    # The worthless option in round 1, the dear one in round 2.
+    first = ((float(COST), demand_of(2, 0)),)  # only in round 1: a share of 1/50
+    # The worthless option in round 1, the expensive one in round 2.
     second = ((0.0, demand_of(2)), (COST + 1.0, demand_of(2, 1)))
     case = by_hand(first, second, rounds, 2, 1)
     assert coin_of(case.seed, ME) / 2**53 < 1 / 50
@@ -459,7 +459,7 @@ def test_the_luck_of_several_options_needs_the_factor_2():
 
 
 def test_the_luck_of_what_thinning_leaves_needs_the_factor_2():
-    """An agent that is thinned away loses all; another, untouched by that, gains nearly all."""
+    """An agent that is thinned away loses everything; an unthinned one gains nearly everything."""
     rounds = (((0, 2**34), 1), ((0, 2**34 + 2**20), 30))
     seed = next(s for s in some_seeds() if coin_of(s, ME) / 2**53 > 1 / 50)
     first = ((2.0**32 - 1, demand_of(2, 0)),)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError, JdpackError
+from jdpack.records.splitmix import mix_all
 
 try:
     import highspy
@@ -107,7 +108,7 @@ class _Problem:
 
     def sample(self) -> _Problem:
         """One agent in `_RATIO`, and supplies in proportion."""
-        chosen = _mixed(np.arange(self.count)) % np.uint64(_RATIO) == 0
+        chosen = mix_all(np.arange(self.count, dtype=np.uint64)) % np.uint64(_RATIO) == 0
         rows, starts = np.flatnonzero(chosen[self.owners()]), None
         if self.starts is not None:
             sizes = np.diff(self.starts, append=self.rows)[chosen]
@@ -149,14 +150,6 @@ def _problem(values: Any, demands: Any, supply: Any, agents: Any) -> _Problem:
     if len(np.unique(ids[starts])) < len(starts):
         raise AgentsError("the options of an agent are not adjacent", "sort them by agent")
     return _Problem(v, a, b, starts if len(starts) < len(v) else None)
-
-
-def _mixed(numbers: Ints) -> NDArray[np.uint64]:
-    """A hash (the finaliser of SplitMix64): no order of the agents spoils a sample."""
-    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _rows_of(matrix: Any, rows: Ints) -> Any:
@@ -290,7 +283,7 @@ def _select(problem: _Problem, prices: Floats, choices: _Choices, width: int) ->
     order = order[first]
     tied, kind, agent = tied[order], kind[order], agent[order]
     heads = np.flatnonzero(np.diff(agent, prepend=-1))
-    marks = np.add.reduceat(_mixed(kind), heads)
+    marks = np.add.reduceat(mix_all(kind.astype(np.uint64)), heads)
     _, unit = np.unique(marks, return_inverse=True)
     unit = np.repeat(unit, np.diff(heads, append=len(agent)))
     _, column = np.unique(unit * (int(kind.max()) + 1) + kind, return_inverse=True)

@@ -19,6 +19,7 @@ import pyarrow.parquet
 
 from jdpack.billboard.board import Billboard
 from jdpack.curator.finished_run import FinishedRun
+from jdpack.engines.allocation_files import system_of, tables_in
 from jdpack.engines.settings import Ray, from_dict
 from jdpack.engines.shard import Final, Shard
 from jdpack.engines.sharded import final
@@ -153,20 +154,17 @@ def _difference(want: pa.Table, got: pa.Table, before: int) -> str:
 
 
 def _files(folder: Output, run: RunFile) -> list[list[tuple[pyarrow.fs.FileSystem, str]]]:
-    """The allocations that are there: one file, or those of a cluster's workers in order."""
-    local, found = pyarrow.fs.LocalFileSystem(), []
+    """The allocations in a run's output: one file, or the files of a cluster's workers in order."""
+    found = []
     alone = folder.private / "allocation.parquet"
     if alone.exists():
-        found.append([(local, str(alone))])
+        found.append([(pyarrow.fs.LocalFileSystem(), str(alone))])
     choice = from_dict(run.engine)
     place = choice.allocation if isinstance(choice, Ray) else None
-    system, path = local, str((folder.private / "allocation").absolute())
-    if place is not None:
-        system, path = pyarrow.fs.FileSystem.from_uri(place) if "://" in place else (local, place)
-    there = system.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True))
-    parts = sorted(file.path for file in there if file.is_file and file.extension == "parquet")
-    if parts:
-        found.append([(system, part) for part in parts])
+    place = place or str((folder.private / "allocation").absolute())
+    if names := tables_in(place):
+        system, path = system_of(place)
+        found.append([(system, f"{path}/{name}") for name in names])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Private: the files of an allocation, on a disk or at an address."""
+"""Private: the files of an allocation, in a local folder or at an address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jdpack.storage.files import write_whole
 
 
 def system_of(place: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """The file system of a place, and its path there."""
+    """The file system of a place, and the path in it."""
     if "://" not in place:
         return pyarrow.fs.LocalFileSystem(), place
     system, folder = pyarrow.fs.FileSystem.from_uri(place)
@@ -21,7 +21,7 @@ def system_of(place: str) -> tuple[pyarrow.fs.FileSystem, str]:
 
 
 def put_file(place: str, name: str, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file whole, here or elsewhere."""
+    """Write a file whole or not at all."""
     system, folder = system_of(place)
     if isinstance(system, pyarrow.fs.LocalFileSystem):
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,13 +39,18 @@ def put_file(place: str, name: str, write: Callable[[IO[bytes]], object]) -> Non
 
 
 def files_in(place: str) -> list[str]:
-    """The names of the files in a place."""
+    """The names of the files in a place, sorted."""
     system, folder = system_of(place)
     found = system.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-    return [info.base_name for info in found if info.is_file]
+    return sorted(info.base_name for info in found if info.is_file)
+
+
+def tables_in(place: str) -> list[str]:
+    """The names of the Parquet files in a place, sorted."""
+    return [name for name in files_in(place) if name.endswith(".parquet")]
 
 
 def remove_file(place: str, name: str) -> None:
-    """Remove a file, here or elsewhere."""
+    """Remove a file."""
     system, folder = system_of(place)
     system.delete_file(f"{folder}/{name}")

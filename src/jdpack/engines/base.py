@@ -1,4 +1,4 @@
-"""Private: where the agents live. All engines give the same bits."""
+"""Private: what every engine can do. All engines give the same bits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jdpack.market.market import Market
 
 @dataclass(frozen=True)
 class Allocation:
-    """What all agents get, in sums. Private."""
+    """The sums of what all agents get. Private."""
 
     loads: tuple[int, ...]
-    """The exact load on each resource, in units of code / SHARE; at most the supply."""
+    """The exact load on each resource, at most the supply, in units of code / SHARE."""
     winners: int
     """Agents who get something."""
     shares: int
     """The sum of all shares, in units of 1/SHARE."""
     value: int
-    """The total value of what is given, in value codes, rounded down for every row."""
+    """The total value of what is given, in value codes, rounded down per row."""
     dropped: int
-    """Winners dropped because the certified bound failed, which has probability beta at most."""
+    """Winners dropped because the certified bound failed, which has probability at most beta."""
     drop_from: int
     """Agents with this coin or a larger one were dropped."""
 
@@ -58,19 +58,19 @@ class Engine(Protocol):
 
     @property
     def clamped(self) -> int:
-        """How many numbers lay beyond the public bounds."""
+        """How many numbers were clamped to the public bounds."""
         ...
 
     @property
     def numbered(self) -> bool:
-        """Whether agents have no ids, and are numbered."""
+        """Whether agents are numbered because they have no ids."""
         ...
 
     def digest(self) -> int:
-        """A number that tells whether records have changed; see `jdpack.records.digest`."""
+        """A number that changes whenever a record does; see `jdpack.records.digest`."""
         ...
 
-    # Exact answers to the queries of `queries.shifts`; they leave through `release` only.
+    # Exact answers to the queries of `queries.shifts`; they leave only through `release`.
 
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
 
@@ -91,7 +91,7 @@ class Engine(Protocol):
     def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int: ...
 
     def allocate(self, board: Billboard) -> Allocation:
-        """Every agent's own function of the finished billboard, with supply held."""
+        """Every agent's own function of the finished billboard, within the supply."""
         ...
 
     def shares(self, board: Billboard, allocation: Allocation) -> NDArray[np.uint32]:
@@ -99,9 +99,9 @@ class Engine(Protocol):
         ...
 
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
-        """Write what every agent gets into a private folder, whole files only."""
+        """Write what every agent gets to a private folder, only whole files."""
         ...
 
     def close(self) -> None:
-        """Let go of other machines; of an engine that has some, nothing can be asked any more."""
+        """Release other machines; an engine that uses some answers no more questions."""
         ...

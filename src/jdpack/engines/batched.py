@@ -1,7 +1,7 @@
-"""Private: the agents in the public order, asked one batch after the other.
+"""Private: ask the agents in the public order, one batch after the other.
 
-The choices are those of `jdpack.engines.best_response`, exactly; but a batch has few agents,
-anywhere in memory, so its rows are read where they stand.
+The choices are exactly those of `jdpack.engines.best_response`. But the few agents of a batch are
+scattered over memory, so their rows are read individually.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from jdpack.records.codes import BLOCK, Part, rest_of
 
 
 class Batched:
-    """One part's rows in the order of their turns."""
+    """The rows of one part in the order of their turns."""
 
     def __init__(self, part: Part, places: NDArray[np.uint64], count: int) -> None:
         turn = turns(places, count)
         self._part = part
-        self._order = np.argsort(turn, kind="stable")  # so the rows of an agent stay together
+        self._order = np.argsort(turn, kind="stable")  # keeps the rows of an agent together
         self._first = np.searchsorted(turn[self._order], np.arange(count + 1))
         first = np.cumsum(part.fill) - part.fill
         block = np.searchsorted(first, self._order, side="right") - 1
         self._slots = block * BLOCK + self._order - first[block]
 
     def demand(self, prices: NDArray[np.float64], index: int) -> NDArray[np.int64]:
-        """The codes that one batch takes of each resource."""
+        """How many codes of each resource one batch takes."""
         rows = slice(self._first[index], self._first[index + 1])
         demands = np.zeros(len(prices), np.int64)
         self._choose(rows, prices, demands)
         return demands
 
     def shares(self, prices: NDArray[np.float64]) -> NDArray[np.uint32]:
-        """The share of each row of the part; `prices` is [batch, resource], of those asked."""
+        """The share of each row of the part; `prices` is [batch asked, resource]."""
         out, demands = np.zeros(len(self._order), np.uint32), np.zeros(prices.shape[1], np.int64)
         for index, posted in enumerate(prices):
             rows = slice(self._first[index], self._first[index + 1])
@@ -45,7 +45,7 @@ class Batched:
     def _choose(
         self, rows: slice, prices: NDArray[np.float64], demands: NDArray[np.int64]
     ) -> NDArray[np.uint32]:
-        """The shares of some rows; what they take is added to `demands`."""
+        """The shares of some rows; adds what they take to `demands`."""
         part, slots = self._part, self._slots[rows]
         shares = np.zeros(len(slots), np.uint32)
         if part.pairs is None:
@@ -93,7 +93,7 @@ def _sparse(pairs, values, starts, slots, prices, demands, shares):  # type: ign
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _best(values, starts, slots, costs, shares):  # type: ignore[no-untyped-def]
-    """A whole share for the option that each agent takes."""
+    """Set a full share for the option that each agent takes."""
     best, at = -1.0, -1
     for i in range(slots.size):
         b, place = slots[i] // BLOCK, slots[i] % BLOCK

@@ -1,12 +1,12 @@
 """Private: what the agents of a part take at given prices, exactly.
 
-An agent takes the option with the largest surplus, value minus cost, if it is not negative; the
-first one on a tie. Costs are compared in doubles, which is exact (see `jdpack.market.market`); sums
-are 64-bit integers. So the result depends on no order, thread count or partitioning.
+An agent takes the option with the largest surplus, value minus cost, unless all are negative. On a
+tie it takes the first. Costs are compared in doubles, which is exact (see `jdpack.market.market`),
+and sums are 64-bit integers. So the result does not depend on order, thread count or partitioning.
 
-Every kernel goes over a part block by block: costs of the block's rows, then their choices, then
-the sums, while the block is in the cache. It runs on one thread and lets go of the interpreter:
-engines give parts to threads.
+Every kernel processes a part block by block: the costs of the block's rows, then the choices, then
+the sums, while the block is in the cache. A kernel runs on one thread and releases the GIL; engines
+distribute parts over threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jdpack.records.codes import BLOCK, Part
 
 
 def demand(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The demand query: the codes taken of each resource at the given price codes."""
+    """The demand query: how many codes of each resource are taken at the given price codes."""
     out, nothing = np.zeros(len(prices), np.int64), np.empty(0, np.int64)
     _play(part, prices.reshape(1, -1), np.zeros(1, np.int64), out, nothing)
     return out
@@ -31,7 +31,7 @@ def shares(
 ) -> NDArray[np.uint32]:
     """The share of each row in units of 1/SHARE, rounded down, before scaling.
 
-    A row's share is the weight of the rounds in which it was taken, over the weight of all
+    A row's share is the weight of the rounds in which it was taken, divided by the weight of all
     rounds. `prices` is [round, resource].
     """
     won, nothing = np.zeros(part.rows, np.int64), np.empty(0, np.int64)
@@ -46,9 +46,9 @@ def _play(
     demands: NDArray[np.int64],
     won: NDArray[np.int64],
 ) -> None:
-    """Add what is taken in some rounds to `demands`, and their weights to `won` of the takers.
+    """Add what is taken in each round to `demands`, and its weight to `won` for the rows taken.
 
-    Either may be empty, if it is not asked for.
+    Either array may be empty if it is not needed.
     """
     where = part.values, part.several, part.fill, prices, weights, *scratch(), demands, won
     if part.pairs is None:
@@ -58,7 +58,7 @@ def _play(
 
 
 def scratch() -> tuple[NDArray[np.float64], NDArray[np.uint16], NDArray[np.int64]]:
-    """Room for costs, marks and places of the rows of a block, and an entry more for nothing."""
+    """Arrays for the costs, marks and indices of a block's rows; the last two have a spare."""
     return np.empty(BLOCK), np.empty(BLOCK + 1, np.uint16), np.empty(BLOCK + 1, np.int64)
 
 
@@ -124,7 +124,7 @@ def cost_sparse(pairs, b, prices, n, cost):  # type: ignore[no-untyped-def]
     slot, end = pairs.offsets[b], pairs.offsets[b + 1]
     for i in range(n):
         cost[i] = 0.0
-    while end - slot >= 3 * BLOCK:  # three at a time: costs are loaded and stored less often
+    while end - slot >= 3 * BLOCK:  # three at a time, to load and store costs less often
         one, two = slot + BLOCK, slot + 2 * BLOCK
         code, resource = pairs.codes[slot : slot + n], pairs.resources[slot : slot + n]
         code1, resource1 = pairs.codes[one : one + n], pairs.resources[one : one + n]
@@ -152,7 +152,7 @@ def _choose_one(cost, values, b, n, taken):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _choose_sure(codes, prices, values, b, n, cost, taken):  # type: ignore[no-untyped-def]
-    """`_choose_one` in 32-bit floats, twice as many in a vector. Says whether all are sure.
+    """`_choose_one` in 32-bit floats, twice as many per vector. Returns whether all are sure.
 
     With u = 2^-24, the cost of m products is off by a factor within 1 +- (m + 2) u at most, and the
     value by 1 +- u. A difference of more than 2 (m + 4) u of the value is not due to rounding.
@@ -174,19 +174,19 @@ def _choose_sure(codes, prices, values, b, n, cost, taken):  # type: ignore[no-u
 
 @njit(inline="always")
 def _choose(cost, values, starts, b, n, taken, chosen):  # type: ignore[no-untyped-def]
-    """Set `taken` to all ones for the options that their agents take, else to 0.
+    """Set `taken` to all ones for the options that their agents take, and to 0 for the others.
 
-    It has an entry more than a block has rows, for the agents that take nothing.
+    It has one entry more than a block has rows, for the agents that take nothing.
     """
-    # Without branches, which random choices would make the processor guess wrong: a mask is all
-    # ones or 0. `at` is BLOCK, and `best` is -1, until some option of the agent is worth its cost.
+    # No branches, because the processor would mispredict random choices. A mask is all ones or 0.
+    # `at` is BLOCK and `best` is -1 until some option of the agent is worth its cost.
     at, best, agent = np.int64(BLOCK), np.int64(-1), np.int64(-1)
     for i in range(n):
         head = -np.int64(starts[b, i])
         agent -= head
         best |= head
         at = (at & ~head) | (BLOCK & head)
-        cost_or_more = min(cost[i], 2.0**60)  # beyond reach already, and the difference fits
+        cost_or_more = min(cost[i], 2.0**60)  # already unaffordable, and the difference still fits
         surplus = np.int64(values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost_or_more)
         better = (best - surplus) >> 63
         best = (best & ~better) | (surplus & better)
@@ -200,17 +200,17 @@ def _choose(cost, values, starts, b, n, taken, chosen):  # type: ignore[no-untyp
 
 @njit(inline="always")
 def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of the rows of a block that are `taken`: all ones or 0, of the first n."""
+    """Add the codes of those of a block's first n rows that are `taken` (all ones, or else 0)."""
     for j in range(demands.size):
         row, total = codes[j], np.uint32(0)  # below 2^11 * 2^16
-        for i in range(n):  # in 32 bits: twice the numbers in a vector
+        for i in range(n):  # in 32 bits, twice as many per vector
             total = np.uint32(total + np.uint32(row[i] & taken[i]))
         demands[j] += total
 
 
 @njit(inline="always")
 def add_sparse(pairs, b, taken, n, rows, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of the rows of block b that are `taken`: all ones or 0, of the first n."""
+    """Add the codes of those of block b's first n rows that are `taken` (all ones, or else 0)."""
     count = 0
     for i in range(n):
         rows[count] = i

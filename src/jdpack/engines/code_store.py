@@ -1,17 +1,17 @@
-"""Private: encoded agents on disk, mapped into memory when they are needed.
+"""Private: encoded agents on disk, mapped into memory.
 
-A store is a folder with a folder for each set of records that was encoded, named by its key: a
-hash of what the records were, of the market's bounds and of the way to encode them. It holds
+A store is a folder with one subfolder per set of encoded records. Its name is a key: a hash of the
+records, the market's bounds and the encoding. The subfolder holds
 
-    00000.codes ...   the arrays of some parts one after the other, a file for some pieces of input
-    index.json        which arrays stand where, with a checksum for every part
+    00000.codes ...   the arrays of some parts; each file has the codes of some pieces of input
+    index.json        where each array is, with a checksum for every part
 
-All of it is as private as the records (mode 0700). It is made under another name, and renamed when
-it is whole and on disk: what stands under a key is complete. Opening it checks the length and the
-checksum of every part before any kernel sees it; what is damaged is thrown away and made again.
+All of it is as private as the records (mode 0700). A subfolder is written under another name and
+renamed once it is complete and on disk. Opening it checks the length and the checksum of every part
+before any kernel sees it; damaged codes are deleted and encoded again.
 
-Codes that nobody wants to keep stand in files that never have a name: they are gone with the
-process that maps them, however it ends.
+Codes that need not be kept are in files without a name. They disappear with the process that maps
+them, however it ends.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from jdpack.records.threads import Threads
 from jdpack.storage.files import sync_folder
 
 _FORMAT = 2
-"""To be raised whenever the same records are encoded or written in another way."""
+"""Increase it whenever the same records would be encoded or written differently."""
 _ALIGN = 64
-_FILES = 256  # at most: each that is mapped takes one of the files that a process may have open
+_FILES = 256  # the most in a store: every mapped file counts as an open file of the process
 
 P = TypeVar("P")
 Keep = Callable[[Part], None]
@@ -70,7 +70,7 @@ class Store:
         encode: Callable[[P, Keep], Tally],
         threads: Threads,
     ) -> list[Codes]:
-        """The parts of every piece, mapped; encoded first if the store does not have them."""
+        """The parts of every piece, mapped. Encodes them first if the store does not have them."""
         name = hashlib.sha256(f"{_FORMAT} {BLOCK} {key}".encode()).hexdigest()[:32]
         place = self.folder / name
         try:
@@ -80,7 +80,7 @@ class Store:
                 if found is not None:
                     return found
                 making = place.with_suffix(".part")
-                shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+                shutil.rmtree(making, ignore_errors=True)  # left by a run that was killed
                 shutil.rmtree(place, ignore_errors=True)  # damaged
                 making.mkdir(mode=0o700)
                 try:
@@ -96,13 +96,13 @@ class Store:
         except OSError as error:
             raise _refusal(self.folder, error) from None
         if found is None:
-            raise OutputError(f"the codes in {str(place)!r} are damaged as soon as written")
+            raise OutputError(f"the codes in {str(place)!r} are damaged right after writing")
         return found
 
     def unnamed(
         self, pieces: Sequence[P], encode: Callable[[P, Keep], Tally], threads: Threads
     ) -> list[Codes]:
-        """The parts of every piece, encoded and mapped; gone when they are no longer used."""
+        """The parts of every piece, encoded and mapped; deleted when they are no longer used."""
 
         def one(own: Sequence[P]) -> list[Codes]:
             with tempfile.TemporaryFile(dir=self.folder) as file:
@@ -110,7 +110,7 @@ class Store:
                 file.flush()
                 found = _mapped(file, described)
             if found is None:
-                raise OutputError(f"codes in {str(self.folder)!r} are damaged as soon as written")
+                raise OutputError(f"codes in {str(self.folder)!r} are damaged right after writing")
             return found
 
         try:
@@ -119,24 +119,24 @@ class Store:
             raise _refusal(self.folder, error) from None
 
     def scratch(self, rows: int) -> NDArray[np.uint32]:
-        """Room on disk for a share of every row; gone when the array is."""
+        """Space on disk for a share of every row; freed with the array."""
         size = max(4 * rows, 1)
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk shows now, as an error
+                os.posix_fallocate(file.fileno(), 0, size)  # raises now if the disk is full
                 return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint32, rows)
         except OSError as error:
             raise _refusal(self.folder, error) from None
 
     @contextmanager
     def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
-        """One process at a time encodes the same records; others wait and find them."""
+        """Only one process at a time encodes the same records; others wait, then find them."""
         with open(self.folder / f"{name}.lock", "w", opener=_private) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
 
     def _sweep(self) -> None:
-        """Remove what processes that were killed have left half made; nobody holds its lock."""
+        """Remove unfinished codes of killed processes, whose locks nobody holds."""
         for half in self.folder.glob("*.part"):
             if re.fullmatch("[0-9a-f]{32}", half.stem):
                 with suppress(OSError), self._locked(half.stem, wait=False):
@@ -148,17 +148,17 @@ def _private(path: str, flags: int) -> int:
 
 
 def _refusal(folder: Path, error: OSError) -> OutputError:
-    """What went wrong in a folder of codes, and what to do about it."""
+    """The error for a folder of codes, with a hint."""
     what, hint = "write codes to", "choose another folder with --store"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        hint = f"make room there or {hint}"
+        hint = f"free some space there or {hint}"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        what, hint = "read and write codes in", f"get the right to or {hint}"
+        what, hint = "read and write codes in", f"get permission or {hint}"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
-        hint = f"a run needs some {_FILES + 100} of them: raise the limit with ulimit -n"
+        hint = f"a run needs about {_FILES + 100} open files: raise the limit with ulimit -n"
     return OutputError(
         f"cannot {what} {str(folder)!r}: {error.strerror or error}",
-        f"{hint}, then run again or resume; nothing half written is kept",
+        f"{hint}, then run again or resume; no partial file is kept",
     )
 
 
@@ -166,13 +166,13 @@ def _refusal(folder: Path, error: OSError) -> OutputError:
 
 
 def _cut(pieces: Sequence[P]) -> list[Sequence[P]]:
-    """The pieces of each file."""
+    """The pieces that go into each file."""
     count, n = min(_FILES, len(pieces)), len(pieces)
     return [pieces[i * n // count : (i + 1) * n // count] for i in range(count)]
 
 
 def _written(path: Path, pieces: Sequence[P], encode: Callable[[P, Keep], Tally]) -> dict[str, Any]:
-    """Encode some pieces into a file of their own; what the index says of it."""
+    """Encode some pieces to a new file; returns its entry in the index."""
     with open(path, "xb", opener=_private) as file:
         described = _encoded(file, pieces, encode)
         file.flush()
@@ -183,7 +183,7 @@ def _written(path: Path, pieces: Sequence[P], encode: Callable[[P, Keep], Tally]
 def _encoded(
     file: IO[bytes], pieces: Sequence[P], encode: Callable[[P, Keep], Tally]
 ) -> dict[str, Any]:
-    """Encode some pieces into a file; what is in it."""
+    """Encode some pieces to a file; returns a description of its content."""
     described = []
     for piece in pieces:
         parts: list[dict[str, Any]] = []
@@ -232,7 +232,7 @@ def _write_index(path: Path, index: list[dict[str, Any]]) -> None:
 
 
 def _opened(place: Path, threads: Threads) -> list[Codes] | None:
-    """The codes that stand in a folder, or None if there are none or they are damaged."""
+    """The codes in a folder, or None if there are none or they are damaged."""
     try:
         digest, _, text = (place / "index.json").read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
@@ -250,11 +250,11 @@ def _found(place: Path, described: dict[str, Any]) -> list[Codes] | None:
 
 
 def _mapped(file: IO[bytes], described: dict[str, Any]) -> list[Codes] | None:
-    """The pieces in a file, once their bytes are checked."""
+    """The pieces in a file, with their bytes checked; None if any is damaged."""
     size = described["size"]
     if os.fstat(file.fileno()).st_size != size:
         return None
-    # Private and writable, for kernels are compiled for such arrays; nobody writes.
+    # Copy-on-write, because kernels are compiled for writable arrays. Nobody writes.
     whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
     found: list[Codes] = []
     for piece in described["pieces"]:
@@ -269,7 +269,7 @@ def _mapped(file: IO[bytes], described: dict[str, Any]) -> list[Codes] | None:
 
 
 def _checked(whole: mmap.mmap | bytes, described: dict[str, Any]) -> Part | None:
-    """A part of a file; None if it is damaged."""
+    """One part from a file; None if it is damaged."""
     arrays, checksum = {}, 0
     for name, (kind, shape, start) in described["arrays"].items():
         count = int(np.prod(shape))

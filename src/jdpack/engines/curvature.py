@@ -1,4 +1,4 @@
-"""Private: how loads respond to prices: agents whose decision is close, exactly."""
+"""Private: how loads respond to prices: exact sums over the agents whose decision is close."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def _close_calls(
     """Sums over the agents whose two best choices are close."""
     m, (cost, near, firsts) = len(prices), scratch()
     seconds, d, share = np.empty(BLOCK + 1, np.int64), np.zeros(m), np.zeros(m)
-    sums = np.zeros(shape)  # of whole numbers, far below 2^53 in a part: exact
+    sums = np.zeros(shape)  # exact: whole numbers, far below 2^53 for one part
     where = part.values, part.several, part.fill, prices, math.fsum(prices), whole
-    room = cost, near, firsts, seconds, d, share
+    buffers = cost, near, firsts, seconds, d, share
     if part.pairs is None:
-        _close_dense(part.codes, *where, *room, sums)
+        _close_dense(part.codes, *where, *buffers, sums)
     else:
         touched, begins = np.empty(m, np.int64), np.empty(BLOCK + 1, np.int64)
         seen = np.zeros(m, np.uint8)
-        _close_sparse(part.pairs, *where, *room, seen, touched, begins, sums)
+        _close_sparse(part.pairs, *where, *buffers, seen, touched, begins, sums)
     return sums.astype(np.int64)
 
 
@@ -126,7 +126,7 @@ def _close_sparse(  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def rest_begins(pairs, b, begins):  # type: ignore[no-untyped-def]
-    """Set where the rest of each row of block b begins; it ends where the next one's begins."""
+    """Set where the rest of each row of block b begins, which is where the previous one ends."""
     at, stop = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]
     for i in range(BLOCK + 1):
         begins[i] = at
@@ -136,7 +136,7 @@ def rest_begins(pairs, b, begins):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_row(pairs, b, begins, i, sign, d, seen, touched, count):  # type: ignore[no-untyped-def]
-    """Add the codes of row i of block b to d. Keeps the list of resources touched."""
+    """Add the codes of row i of block b to d, and update the list of touched resources."""
     for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
         count = _touch(pairs.resources[pair], sign * pairs.codes[pair], d, seen, touched, count)
     for pair in range(begins[i], begins[i + 1]):
@@ -156,10 +156,10 @@ def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _close_rows(cost, values, b, n, near, firsts, seconds):  # type: ignore[no-untyped-def]
-    """List the best and second-best choice of every agent whose surpluses of them are close.
+    """List the best and second-best choices of every agent for whom their surpluses are close.
 
-    A choice is a row of block b, or nothing: -1. Returns how many such agents there are. Here every
-    agent has one option, and which of it and nothing is the best makes no difference.
+    A choice is a row of block b, or -1 for nothing. Returns how many such agents there are. Here
+    every agent has one option, and it does not matter whether the option or nothing is better.
     """
     count = 0
     for i in range(n):
@@ -185,11 +185,12 @@ def _close_options(cost, values, starts, b, n, firsts, seconds):  # type: ignore
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _two_best(cost, values, starts, b, i, n):  # type: ignore[no-untyped-def]
-    """The best and second-best choice of the agent whose rows begin at i; -1 is nothing.
+    """The best and second-best choices of the agent whose rows begin at i; -1 is nothing.
 
-    Also the sum of their costs, or 0 if their surpluses are not close, and the next agent's row.
+    Also returns the sum of their costs, or 0 if their surpluses are not close, and the first row
+    of the next agent.
     """
-    first, second = -1, -1  # options by surplus; the earlier on a tie
+    first, second = -1, -1  # options by surplus; the first wins a tie
     best, next_best = -np.inf, -np.inf
     row = i
     while row < n and (row == i or starts[b, row] == 0):

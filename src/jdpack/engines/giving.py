@@ -1,4 +1,4 @@
-"""Private: what is given: shares, coins, and the loads and values that they add up to, exactly."""
+"""Private: scale shares, flip coins, and sum the resulting loads and values exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARE_BITS = SHARE.bit_length() - 1  # a shift divides by SHARE and rounds down
 
 
 def factors(part: Part, of_resources: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The scale factor of each row: the least of the resources that its option touches."""
+    """The scale factor of each row: the smallest among the resources that its option touches."""
     out = np.full(part.rows, SHARE, np.uint32)
     if part.pairs is None:
         _factors_dense(part.codes, part.fill, of_resources, out)
@@ -35,16 +35,16 @@ def flip(
 ) -> None:
     """Scale shares and round them to all or nothing by the agents' coins, in place.
 
-    The coin is uniform on [0, 1). An agent's options stand on that interval one after the other,
-    each as wide as its share before scaling; the one that the coin falls on is granted, and given
-    if the coin is in the first factor / SHARE of its width. So what is given is always among what
-    is granted, and each grant is given with odds of exactly factor / SHARE, independently.
+    The coin is uniform on [0, 1). An agent's options are laid out on that interval one after the
+    other, each as wide as its share before scaling. The option that the coin falls on is granted.
+    It is given if the coin falls in the first factor / SHARE of its width. So only granted options
+    are given, each with probability exactly factor / SHARE, independently.
     """
     _flip(part.heads() if part.several is not None else None, shares, coins, factors)
 
 
 def luck(part: Part, shares: NDArray[np.uint32], given: NDArray[np.uint32], bound: int) -> int:
-    """The query luck: value given beyond the averaged shares, cut to +-bound for each agent."""
+    """The luck query: value given beyond the averaged shares, cut to +-bound for each agent."""
     return int(
         _luck(
             part.values,
@@ -58,14 +58,14 @@ def luck(part: Part, shares: NDArray[np.uint32], given: NDArray[np.uint32], boun
 
 
 def welfare(part: Part, shares: NDArray[np.uint32]) -> int:
-    """The total value of given shares in value codes, rounded down for every row."""
+    """The total value of the given shares in value codes, rounded down per row."""
     nothing = np.zeros(len(shares), np.uint32)
     return int(_luck(part.values, part.fill, None, nothing, shares, 2**62))
 
 
 def loads(part: Part, m: int, shares: NDArray[np.uint32]) -> list[int]:
-    """The exact load of given shares on each resource, in units of code / SHARE."""
-    # A block's sum is below 2^51; high and low halves keep the total exact in 64 bits.
+    """The exact load of the given shares on each resource, in units of code / SHARE."""
+    # A block's sum is below 2^51; splitting totals into high and low keeps them exact in 64 bits.
     high, low = np.zeros(m, np.int64), np.zeros(m, np.int64)
     if part.pairs is None:
         _loads_dense(part.codes, part.fill, shares, high, low)
@@ -113,7 +113,7 @@ def _flip(starts, shares, coins, factors):  # type: ignore[no-untyped-def]
     for i in range(shares.size):
         if starts is None or starts[i]:
             reached = np.uint64(0)
-        begin, share = reached << np.uint64(29), np.uint64(shares[i])  # in the coin's 53 bits
+        begin, share = reached << np.uint64(29), np.uint64(shares[i])  # as coins, in 53 bits
         reached += share
         width = share * np.uint64(factors[i]) << np.uint64(5)
         shares[i] = SHARE if begin <= coins[i] < begin + width else 0

@@ -1,9 +1,9 @@
 """Private: the engine for more agents than fit in memory, with codes on disk.
 
 Records are encoded once, piece by piece on all cores, to a code store
-(`jdpack.engines.code_store`), in which later runs on the same records find them again. Rounds go
-over the mapped codes: the operating system keeps in memory what fits, and reads the rest again.
-Shares stand on disk too, and what is copied of the codes or sorted of the ids is held to a limit.
+(`jdpack.engines.code_store`), where later runs on the same records find them. Rounds read the
+mapped codes: the operating system keeps what fits in memory, and reads the rest again. Shares are
+on disk too, and a limit bounds the memory for copies of codes and for sorting ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIECE_ROWS = 2**19
 
 
 class MappedEngine(MemoryEngine):
-    """Agents in one shard of mapped parts."""
+    """All agents in one shard of mapped parts."""
 
     @classmethod
     def open(
@@ -35,13 +35,13 @@ class MappedEngine(MemoryEngine):
         threads: int | None,
         folder: Path | None,
         near: Path,
-        room: int,
+        limit_bytes: int,
         tell: Tell,
     ) -> MappedEngine:
-        """Map the codes of some files, encoding them first if the store has none.
+        """Map the codes of some files, after encoding them if the store does not have them.
 
-        With no folder for a store, they stand `near` in files without a name, which are gone with
-        the engine or its process: even a kill leaves nothing behind.
+        Without a `folder` for a store, the codes go to unnamed files in the folder `near`. These
+        disappear with the engine or its process: even a kill leaves nothing behind.
         """
         market, own = source.market, Threads(threads)
         found, finished = locate.find(source.agents), itertools.count(1)
@@ -58,11 +58,12 @@ class MappedEngine(MemoryEngine):
         else:
             key = f"{readers.fingerprint(found, own)} {key_of(market, source.clamp)}"
             codes = store.codes(key, pieces, encode, own)
-        return cls(gather(market, codes, room // 2), threads, store.scratch, room // 2)
+        half = limit_bytes // 2
+        return cls(gather(market, codes, half), threads, store.scratch, half)
 
 
 def key_of(market: Market, clamp: bool) -> str:
-    """What codes depend on beside the records."""
+    """What codes depend on besides the records."""
     data = market.to_dict()
     data["privacy"] = data["privacy"]["neighbours"]
     return json.dumps([data | {"name": ""}, clamp], sort_keys=True)

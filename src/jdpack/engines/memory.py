@@ -21,22 +21,22 @@ from jdpack.storage.files import write_whole
 
 
 class MemoryEngine(Combined):
-    """Agents in one shard; `threads` limits the cores that it uses."""
+    """All agents in one shard; `threads` limits the cores that it uses."""
 
     def __init__(
         self,
         agents: Agents,
         threads: int | None = None,
         scratch: Callable[[int], Shares] = lambda rows: np.empty(rows, np.uint32),
-        room: int | None = None,
+        limit_bytes: int | None = None,
     ) -> None:
         super().__init__(agents.market)
         self.agents = agents
-        self.shard = Shard(agents.market, agents.parts, Threads(threads), scratch, room)
+        self.shard = Shard(agents.market, agents.parts, Threads(threads), scratch, limit_bytes)
 
     @classmethod
     def read(cls, source: Source, threads: int | None, tell: Tell) -> MemoryEngine:
-        """Encode records into memory."""
+        """Encode the records in memory."""
         agents = encode(
             source.market,
             source.pieces(),
@@ -63,7 +63,7 @@ class MemoryEngine(Combined):
         write_whole(folder / "allocation.parquet", 0o600, lambda file: self.shard.write(get, file))
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to release."""
 
     def _all(self, question: str, *about: Any) -> list[Any]:
         return [getattr(self.shard, question)(*about)]

@@ -1,13 +1,12 @@
-"""Private: the engine of a Ray cluster.
+"""Private: the engine for a Ray cluster.
 
 Every worker is an actor that owns some pieces of the input. A piece is a path and a range, so a
-worker reads and encodes its records by itself, wherever it runs: nothing passes through the driver
-but prices on the way out and sums on the way back. Noise is drawn at the driver, once a round,
-after all sums are in.
+worker reads and encodes its records by itself, wherever it runs. The driver only sends prices and
+receives sums. It draws noise once per round, after all sums have arrived.
 
-If a worker's process dies, Ray starts it again with the same pieces and asks it again. An answer is
-a function of the records, so it is the same one. Every answer carries the digest of the records
-that it was computed from: if it changes, a file has changed under the run, and the run stops.
+If a worker's process dies, Ray restarts it with the same pieces and asks it again. The answer is
+the same, because it is a function of the records. Every answer carries a digest of the records it
+was computed from. If the digest changes, a file has changed during the run, and the run stops.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import pyarrow.fs
 from numpy.typing import NDArray
 
 from jdpack.billboard.board import Billboard
-from jdpack.engines.allocation_files import files_in, put_file, remove_file
+from jdpack.engines.allocation_files import files_in, put_file, remove_file, tables_in
 from jdpack.engines.base import Allocation
 from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.mapped import key_of
@@ -44,22 +43,22 @@ from jdpack.records.readers import FilePiece
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a curator's machine calls nobody
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send nothing from a curator's machine
 try:
     import ray
     import ray.exceptions
 except ImportError:
     raise EngineError("the engine ray needs Ray", "pip install 'jdpack[ray]'") from None
 
-_RESTARTS = 20  # of one worker; what dies more often has a cause that stays
-_OBJECTS = 200 * 10**6  # bytes of shared memory of a local Ray: answers are small
-_BUCKET = 2**22  # ids whose keys are compared at a time
-_ROOM = 10**9  # bytes for copies of codes that are on a worker's disk
-_READING = 10  # a worker may take so many times as long to read its records as to answer
+_RESTARTS = 20  # of one worker; if it dies more often, the cause is permanent
+_OBJECTS = 200 * 10**6  # bytes of shared memory for a local Ray; answers are small
+_BUCKET = 2**22  # about how many keys of ids are compared at a time
+_COPIED = 10**9  # bytes for copies of the codes that a worker has on disk
+_READING = 10  # a worker may take this many times longer to read its records than to answer
 
 
 class Worker:
-    """The actor: the shard of some pieces, read when it is first asked."""
+    """The actor: a shard of some pieces, which it reads at the first question."""
 
     def __init__(
         self, market: Market, pieces: list[FilePiece], clamp: bool, threads: int, store: str | None
@@ -72,7 +71,7 @@ class Worker:
         self._tallies: list[Tally] = []
 
     def answer(self, question: str, *about: Any) -> tuple[int, float, Any]:
-        """The digest of the records, the seconds that it took, and the answer to a question."""
+        """The digest of the records, the seconds it took, and the answer to a question."""
         shard = self._loaded()
         start = time.perf_counter()
         answer = getattr(self if hasattr(self, question) else shard, question)(*about)
@@ -82,14 +81,14 @@ class Worker:
         return self._tallies
 
     def ends(self) -> tuple[int, int] | None:
-        """The first and the last id, if all are whole numbers in increasing order."""
+        """The first and the last id, if all ids are increasing whole numbers."""
         ids = list(self._ids())
         if not ids or not survey(iter(ids))[1]:
             return None
         return ids[0][0].as_py(), ids[-1][-1].as_py()
 
     def keys(self, bucket: int, of: int) -> NDArray[np.uint64]:
-        """The keys of the agents' ids that fall into one of some buckets."""
+        """The keys of the agents' ids that fall into one of `of` buckets."""
         if self._keys is None:
             self._keys = np.concatenate([np.empty(0, np.uint64), *map(keys, self._ids())])
             self._keys.sort()
@@ -98,11 +97,11 @@ class Worker:
         last = len(self._keys) if bucket + 1 == of else last
         own = self._keys[first:last].copy()
         if bucket + 1 == of:
-            self._keys = None  # all are compared
+            self._keys = None  # this was the last bucket
         return own
 
     def named(self, suspects: NDArray[np.uint64]) -> list[int | str]:
-        """The ids of the agents that have one of these keys."""
+        """The ids of the agents with one of these keys."""
         same = (ids.filter(to_arrow(np.isin(keys(ids), suspects))) for ids in self._ids())
         return [id for ids in same for id in ids.to_pylist()]
 
@@ -111,7 +110,7 @@ class Worker:
         put_file(place, name, lambda file: None)
 
     def write(self, final: Final, place: str, name: str) -> None:
-        """Write what the worker's agents get to a file of its own, whole."""
+        """Write what the worker's agents get to its own file, whole or not at all."""
         put_file(place, name, lambda file: self._loaded().write(final, file))
 
     def _ids(self) -> Iterator[pa.Array]:
@@ -135,7 +134,7 @@ class Worker:
         if self.store is not None:
             store, key = Store(Path(self.store)), f"{self.pieces} {key_of(self.market, self.clamp)}"
             codes = store.codes(key, self.pieces, encode, self.threads)
-            return codes, {"scratch": store.scratch, "room": _ROOM}
+            return codes, {"scratch": store.scratch, "limit_bytes": _COPIED}
 
         def in_memory(piece: FilePiece) -> Codes:
             parts: list[Any] = []
@@ -149,7 +148,7 @@ class RayEngine(Combined):
     """The agents of a cluster."""
 
     seconds = 0.0
-    """How long the slowest worker was at work on the last question."""
+    """How long the slowest worker took for the last question."""
 
     def __init__(
         self,
@@ -177,17 +176,17 @@ class RayEngine(Combined):
     def open(
         cls, source: Source, threads: int | None, settings: Ray, place: Place, tell: Tell
     ) -> RayEngine:
-        """Start workers that read some files, and wait until they have."""
+        """Start workers and wait until they have read the files."""
         _connect(settings.address)
         cores = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
         workers = settings.workers or max(1, cores // (threads or 1))
         each = threads or max(1, cores // workers)
         if workers * each > cores:
             raise EngineError(
-                f"{workers} workers of {each} cores do not fit on the {cores} cores of the cluster",
+                f"{workers} workers with {each} cores each do not fit on {cores} cores",
                 "ask for fewer workers or threads",
             )
-        even = source.market.agents // (4 * workers)  # a few for each, so that loads are even
+        even = source.market.agents // (4 * workers)  # several pieces per worker, for even loads
         pieces = source.pieces(max(1, min(PART_ROWS, even)))
         rest = source.clamp, each, settings, place.name
         engine = cls(source.market, _cut(pieces, workers), *rest)
@@ -213,10 +212,10 @@ class RayEngine(Combined):
         return False  # tables have ids
 
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
-        """A file a worker, in the folder `allocation`, or where the settings say.
+        """Write one file per worker, to the folder `allocation` or to where the settings say.
 
-        Files bear the name of the run and how many there are; what this run wrote when there were
-        more or fewer workers is removed.
+        File names include the name of the run and the number of workers. Files that this run wrote
+        with another number of workers are removed.
         """
         place = self._settings.allocation
         if place is None:
@@ -235,7 +234,7 @@ class RayEngine(Combined):
                 remove_file(place, name)
 
     def close(self) -> None:
-        """End the workers, whose cores others may wait for."""
+        """End the workers, so that others can use their cores."""
         for worker in self._workers:
             ray.kill(worker)
         self._workers = []
@@ -244,14 +243,14 @@ class RayEngine(Combined):
         if not self._workers:
             raise EngineError(
                 "the workers of this run have ended",
-                "read the allocation in the output folder, or in Result.shares of a run without",
+                "read the allocation in the output folder; a run without one keeps Result.shares",
             )
-        # What is large is sent once, not once for each.
+        # Send large arguments once, not once per worker.
         sent = [ray.put(a) if isinstance(a, Rounds | Final) else a for a in about]
         return self._collect([w.answer.remote(question, *sent) for w in self._workers])
 
     def _collect(self, coming: list[Any]) -> list[Any]:
-        """What all workers answer, once it is sure that their records are still the same."""
+        """The answers of all workers, after checking that their records have not changed."""
         digests, seconds, answers = [], [], []
         for number, one in enumerate(coming):
             digest, took, answer = self._get(one, self._who(number))
@@ -262,13 +261,13 @@ class RayEngine(Combined):
             if was != now:
                 raise AgentsError(
                     f"the records of {self._what(number)} have changed since the run began",
-                    "put back the files that the run began with, then `jdpack resume` goes on",
+                    "restore the files that the run began with, then `jdpack resume`",
                 )
         self.seconds = max(seconds)
         return answers
 
     def _get(self, coming: Any, who: str, times: int = 1) -> Any:
-        """What comes from the cluster; what goes wrong there, as one of our errors."""
+        """A result from the cluster; whatever goes wrong there is raised as a jdpack error."""
         patience = times * self._settings.patience
         try:
             return ray.get(coming, timeout=patience)
@@ -278,7 +277,7 @@ class RayEngine(Combined):
             if isinstance(error.cause, OSError):
                 raise OutputError(
                     f"{who} cannot write: {error.cause}",
-                    "make room there, then `jdpack resume` goes on; nothing more is spent",
+                    "free some space there, then `jdpack resume`, which spends nothing more",
                 ) from None
             raise
         except ray.exceptions.GetTimeoutError:
@@ -287,20 +286,20 @@ class RayEngine(Combined):
             problem = f"is lost: {str(error).splitlines()[0].rstrip('.')}"
         raise EngineError(
             f"{who} {problem}",
-            "what is posted is kept: once the cluster is well, `jdpack resume` goes on from there",
+            "what is posted is kept: when the cluster works again, `jdpack resume`",
         ) from None
 
     def _who(self, number: int) -> str:
         return f"worker {number + 1} of {len(self._workers)}, with {self._what(number)},"
 
     def _what(self, number: int) -> str:
-        """A worker's records, for people."""
+        """The files of a worker's records, for a message."""
         spans = [span for piece in self._pieces[number] for span in piece.spans]
         names = list(dict.fromkeys(span.file.where for span in spans))
         return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
     def _load(self, tell: Tell) -> None:
-        """Wait until all have read their pieces; check what only all of them together show."""
+        """Wait until all workers have read their pieces, then check them together."""
         tallies: list[Tally] = []
         busy = []
         coming = [worker.answer.remote("tallies") for worker in self._workers]
@@ -308,7 +307,7 @@ class RayEngine(Combined):
             digest, _, own = self._get(one, self._who(number), _READING)
             if any(tally.rows for tally in own):
                 busy.append((self._workers[number], self._pieces[number], digest))
-            else:  # of some files all rows belong to agents that begin in the files before
+            else:  # all its rows belong to agents that begin in an earlier piece
                 ray.kill(self._workers[number])
             tallies += own
             tell((number + 1) / len(coming))
@@ -320,9 +319,9 @@ class RayEngine(Combined):
         self._check_unique()
 
     def _check_place(self, place: str) -> None:
-        """Refuse a place for the allocation that workers cannot write to, before any is spent."""
+        """Refuse a place that workers cannot write the allocation to, before anything is spent."""
         try:
-            others = [n for n in files_in(place) if n.endswith(".parquet") and not self._is_ours(n)]
+            others = [name for name in tables_in(place) if not self._is_ours(name)]
         except OSError as error:
             raise OutputError(
                 f"cannot write an allocation to {place!r}: {error}",
@@ -330,8 +329,8 @@ class RayEngine(Combined):
             ) from None
         if others and place == self._settings.allocation:
             raise OutputError(
-                f"there is {others[0]!r} in {place!r} already",
-                "choose a folder of its own for the allocation of each run",
+                f"{place!r} already contains {others[0]!r}",
+                "give the allocation of each run a folder of its own",
             )
         names = [f".jdpack-{self._run}-{i}" for i in range(len(self._workers))]
         probes = [
@@ -344,7 +343,7 @@ class RayEngine(Combined):
         for name in names:
             if name not in there:
                 raise OutputError(
-                    f"the workers do not write to the same {place!r} as this process reads",
+                    f"the workers' {place!r} is not the folder that this process sees",
                     "give a folder that all machines share, or a URI, with --allocation",
                 )
             remove_file(place, name)
@@ -353,13 +352,13 @@ class RayEngine(Combined):
         return name.startswith(f"{self._run}-")
 
     def _check_unique(self) -> None:
-        """Refuse an id of two agents, wherever they are."""
+        """Refuse an id of two agents, even on different workers."""
         ends = self._all("ends")
         if None not in ends and all(a[1] < b[0] for a, b in pairwise(ends)):
             return
         compare = ray.remote(num_cpus=0)(_repeated)
         buckets = -(-self._count // _BUCKET)
-        for bucket in range(buckets):  # keys go from worker to worker, not through the driver
+        for bucket in range(buckets):  # keys do not pass through the driver
             found = [worker.keys.remote(bucket, buckets) for worker in self._workers]
             suspects = self._get(compare.remote(*found), "the comparison of ids", _READING)
             if len(suspects):
@@ -377,22 +376,19 @@ def _edge(key: int) -> np.uint64:
     return np.uint64(min(key, 2**64 - 1))
 
 
-# --- where the allocation goes ------------------------------------------------------------
-
-
 # --- Ray ----------------------------------------------------------------------------------
 
 
 _connected: list[str | None] = []
-"""The address that this module has connected the process to."""
+"""The address that this module has connected to."""
 
 
 def _connect(address: str | None) -> None:
-    """Use the Ray that this process is connected to, or connect, or start one here."""
+    """Use the Ray that this process is connected to; otherwise connect, or start a local one."""
     if ray.is_initialized():
         if address is not None and address not in _connected:
             raise EngineError(
-                f"this process is connected to a Ray other than {address!r}",
+                f"this process is already connected to another Ray than {address!r}",
                 "leave the address out to use that one, or call ray.shutdown() first",
             )
         return
@@ -416,11 +412,11 @@ def _connect(address: str | None) -> None:
 
 
 def _cut(pieces: Sequence[Any], workers: int) -> list[list[FilePiece]]:
-    """Consecutive runs of pieces, of about the same number of rows, for at most so many workers."""
+    """Split the pieces into consecutive runs of about equal rows, at most one per worker."""
     if len(pieces) <= workers:
         return [[piece] for piece in pieces]
     rows, before, runs = sum(piece.rows for piece in pieces), 0, dict[int, list[FilePiece]]()
-    for piece in pieces:  # it goes to the worker in whose even share its middle is
+    for piece in pieces:  # each goes to the worker whose even part contains its middle
         runs.setdefault((2 * before + piece.rows) * workers // max(1, 2 * rows), []).append(piece)
         before += piece.rows
     return list(runs.values())

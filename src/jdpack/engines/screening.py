@@ -1,10 +1,10 @@
 """Private: which agents are decided while prices stay in a box, so that rounds can skip them.
 
-Codes are not negative, so a cost grows with every price. Over a box of prices [low, high], an
+Codes are not negative, so costs increase with every price. Over a box of prices [low, high], an
 option's surplus lies between value - cost(high) and value - cost(low). An agent is decided if one
-option's least surplus is not negative and above the largest surplus of its others, or if all its
-surpluses are negative: then it chooses the same at all prices of the box, by the exact arithmetic
-of `jdpack.engines.best_response`. Everything that skips decided agents gives the same integers.
+option's smallest surplus is not negative and exceeds the largest surplus of every other option, or
+if all its surpluses are negative. It then makes the same choice at all prices in the box, by the
+exact arithmetic of `jdpack.engines.best_response`. So skipping decided agents changes no integer.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from jdpack.records.codes import BLOCK, Part, lay_out, rest_of
 from jdpack.records.threads import Threads
 
 OUT, IN, OPEN = 0, 1, 2
-"""What a row is in a box: not taken, taken, or not decided."""
+"""The state of a row in a box: not taken, taken, or not decided."""
 
 Prices = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Box:
-    """Prices between low and high, and what is known of the agents there."""
+    """Prices between low and high, and how the agents respond to them."""
 
     low: Prices
     high: Prices
     open: list[Part]
-    """The agents that are not decided."""
+    """Copies of the agents that are not decided."""
     demand: tuple[int, ...]
-    """The codes that the decided agents take of each resource."""
+    """How many codes of each resource the decided agents take."""
 
     @classmethod
     def screen(
@@ -47,14 +47,14 @@ class Box:
         high: Prices,
         most: int,
         threads: Threads,
-        room: int | None = None,
+        limit_bytes: int | None = None,
     ) -> Box | None:
-        """The box, or None if more than `most` rows are open in it, or it takes more than `room`.
+        """The box, or None if it has more than `most` open rows or takes more than `limit_bytes`.
 
-        What tells which rows are open counts too, and a copy of few rows of a part takes a block.
-        While it is made, it may exceed the room by what threads have at work, a part each.
+        The lists of open rows count too, and a copy of even a few rows of a part takes a block.
+        During construction it may exceed the limit by the part that each thread is working on.
         """
-        rows, space = _Limit(most), _Limit(room)
+        rows, space = _Limit(most), _Limit(limit_bytes)
 
         def find(part: Part) -> tuple[Part, NDArray[np.uint32], NDArray[np.int64]] | None:
             if rows.exceeded or space.exceeded:
@@ -85,12 +85,12 @@ class Box:
 
 
 def _about(part: Part, rows: int) -> int:
-    """The bytes of a copy of some rows, with whole blocks."""
+    """About how many bytes a copy of some rows takes, in whole blocks."""
     return -(-rows // BLOCK) * (part.nbytes // max(len(part.fill), 1))
 
 
 class _Limit:
-    """So much, and not more, for all threads together; None is no limit."""
+    """A limit for all threads together; None is no limit."""
 
     def __init__(self, most: int | None) -> None:
         self._left: float = math.inf if most is None else most
@@ -113,12 +113,12 @@ def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
 def _screened(
     part: Part, low: Prices, high: Prices
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
-    """The states of the rows, the codes that rows that are IN take, and how many are OPEN."""
+    """The states of the rows, the codes that the IN rows take, and how many rows are OPEN."""
     states, demand = np.empty(part.rows, np.uint8), np.zeros(len(low), np.int64)
     least, most = np.empty(BLOCK), np.empty(BLOCK)
     taken, rows = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.int64)
-    room = least, most, taken, rows
-    where = part.values, part.several, part.fill, low, high, *room, states, demand
+    buffers = least, most, taken, rows
+    where = part.values, part.several, part.fill, low, high, *buffers, states, demand
     if part.pairs is None:
         few = _screen_dense(part.codes, *where)
     else:
@@ -127,7 +127,7 @@ def _screened(
 
 
 def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
-    """Some rows of a part, whole agents in ascending order, as a part without ids of its own."""
+    """A copy of some rows of a part, whole agents in ascending order, without ids."""
     several = part.starts.size > 0
     source = np.empty(len(rows), np.int64)
     _locate(part.fill, rows, source)
@@ -156,7 +156,7 @@ def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _locate(fill, rows, source):  # type: ignore[no-untyped-def]
-    """Where rows stand: block * BLOCK + place."""
+    """Set where the rows are: block * BLOCK + place."""
     b, first = 0, 0
     for r in range(rows.size):
         while rows[r] >= first + fill[b]:
@@ -203,7 +203,7 @@ def _gather_sparse(pairs, source, resources, codes):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _slots(starts, rows):  # type: ignore[no-untyped-def]
-    """Where each row goes, so that no agent is split between two blocks."""
+    """Where each row goes, with no agent split between two blocks."""
     slots, at, row = np.empty(rows, np.int64), 0, 0
     while row < rows:
         end = row + 1
@@ -258,7 +258,7 @@ def _screen_sparse(  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _decide(values, b, n, least, most, state):  # type: ignore[no-untyped-def]
-    """Set the state of each row from its least and its largest cost; agents have one option."""
+    """Set the state of each row from its smallest and largest cost; agents have one option."""
     for i in range(n):
         value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
         inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
@@ -267,7 +267,7 @@ def _decide(values, b, n, least, most, state):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _mark(state, n, taken):  # type: ignore[no-untyped-def]
-    """Set `taken` where rows are IN, and count those that are OPEN."""
+    """Set `taken` for the IN rows, and count the OPEN ones."""
     few = 0
     for i in range(n):
         taken[i] = np.uint16(0xFFFF) if state[i] == IN else np.uint16(0)

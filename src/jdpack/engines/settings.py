@@ -1,7 +1,7 @@
 """Private: which engine holds the agents, and how to open it.
 
 `Memory` keeps codes in memory, `Mapped` on disk, `Ray` on the machines of a cluster. All give the
-same bits, so the choice shows nowhere on the billboard.
+same bits, so the billboard does not show the choice.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from jdpack.records.codes import is_sparse
 from jdpack.records.source import Source
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_FITS = 0.5  # codes may take this share of the machine's memory
-
+_FITS = 0.5  # the fraction of the machine's memory that codes may take
 
 Tell = Callable[[float], None]
-"""Called with the share of the records that is read."""
+"""Called with the fraction of the records that has been read."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What an engine has to know of the run that it is opened for."""
+    """What an engine must know about the run that it is opened for."""
 
     name: str
-    """Of the run; files that workers write bear it."""
+    """The name of the run; workers use it in file names."""
     folder: Path | None
-    """The folder in which the run's output is or will be; None if it leaves none."""
+    """The folder that contains or will contain the run's output; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Codes in memory. The default where they fit."""
+    """Codes in memory. The default if they fit."""
 
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.memory import MemoryEngine
@@ -55,10 +54,10 @@ class Mapped:
     """Codes on disk, mapped: for more agents than fit in memory."""
 
     store: str | None = None
-    """A folder that keeps the codes, so that later runs on the same records need not encode them.
-    It is as private as the records. If not given, they are gone when the run ends."""
+    """A folder to keep the codes in, so that later runs on the same records need not encode them.
+    It is as private as the records. If not given, the codes are deleted when the run ends."""
     memory: int | str = "1GB"
-    """The most memory for what is computed beside the codes, such as "500MB"."""
+    """The most memory to use besides the codes, such as "500MB"."""
 
     def __post_init__(self) -> None:
         _bytes(self.memory)
@@ -77,26 +76,26 @@ class Ray:
     """Codes on the machines of a Ray cluster."""
 
     address: str | None = None
-    """Of the cluster, such as "ray://head:10001"; if not given, that of RAY_ADDRESS, or else a
-    local one is started."""
+    """The address of the cluster, such as "ray://head:10001". If not given, RAY_ADDRESS; if that
+    is not set, a local cluster is started."""
     workers: int | None = None
-    """How many processes share the agents; one for each core of the cluster if not given."""
+    """How many processes share the agents; one per core of the cluster if not given."""
     store: str | None = None
-    """A folder on each machine for the codes, as of `Mapped`; in memory if not given."""
+    """A folder on each machine for the codes, as in `Mapped`; in memory if not given."""
     allocation: str | None = None
-    """A folder that all workers can write to, or a URI such as "s3://bucket/folder", for the
-    allocation; in the output folder, which all must then share, if not given."""
+    """A folder that all workers can write the allocation to, or a URI such as
+    "s3://bucket/folder". If not given, the output folder, which all machines must then share."""
     patience: float = 900.0
-    """Give up on a worker that has not answered for so many seconds; ten times as many while it
+    """How many seconds to wait for a worker's answer before giving up; ten times as long while it
     reads its records."""
 
     def __post_init__(self) -> None:
         workers, patience = self.workers, self.patience
         if workers is not None and (not _is_number(workers, int) or workers < 1):
-            raise EngineError(f"workers must be a whole number from 1 on, not {workers!r}")
+            raise EngineError(f"workers must be a whole number of at least 1, not {workers!r}")
         if not _is_number(patience, int | float) or not 0 < patience < math.inf:
             raise EngineError(f"patience must be a number of seconds above 0, not {patience!r}")
-        for name in ("store", "allocation"):  # workers have working folders of their own
+        for name in ("store", "allocation"):  # workers have other working folders
             path = getattr(self, name)
             if path is not None and "://" not in path:
                 object.__setattr__(self, name, os.path.abspath(path))
@@ -113,7 +112,7 @@ KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray
 
 
 def choice_of(engine: object, market: Market, agents: Any) -> Choice:
-    """The engine of an argument: None, a name, the address of a cluster, or a choice."""
+    """The engine for an argument: None, a name, the address of a cluster, or a choice."""
     if engine is None:
         return Mapped() if locate.is_source(agents) and not fits(market) else Memory()
     if isinstance(engine, Choice):
@@ -126,11 +125,11 @@ def choice_of(engine: object, market: Market, agents: Any) -> Choice:
 
 
 def to_dict(choice: Choice) -> dict[str, Any]:
-    """A choice as JSON, for a resume."""
+    """A choice as JSON, for `resume`."""
     name = next(name for name, kind in KINDS.items() if isinstance(choice, kind))
     data = {"kind": name, **asdict(choice)}
     if data.get("store") is not None:
-        data["store"] = os.path.abspath(data["store"])  # a resume may be called from elsewhere
+        data["store"] = os.path.abspath(data["store"])  # resume may be called from another folder
     return data
 
 
@@ -141,7 +140,7 @@ def from_dict(data: dict[str, Any]) -> Choice:
         return kind(**{f.name: data[f.name] for f in fields(kind)})
     except (KeyError, TypeError):
         raise EngineError(
-            f"there is no engine {data!r}", "put back the run's own run.json"
+            f"there is no engine {data!r}", "restore the run's own run.json"
         ) from None
 
 
@@ -153,7 +152,7 @@ def fits(market: Market) -> bool:
 
 
 def _memory() -> int:
-    """Bytes that this machine, or the container that we are in, has."""
+    """The bytes of memory of this machine or container."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.exists() else ""
@@ -163,7 +162,7 @@ def _memory() -> int:
 def _bytes(size: int | str) -> int:
     found = re.fullmatch(r"(\d{1,30}(?:\.\d+)?) ?([KMGT]?)i?B?", str(size), re.IGNORECASE)
     if found is None or (number := int(float(found[1]) * _UNITS[found[2].upper()])) < 10**7:
-        raise EngineError(f"memory {size!r} is no size", "write '500MB' or '4GB'; at least 10MB")
+        raise EngineError(f"memory {size!r} is not a size", "write '500MB' or '4GB'; at least 10MB")
     return number
 
 
@@ -174,6 +173,6 @@ def _is_number(number: object, kind: Any) -> bool:
 def _check_files(engine: str, source: Source) -> None:
     if source.paths is None:
         raise AgentsError(
-            f"the engine {engine} reads files, and the records are in memory",
+            f"the engine {engine} reads files, but the records are in memory",
             "write them to Parquet and give its path, or use the engine memory",
         )

@@ -1,8 +1,8 @@
 """Private: some of the agents, on one machine. Its answers to all queries are exact and add up.
 
-A shard holds parts of encoded rows, in memory or mapped from disk, and goes over them part by part
-on its threads. Everything that it answers is a sum over its agents, so shards on many machines
-answer as one (`jdpack.engines.sharded`).
+A shard holds parts of encoded rows, in memory or mapped from disk, and processes them on its
+threads. Every answer is a sum over its agents, so shards on many machines answer as one
+(`jdpack.engines.sharded`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from jdpack.records.threads import Threads
 
 Shares = NDArray[np.uint32]
 
-_SCREENED = 2**16  # with fewer rows, a round over all costs no more than its own overhead
-_STILL = 0.02  # prices that move by no more than this share of their sum stand still
-_FEW = 2**24  # so many choices take less time than the compiler needs for what would save some
+_SCREENED = 2**16  # with fewer rows, a round over all of them costs little beyond its overhead
+_STILL = 0.02  # prices that move by at most this fraction of their sum stand still
+_FEW = 2**24  # computing this many choices is faster than compiling the code that avoids some
 _PAYS = 4  # screening costs about as much as this many rounds
 NOBODY = 2**coins.COIN_BITS
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What an agent needs of an unfinished billboard to know its averaged share."""
+    """The part of an unfinished billboard that determines an agent's averaged share."""
 
     steps: tuple[Step, ...]
     order: bytes
@@ -56,21 +56,21 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Final:
-    """What an agent needs of a finished billboard to know what it gets."""
+    """The part of a finished billboard that determines what an agent gets."""
 
     rounds: Rounds
     seed: Seed
     factors: tuple[int, ...]
-    """An option's share is scaled by the least of the resources that it touches, over SHARE."""
+    """An option's share is scaled by the smallest factor among its resources, over SHARE."""
     drop_from: int = NOBODY
-    """Agents with this coin or a larger one get nothing: others' supply would be exceeded."""
+    """Agents with this coin or a larger one get nothing, or a supply would be exceeded."""
 
 
 class Shard:
     """Some of the agents.
 
-    `scratch` gives room for a share of every row; `room` is the most bytes that copies of the codes
-    may take.
+    `scratch` allocates an array for the share of every row. Copies of the codes may take at most
+    `limit_bytes`.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Shard:
         parts: list[Part],
         threads: Threads,
         scratch: Callable[[int], Shares] = lambda rows: np.empty(rows, np.uint32),
-        room: int | None = None,
+        limit_bytes: int | None = None,
     ) -> None:
         self.market, self.parts, self.threads = market, parts, threads
         self.rows = sum(part.rows for part in parts)
         self._scratch = scratch
         self._screens = self.rows >= _SCREENED
-        self._room = room
+        self._limit_bytes = limit_bytes
         self._box: Box | None = None
         self._seen: Prices | None = None
         self._held = 0
@@ -97,7 +97,7 @@ class Shard:
     # --- rounds ---------------------------------------------------------------------------
 
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
-        """The demand, over the undecided agents alone where prices stay in a box."""
+        """The demand; only undecided agents are asked while prices stay in a box."""
         codes = np.array(prices, dtype=np.float64)
         if self._screens:
             self._move_box(codes)
@@ -132,9 +132,9 @@ class Shard:
         return tuple(answer.ravel().tolist())
 
     def _move_box(self, prices: Prices) -> None:
-        """Screen the agents anew if prices have left the box but hardly move any more.
+        """Screen the agents again if prices have left the box but hardly move any more.
 
-        A box that does not hold for long was too small; one with many open agents does not pay.
+        A box that did not last was too small; one with many open agents is not worth its cost.
         """
         seen, self._seen = self._seen, prices
         self._held += 1
@@ -147,9 +147,9 @@ class Shard:
                 self._reach = min(2.0 * self._reach, 0.5)
             reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
             low, high = np.maximum(prices - reach, 0.0), prices + reach
-            self._box = None  # its agents are not kept beside those of the next one
+            self._box = None  # free its copies before making the next ones
             half = self.rows // 2
-            self._box = Box.screen(self.parts, low, high, half, self.threads, self._room)
+            self._box = Box.screen(self.parts, low, high, half, self.threads, self._limit_bytes)
             self._held = 0 if self._box is not None else -4 * _PAYS
 
     def _in_order(self, order: bytes, count: int) -> list[Batched]:
@@ -158,7 +158,7 @@ class Shard:
             self._batched = (order, count), parts
         return self._batched[1]
 
-    # --- the averaged allocation, and what coins grant of it ------------------------------
+    # --- the averaged allocation, and what coins grant ------------------------------------
 
     def welfare(self, rounds: Rounds) -> int:
         base = zip(self.parts, self._shares(rounds), strict=True)
@@ -179,7 +179,7 @@ class Shard:
         return sum(self.threads.map(of, zip(self.parts, self._shares(rounds), strict=True)))
 
     def give(self, final: Final) -> Allocation:
-        """What all get, in sums."""
+        """The sums of what all agents get."""
         m = len(self.market.resources)
 
         def of(pair: tuple[Part, Shares]) -> Allocation:
@@ -201,14 +201,14 @@ class Shard:
         return np.concatenate([given for _, given in self.all_given(final)])
 
     def write(self, final: Final, file: IO[bytes]) -> None:
-        """Stream the allocation to Parquet: id, option if there are several, share or granted."""
+        """Stream the allocation to Parquet: id, option (if several), share or granted."""
         options = {"use_dictionary": False, "write_page_checksum": True}
         with pyarrow.parquet.ParquetWriter(file, self.schema, **options) as writer:
             for table in self.tables(final):
                 writer.write_table(table)
 
     def tables(self, final: Final) -> Iterator[pa.Table]:
-        """The rows of the allocation, some at a time."""
+        """The rows of the allocation, part by part."""
         for part, given in self.all_given(final):
             columns = [_ids(part)]
             if self.market.options > 1:
@@ -225,18 +225,18 @@ class Shard:
         return pa.schema(kinds)
 
     def all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
-        """The parts, each with what its rows get."""
+        """Each part, with what its rows get."""
         for part, base in zip(self.parts, self._shares(final.rounds), strict=True):
             yield part, self._give(part, base, final)[0]
 
     def _give(self, part: Part, base: Shares, final: Final) -> tuple[Shares, int]:
-        """What is given of averaged shares, and how many winners are dropped."""
+        """What the agents get of their averaged shares, and how many winners are dropped."""
         given = base.copy()
         scaling = giving.factors(part, np.array(final.factors, np.uint32))
         if self.market.divisible:
             giving.scale(given, scaling)
         else:
-            # Of a whole share that is not scaled every coin gives all, of none nothing.
+            # A full, unscaled share is granted whatever the coin; an empty one never is.
             tossed = (given > 0) & ((given < SHARE) | (scaling < SHARE))
             giving.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
         if final.drop_from == NOBODY:
@@ -246,7 +246,7 @@ class Shard:
         return given, winners - part.agents_with(given)
 
     def _shares(self, rounds: Rounds) -> list[Shares]:
-        """The share of every row in some rounds, part by part, before scaling and coins."""
+        """The averaged share of every row, part by part, before scaling and coins."""
         if self._base is None or self._base[0] != rounds:
             self._base = None
             shares, row = [], 0
@@ -263,35 +263,34 @@ class Shard:
         prices = np.array([step.prices for step in steps], dtype=np.float64)
         weights = np.array([step.weight for step in steps], dtype=np.int64)
         if steps and steps[0].batch is not None:
-            for part, room in zip(
-                self._in_order(rounds.order, steps[0].batch.count), out, strict=True
-            ):
-                room[:] = part.shares(prices)
+            parts = self._in_order(rounds.order, steps[0].batch.count)
+            for part, own in zip(parts, out, strict=True):
+                own[:] = part.shares(prices)
             return
         low, high = prices.min(axis=0), prices.max(axis=0)
         few = self.rows * len(steps) < _FEW
 
         def of(pair: tuple[Part, Shares]) -> None:
-            part, room = pair
+            part, own = pair
             if few:
-                room[:] = best_response.shares(part, prices, weights)
+                own[:] = best_response.shares(part, prices, weights)
                 return
             states = decided(part, low, high)
             rows = np.flatnonzero(states == OPEN)
             if len(rows) > part.rows // 2:
-                room[:] = best_response.shares(part, prices, weights)
+                own[:] = best_response.shares(part, prices, weights)
                 return
-            # Agents that chose the same in all rounds are not asked.
-            room[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
+            # Do not ask agents who chose the same in all rounds.
+            own[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
             if len(rows):
-                room[rows] = best_response.shares(rows_of(part, rows), prices, weights)
+                own[rows] = best_response.shares(rows_of(part, rows), prices, weights)
 
         self.threads.map(of, zip(self.parts, out, strict=True))
 
-    # --- who they are ---------------------------------------------------------------------
+    # --- identity -------------------------------------------------------------------------
 
     def digest(self) -> int:
-        """A number that changes if any record does, whatever the parts; see `records.digest`."""
+        """A number that changes whenever a record does; see `jdpack.records.digest`."""
         return sum(self.threads.map(digest, self.parts)) % 2**64
 
 
@@ -302,7 +301,7 @@ def _ids(part: Part) -> pa.Array:
 
 
 def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
-    """The coin of each row's agent; 0 of the rows that are not `tossed`."""
+    """The coin of each row's agent; 0 for rows that are not `tossed`."""
     which = np.arange(part.rows) if tossed is None else np.flatnonzero(tossed)
     if part.ids is None:
         some = bulk_coins.coins_of_numbers(key, part.first + which)

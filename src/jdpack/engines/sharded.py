@@ -1,4 +1,4 @@
-"""Private: shards that answer as one engine. Their answers are sums, and are added here."""
+"""Private: an engine made of shards. Their answers are sums, which are added here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jdpack.market.market import Market
 
 
 class Combined(ABC):
-    """The engine of some shards."""
+    """An engine whose agents are in shards."""
 
     def __init__(self, market: Market) -> None:
         self._market = market
@@ -26,18 +26,18 @@ class Combined(ABC):
 
     @abstractmethod
     def _all(self, question: str, *about: Any) -> list[Any]:
-        """Every shard's answer: the method of `Shard` with this name, in the order of the rows."""
+        """The results of a method of `Shard` on every shard, in the order of the rows."""
 
     @abstractmethod
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
-        """Write what everybody gets into the private folder, whole or not at all."""
+        """Write what all agents get to the private folder, whole or not at all."""
 
     @property
     def market(self) -> Market:
         return self._market
 
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
-        # A round may ask for the scale and then for the demand at the same prices: one pass.
+        # A round may ask for the scale and then for the demand at the same prices; do one pass.
         if self._last is None or self._last[0] != prices:
             self._last = prices, _sums(self._all("demand", prices))
         return self._last[1]
@@ -64,18 +64,18 @@ class Combined(ABC):
         return sum(self._all("luck", Rounds.of(board), seed, factors, bound))
 
     def allocate(self, board: Billboard) -> Allocation:
-        """What everybody gets, with supply held.
+        """What all agents get, within the supply.
 
-        If it does not fit, agents are dropped by their coins, the largest first, as few as
-        needed. This happens with probability at most beta, and is paid for in delta (`Budget`).
-        What remains is feasible whatever the noise did. Bisection on the coin: loads only fall as
-        more are dropped.
+        If it does not fit, as few agents as needed are dropped, those with the largest coins first.
+        This happens with probability at most beta, and is paid for in delta (`Budget`). The result
+        is feasible whatever the noise was. The cut-off coin is found by bisection, because loads
+        only fall as more agents are dropped.
         """
         limit = self.market.supply_code * SHARE
         allocation = self.drop(board, NOBODY)
         if max(allocation.loads) <= limit:
             return allocation
-        low, high = 0, NOBODY  # to drop from `low` on is enough, from `high` on it is not
+        low, high = 0, NOBODY  # dropping from `low` on is enough, from `high` on it is not
         while high - low > 1:
             middle = (low + high) // 2
             fits = max(self.drop(board, middle).loads) <= limit
@@ -90,12 +90,12 @@ class Combined(ABC):
         return total
 
     def drop(self, board: Billboard, drop_from: int) -> Allocation:
-        """What everybody gets, but agents with this coin or a larger one, who get nothing."""
+        """What all agents get if those with this coin or a larger one get nothing."""
         return Allocation.of_all(self._all("give", final(board, drop_from)))
 
 
 def final(board: Billboard, drop_from: int) -> Final:
-    """What a shard needs of a finished billboard."""
+    """What a shard needs to know of a finished billboard."""
     assert board.certificate is not None and board.seed is not None, "the run is not finished"
     return Final(Rounds.of(board), board.seed, board.certificate.factors, drop_from)
 

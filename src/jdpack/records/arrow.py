@@ -1,6 +1,6 @@
-"""Private: numbers between NumPy and Arrow, as they lie in memory.
+"""Private: convert numbers between NumPy and Arrow without copying them.
 
-PyArrow's own conversions do the same, but import pandas where it is installed: some 50 MB.
+PyArrow's own conversions do the same, but import pandas if it is installed, about 50 MB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMES = {"double": "float64", "float": "float32"}
 
 
 def to_numpy(array: pa.Array) -> NDArray[Any]:
-    """The numbers or truth values of an array that lacks none."""
+    """The numbers or truth values of an array without nulls."""
     data, stop = array.buffers()[1], array.offset + len(array)
     kind = str(array.type)
     if data is None:

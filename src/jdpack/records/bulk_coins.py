@@ -1,4 +1,4 @@
-"""Private: the coins of many agents at once, compiled; each is that of `jdpack.common.coins`."""
+"""Private: `jdpack.common.coins` for many agents at once, compiled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def coins_of_texts(
 ) -> NDArray[np.uint64]:
     """The coins of agents whose ids are the texts data[offsets[i]:offsets[i + 1]].
 
-    Of all, or of those whose numbers i are in `which`.
+    For all i, or only for those in `which`.
     """
     begins, ends = offsets[:-1], offsets[1:]
     if which is not None:
@@ -64,7 +64,7 @@ def _coin(key, data, start, stop):  # type: ignore[no-untyped-def]
     v2, v3 = np.uint64(_INIT[2]) ^ key[0], np.uint64(_INIT[3]) ^ key[1]
     length = stop - start
     ends = length // 8 + 1
-    for block in range(ends + 1):  # after the text and its length, four rounds more
+    for block in range(ends + 1):  # the last block is four final rounds
         word = np.uint64(0)
         if block < ends:
             for at in range(block * 8, min(block * 8 + 8, length)):

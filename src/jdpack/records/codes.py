@@ -1,15 +1,15 @@
 """Private: the agents' records as exact integer codes.
 
 A row is an option: 16-bit demand codes and a 32-bit value code. An agent is one row, or up to
-`market.options` consecutive rows. Rows are kept in blocks of BLOCK, no agent split between two,
-and blocks in parts, which threads share out among them:
+`market.options` consecutive rows. Rows are stored in blocks of BLOCK, with no agent split between
+two blocks. Blocks are grouped into parts, the unit of work for threads. There are two layouts:
 
-* dense, `codes[block, resource, row]`: a resource's codes stand side by side, so kernels run over
-  agents with vector instructions and stream a block from memory once;
+* dense, `codes[block, resource, row]`: the codes of one resource are adjacent, so kernels use
+  vector instructions across agents and stream each block from memory once;
 * sparse, for bundles much smaller than the number of resources: (resource, code) pairs. A block
-  has some slots, each a pair of every row side by side; rows with fewer pairs are filled up with
-  resource 0 and code 0. A slot has a pair of half of the rows at least, so this takes at most
-  twice the room of the pairs; the pairs of rows that have more stand in a rest.
+  has several slots, and a slot holds one pair for each of its rows; rows with fewer pairs are
+  padded with resource 0 and code 0. At least half of the rows use each slot, so padding at most
+  doubles the size. Pairs that do not fit into the slots are stored separately, in the rest.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from jdpack.market.market import Market
 
 BLOCK = 2048
 PART_ROWS = 2**17
-"""The most rows of a part: threads get even loads, and what they need beside it stays small."""
+"""The most rows in a part: small enough for even loads and little scratch space per thread."""
 
 _SMALL, _HUGE, _SLAB, _ALIGN = 2**18, 2**22, 2**24, 64  # bytes
 _slab: NDArray[np.uint8] = np.empty(0, np.uint8)
-"""What is left of the memory for large arrays; it is free again when all of them are."""
+"""The unused end of the current slab; a slab is freed with the last array in it."""
 _slab_lock = threading.Lock()
 
 
@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
     rest_codes: NDArray[np.uint16]
     rest_resources: NDArray[np.uint16]
     rest_rows: NDArray[np.uint16]
-    """The place of the pair's row in its block; ascending."""
+    """The row of each pair within its block, ascending."""
     rest_offsets: NDArray[np.int64]
     """Block b's rest is [rest_offsets[b] : rest_offsets[b + 1]]."""
 
@@ -60,9 +60,9 @@ class Part:
     fill: NDArray[np.int64]
     """How many rows each block holds."""
     starts: NDArray[np.uint8]
-    """Where several options an agent are allowed: 1 at an agent's first row, [block, row]."""
+    """1 at an agent's first row, [block, row]; empty if agents have one option."""
     codes: NDArray[np.uint16]
-    """Dense: demand codes [block, resource, row]. Sparse: as in `Pairs`, and so are these:"""
+    """Dense: demand codes [block, resource, row]. Sparse: as in `Pairs`, like the next six."""
     resources: NDArray[np.uint16] | None = None
     offsets: NDArray[np.int64] | None = None
     rest_codes: NDArray[np.uint16] | None = None
@@ -70,18 +70,18 @@ class Part:
     rest_rows: NDArray[np.uint16] | None = None
     rest_offsets: NDArray[np.int64] | None = None
     first: int = 0
-    """The number of the first row among all rows; agents without ids are numbered by it."""
+    """The index of the first row among all rows; agents without ids are numbered from it."""
     ids: pa.Array | None = None
-    """The id of each row, 64-bit integers or large strings; None where agents are numbered."""
+    """The id of each row, 64-bit integers or large strings; None if agents are numbered."""
 
     @property
     def several(self) -> NDArray[np.uint8] | None:
-        """`starts`, or None if every row is an agent: kernels for that are much shorter."""
+        """`starts`, or None if every row is an agent: those kernels are much shorter."""
         return self.starts if self.starts.size else None
 
     @property
     def pairs(self) -> Pairs | None:
-        """Sparse: the demands, for kernels."""
+        """The sparse demands, for kernels; None if the layout is dense."""
         if self.resources is None:
             return None
         return Pairs(
@@ -95,7 +95,6 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the codes."""
         demands = self.pairs or (self.codes,)
         return sum(array.nbytes for array in (self.values, self.starts, *demands))
 
@@ -106,14 +105,14 @@ class Part:
         return np.concatenate([self.starts[b, :n] for b, n in enumerate(self.fill)])
 
     def option_numbers(self) -> NDArray[np.int64]:
-        """The place of each row among the options of its agent, from 0."""
+        """The number of each row among its agent's options, from 0."""
         row, heads = np.arange(self.rows), self.heads()
         if not heads.size:
             return np.zeros(len(row), np.int64)
         return row - np.maximum.accumulate(np.where(heads, row, 0))
 
     def agents_with(self, shares: NDArray[np.uint32]) -> int:
-        """How many agents have a share of any option."""
+        """How many agents have a positive share of some option."""
         heads = self.heads()
         if not heads.size:
             return int(np.count_nonzero(shares))
@@ -129,17 +128,17 @@ class Agents:
     count: int
     """How many agents there are."""
     clamped: int = 0
-    """How many numbers lay beyond the public bounds. Curator only."""
+    """How many numbers were clamped to the public bounds. Curator only."""
 
     @property
     def ids(self) -> pa.ChunkedArray | None:
-        """The id of every row; None where agents are numbered from 0."""
+        """The id of every row; None if agents are numbered from 0."""
         if any(part.ids is None for part in self.parts):
             return None
         return pa.chunked_array([part.ids for part in self.parts])
 
     def starts(self) -> NDArray[np.uint8]:
-        """1 at the first row of each agent, where agents may have several options."""
+        """1 at the first row of each agent; empty if agents have one option."""
         return np.concatenate([part.heads() for part in self.parts])
 
     def numbers(self) -> NDArray[np.int64]:
@@ -154,18 +153,17 @@ class Agents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the codes."""
         return sum(part.nbytes for part in self.parts)
 
 
 def is_sparse(market: Market) -> bool:
-    """Whether (resource, code) pairs and their count take less room than a dense row."""
+    """Whether (resource, code) pairs and their count take less space than a dense row."""
     return 4 * market.bundle_size + 2 < 2 * len(market.resources)
 
 
-def room(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-    """An array to fill. Large ones stand side by side in memory that the system backs with huge
-    pages, as NumPy asks it to for 4 MiB and more: a round looks up far fewer pages.
+def space(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """An uninitialised array. Large arrays share slabs big enough for huge pages, which NumPy
+    requests from 4 MiB on, so that a round needs far fewer page lookups.
     """
     global _slab
     size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -185,12 +183,12 @@ def lay_out(
     resources: NDArray[np.uint16],
     codes: NDArray[np.uint16],
 ) -> None:
-    """Give a part the sparse demands of its rows, which come row after row, `counts` pairs each."""
+    """Store the sparse demands of a part's rows; row i has the next `counts[i]` pairs."""
     blocks = len(part.fill)
     offsets, rest_offsets = np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
     _measure(part.fill, counts, offsets, rest_offsets)
     slots, rest = int(offsets[-1]), int(rest_offsets[-1])
-    part.codes, part.resources = room((slots,), np.uint16), room((slots,), np.uint16)
+    part.codes, part.resources = space((slots,), np.uint16), space((slots,), np.uint16)
     part.codes[:], part.resources[:] = 0, 0
     part.offsets, part.rest_offsets = offsets, rest_offsets
     part.rest_codes, part.rest_resources = np.empty(rest, np.uint16), np.empty(rest, np.uint16)
@@ -200,7 +198,7 @@ def lay_out(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _measure(fill, counts, offsets, rest_offsets):  # type: ignore[no-untyped-def]
-    """Choose the slots of every block: as many as half of its rows have pairs for."""
+    """Give every block the slots that at least half of its rows use."""
     row = 0
     for b in range(fill.size):
         own = counts[row : row + fill[b]]
@@ -208,7 +206,7 @@ def _measure(fill, counts, offsets, rest_offsets):  # type: ignore[no-untyped-de
         most = np.int64(0)
         for count in own:
             most = max(most, np.int64(count))
-        more = np.zeros(most + 1, np.int64)  # rows that have more pairs than s
+        more = np.zeros(most + 1, np.int64)  # rows with more than s pairs
         for count in own:
             for s in range(count):
                 more[s] += 1
@@ -245,7 +243,7 @@ def _fill_in(fill, counts, resources, codes, pairs):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def rest_of(pairs, b, i):  # type: ignore[no-untyped-def]
-    """Where the rest of row i of block b begins, if it has one."""
+    """Where the rest of row i of block b begins, if it has any."""
     low, high = pairs.rest_offsets[b], pairs.rest_offsets[b + 1]
     while low < high:
         middle = (low + high) // 2

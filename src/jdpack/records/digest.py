@@ -1,11 +1,11 @@
 """Private: a number that tells whether records have changed. It never leaves the curator.
 
-Every row is hashed with its agent's id, its place among that agent's options, its value code and
-its demand codes; the hashes are summed. So the digest of the same records is the same in any
-layout, from any engine and for any cut into parts, and two sets of records that differ by accident
-have the same one with odds of about 2^-64; of about 2^-53 if they differ in the texts of ids alone,
-which enter as so many bits. It is no defence against somebody who seeks a collision: whoever can
-change the records needs none.
+Every row is hashed: its agent's id, its number among that agent's options, its value code and its
+demand codes. The digest is the sum of the hashes. So the same records have the same digest in any
+layout, from any engine and for any cut into parts. Records that differ by accident collide with
+probability about 2^-64, or about 2^-53 if they differ only in text ids, which enter as 53-bit
+hashes. The digest does not stop somebody who seeks a collision, but anyone who can change the
+records does not need one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jdpack.records.arrow import to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.ids import texts
+from jdpack.records.splitmix import mix
 
 
 def digest(part: Part) -> int:
@@ -70,12 +71,12 @@ def _sparse(pairs, values, starts, fill, ids):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _rows(sums, values, starts, b, n, ids, row):  # type: ignore[no-untyped-def]
-    """The hashes of a block's rows, whose demands are hashed to `sums`."""
+    """The sum of the hashes of a block's rows; `sums` are the hashes of their demands."""
     total, option = np.uint64(0), np.uint64(0)
     for i in range(n):
         option = np.uint64(0) if starts.size == 0 or starts[b, i] else option + np.uint64(1)
         value = np.uint64(values[b, i]) | option << np.uint64(32)
-        total += _mix(sums[i] + _mix(value + _mix(ids[row + i])))
+        total += mix(sums[i] + mix(value + mix(ids[row + i])))
     return total
 
 
@@ -84,14 +85,5 @@ def _keys(count):  # type: ignore[no-untyped-def]
     """An odd number for each resource."""
     keys = np.empty(count, np.uint64)
     for j in range(count):
-        keys[j] = _mix(np.uint64(j)) | np.uint64(1)
+        keys[j] = mix(np.uint64(j)) | np.uint64(1)
     return keys
-
-
-@njit(cache=True, nogil=True)
-def _mix(x):  # type: ignore[no-untyped-def]
-    """SplitMix64 (Steele, Lea & Flood 2014)."""
-    x += np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -1,7 +1,6 @@
-"""Private: records to codes.
+"""Private: check records against the market and encode them, piece by piece.
 
-Records are checked against the market and encoded once, piece by piece, to the codes of
-`jdpack.records.codes`; the amounts are then forgotten.
+The result is the codes of `jdpack.records.codes`; the original amounts are not kept.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from jdpack.errors import AgentsError
 from jdpack.market.market import Market, Neighbours
 from jdpack.records import encode_kernels, tables
 from jdpack.records.arrow import to_numpy
-from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, room
+from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, space
 from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
 from jdpack.records.tables import OptionRows, Piece
 from jdpack.records.threads import Threads
 
 _PART_BYTES = 16 * 2**20
 
-_FEW = 2**20  # agents too many that are counted one by one, for a better error
+_FEW = 2**20  # how far to count beyond the declared agents, for a better error
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,13 @@ class Tally:
     rows: int
     agents: int
     clamped: int
-    """How many numbers lay beyond the public bounds."""
+    """How many numbers were clamped to the public bounds."""
     id: int | str | None
-    """Its first id; None where there are none."""
+    """Its first id; None if agents are numbered."""
 
 
 Codes = tuple[list[Part], Tally]
-"""The parts of a piece, whose rows are counted from its first, and what it held."""
+"""The parts of a piece, with rows counted from its first, and its tally."""
 
 
 def encode(
@@ -54,12 +53,12 @@ def encode(
     threads: Threads | None = None,
     tell: Callable[[float], None] = lambda done: None,
 ) -> Agents:
-    """Check and encode records, some pieces at a time; `tell` hears of the share that is done.
+    """Check and encode records, several pieces at a time; `tell` gets the fraction done.
 
-    Numbers beyond the public bounds are refused or, with `clamp`, brought back to the bound.
-    Records that are no numbers, infinite or negative, that touch more resources than the bundle
-    size, or whose ids or count do not fit the market are always refused: of several bad records,
-    the first.
+    Numbers beyond the public bounds are refused or, with `clamp`, set to the bound. Always refused
+    are numbers that are NaN, infinite or negative, options that touch more resources than the
+    bundle size, and ids or a number of agents that do not fit the market. The error names the
+    first bad record.
     """
     all_pieces = list(pieces)
     finished = itertools.count(1)
@@ -73,10 +72,10 @@ def encode(
     return gather(market, (threads or Threads()).map(one, all_pieces))
 
 
-def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> Agents:
-    """The agents of all pieces, once their ids and their number are checked.
+def gather(market: Market, codes: Iterable[Codes], limit_bytes: int | None = None) -> Agents:
+    """The agents of all pieces, after checking their ids and their number.
 
-    `room` is the most bytes that the check of ids may take.
+    The check of ids may use at most `limit_bytes`.
     """
     parts, tallies, row = list[Part](), list[Tally](), 0
     for some, tally in codes:
@@ -87,25 +86,25 @@ def gather(market: Market, codes: Iterable[Codes], room: int | None = None) -> A
         tallies.append(tally)
     check_tallies(market, tallies)
     if parts[0].ids is not None:
-        check_unique(lambda: (part.ids for part in parts), market.options > 1, room)
+        check_unique(lambda: (part.ids for part in parts), market.options > 1, limit_bytes)
     return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
 
 
 def encode_piece(
     market: Market, piece: Piece, *, clamp: bool, keep: Callable[[Part], None]
 ) -> Tally:
-    """Encode one piece; `keep` gets its parts in order, whose rows are counted from its first."""
+    """Encode one piece; `keep` gets its parts in order, with rows counted from its first."""
     encoder = _Encoder(market, clamp, keep)
-    for batch in tables.read(market, piece):
-        encoder.add(batch)
+    for chunk in tables.read(market, piece):
+        encoder.add(chunk)
     if encoder.part is not None:
         encoder._close_part()
-    pa.default_memory_pool().release_unused()  # what reading needed is not needed again
+    pa.default_memory_pool().release_unused()
     return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
 
 
 def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
-    """Refuse pieces, all that there are, whose ids or number of agents do not fit."""
+    """Check all pieces together: one type of ids, and the declared number of agents."""
     count, id = 0, None
     for tally in tallies:
         count += tally.agents
@@ -117,7 +116,7 @@ def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
     exact = market.neighbours is Neighbours.REPLACE_ONE
     if count > market.agents or (exact and count < market.agents):
         raise AgentsError(
-            f"there are {count} agents, and the market declares "
+            f"there are {count} agents, but the market declares "
             f"{'' if exact else 'at most '}{market.agents}",
             "the number of agents is public: set it before looking at the data",
         )
@@ -135,15 +134,15 @@ class _Encoder:
     last_id: Any = None
     last_options: int = 0
 
-    # The part that is being filled.
+    # The part being filled.
     part: Part | None = None
     blocks: int = 0
-    """Blocks of it that hold rows."""
+    """How many of its blocks hold rows."""
     ids: list[pa.Array] = field(default_factory=list)
     pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]] = field(
         default_factory=list
     )
-    """Sparse: the number of pairs of each row, their resources and codes."""
+    """Sparse: how many pairs each row has, their resources and their codes."""
     problems: list[tuple[int, AgentsError]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -153,21 +152,21 @@ class _Encoder:
         most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
         self.capacity = max(1, min(most, 2 * expected))
 
-    def add(self, batch: OptionRows) -> None:
-        if batch.rows == 0:
+    def add(self, chunk: OptionRows) -> None:
+        if chunk.rows == 0:
             return
         ids = None
-        if batch.ids is not None:
-            ids = plain_ids(batch.ids, batch.first, batch.where)
-        starts = self._group(ids, batch.rows)
-        if self.agents > self.market.agents + _FEW:  # the rest may be without end
+        if chunk.ids is not None:
+            ids = plain_ids(chunk.ids, chunk.first, chunk.where)
+        starts = self._group(ids, chunk.rows)
+        if self.agents > self.market.agents + _FEW:  # the input may be endless
             raise AgentsError(
-                f"there are more than {self.market.agents + _FEW} agents, and the market declares "
+                f"there are more than {self.market.agents + _FEW} agents, but the market declares "
                 f"{self.market.agents}",
                 "the number of agents is public: set it before looking at the data",
             )
         row = 0
-        while row < batch.rows:
+        while row < chunk.rows:
             part = self.part if self.part is not None else self._open_part(self.rows + row)
             runs = np.empty((len(part.fill), 4), np.int64)
             placed, self.blocks, count = encode_kernels._place(
@@ -176,27 +175,27 @@ class _Encoder:
             if placed == 0:
                 self._close_part()
                 continue
-            self._encode(batch, slice(row, row + placed), runs[:count], starts, part)
+            self._encode(chunk, slice(row, row + placed), runs[:count], starts, part)
             if ids is not None:
                 self.ids.append(ids.slice(row, placed))
             row += placed
-        self.rows += batch.rows
+        self.rows += chunk.rows
 
     # --- ids ------------------------------------------------------------------------------
 
     def _group(self, ids: pa.Array | None, rows: int) -> NDArray[np.uint8]:
-        """1 at the first row of each agent; counts agents and checks the options of each."""
+        """1 at the first row of each agent; counts agents and checks how many options each has."""
         if ids is None:
             if self.market.options > 1:
                 raise AgentsError(
                     "agents with several options need ids",
-                    "give each row the id of its agent, the rows of one agent together",
+                    "give each row the id of its agent, and keep the rows of one agent together",
                 )
             if self.market.neighbours is Neighbours.ADD_REMOVE and not self.market.divisible:
-                # Numbers would shift when an agent leaves, and with them the others' coins.
+                # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(
                     "agents that may be added or removed need ids of their own",
-                    "give ids, so that nobody's coin depends on who else is there",
+                    "give ids, so that nobody's coin depends on who else takes part",
                 )
             self.agents += rows
             return np.ones(rows, np.uint8)
@@ -234,10 +233,10 @@ class _Encoder:
         sparse = is_sparse(self.market)
         self.blocks = 0
         self.part = Part(
-            values=room((nb, BLOCK), np.uint32),
+            values=space((nb, BLOCK), np.uint32),
             fill=np.zeros(nb, np.int64),
             starts=np.empty((nb, BLOCK) if self.market.options > 1 else (0, 0), np.uint8),
-            codes=room((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
+            codes=space((0, 0, 0) if sparse else (nb, m, BLOCK), np.uint16),
             first=first,
         )
         return self.part
@@ -247,7 +246,7 @@ class _Encoder:
         assert part is not None
         part.values, part.fill = part.values[:nb], part.fill[:nb]
         part.starts = part.starts[:nb]
-        for b, n in enumerate(part.fill.tolist()):  # what memory held before goes nowhere
+        for b, n in enumerate(part.fill.tolist()):  # clear uninitialised memory
             part.values[b, n:] = 0
             part.starts[b : b + 1, n:] = 0
             part.codes[b : b + 1, :, n:] = 0
@@ -263,66 +262,66 @@ class _Encoder:
 
     def _encode(
         self,
-        batch: OptionRows,
+        chunk: OptionRows,
         of: slice,
         runs: NDArray[np.int64],
         starts: NDArray[np.uint8],
         part: Part,
     ) -> None:
-        """Encode some rows of a batch into their places in a part."""
-        market, values = self.market, batch.values[of]
+        """Encode some rows of a chunk to their places in a part."""
+        market, values = self.market, chunk.values[of]
         bad, clamped = encode_kernels.encode_values(
             values, market.value_step, market.max_value, self.clamp, runs, part.values
         )
-        self._judge(bad, values, of.start, batch, "value", market.max_value)
+        self._judge(bad, values, of.start, chunk, "value", market.max_value)
         self.clamped += clamped
         if part.starts.size:
             encode_kernels.store(starts[of], runs, part.starts)
-        if is_sparse(market) or batch.indptr is not None:
-            self._encode_pairs(batch, of, runs, part)
-        elif batch.matrix is not None:
-            self._encode_matrix(batch, of, runs, part)
+        if is_sparse(market) or chunk.indptr is not None:
+            self._encode_pairs(chunk, of, runs, part)
+        elif chunk.matrix is not None:
+            self._encode_matrix(chunk, of, runs, part)
         else:
-            self._encode_columns(batch, of, runs, part)
+            self._encode_columns(chunk, of, runs, part)
         if self.problems:
             raise min(self.problems, key=lambda problem: problem[0])[1]
 
     def _encode_columns(
-        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+        self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
     ) -> None:
         market = self.market
         touched = self._counters(of)
-        assert batch.columns is not None
-        for j, column in enumerate(batch.columns):
+        assert chunk.columns is not None
+        for j, column in enumerate(chunk.columns):
             cap, amounts = market.resources[j].max_demand, column[of]
             bad, clamped = encode_kernels.encode_amounts(
                 amounts, market.unit_sizes[j], cap, self.clamp, runs, part.codes[:, j], touched
             )
-            self._judge(bad, amounts, of.start, batch, self._demand(j), cap)
+            self._judge(bad, amounts, of.start, chunk, self._demand(j), cap)
             self.clamped += clamped
-        self._check_bundles(batch, of.start, touched)
+        self._check_bundles(chunk, of.start, touched)
 
     def _encode_matrix(
-        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+        self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
     ) -> None:
         market = self.market
         touched = self._counters(of)
-        assert batch.matrix is not None
+        assert chunk.matrix is not None
         caps = np.array([r.max_demand for r in market.resources])
-        matrix, sizes = batch.matrix[of], np.array(market.unit_sizes)
+        matrix, sizes = chunk.matrix[of], np.array(market.unit_sizes)
         bad, j, clamped = encode_kernels.encode_matrix(
             matrix, sizes, caps, self.clamp, runs, part.codes, touched
         )
-        self._judge(bad, matrix[:, j], of.start, batch, self._demand(j), float(caps[j]))
+        self._judge(bad, matrix[:, j], of.start, chunk, self._demand(j), float(caps[j]))
         self.clamped += clamped
-        self._check_bundles(batch, of.start, touched)
+        self._check_bundles(chunk, of.start, touched)
 
     def _encode_pairs(
-        self, batch: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+        self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
     ) -> None:
         market = self.market
-        indptr, resources, amounts = self._pairs_of(batch, of)
-        self._check_bundles(batch, of.start, np.diff(indptr))
+        indptr, resources, amounts = self._pairs_of(chunk, of)
+        self._check_bundles(chunk, of.start, np.diff(indptr))
         caps = np.array([r.max_demand for r in market.resources])
         codes = np.empty(len(amounts), np.uint16)
         bad, clamped = encode_kernels.encode_pairs(
@@ -332,7 +331,7 @@ class _Encoder:
             at = int(np.searchsorted(indptr, bad, side="right")) - 1  # the row of the bad pair
             j = int(resources[bad])
             one = amounts[bad : bad + 1]
-            self._judge(0, one, of.start + at, batch, self._demand(j), float(caps[j]))
+            self._judge(0, one, of.start + at, chunk, self._demand(j), float(caps[j]))
         self.clamped += clamped
         if is_sparse(market):
             counts = np.diff(indptr).astype(np.uint16)
@@ -341,65 +340,65 @@ class _Encoder:
             encode_kernels.scatter(indptr, resources, codes, runs, part.codes)
 
     def _pairs_of(
-        self, batch: OptionRows, of: slice
+        self, chunk: OptionRows, of: slice
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Some rows of a batch as compressed sparse rows, without zeros."""
-        if batch.indptr is None:
-            matrix = batch.matrix
+        """Some rows of a chunk as compressed sparse rows, without zeros."""
+        if chunk.indptr is None:
+            matrix = chunk.matrix
             if matrix is None:
-                assert batch.columns is not None
-                matrix = np.stack([column[of] for column in batch.columns], axis=1)
+                assert chunk.columns is not None
+                matrix = np.stack([column[of] for column in chunk.columns], axis=1)
             else:
                 matrix = matrix[of]
             at, resources = np.nonzero(matrix)
             indptr = np.searchsorted(at, np.arange(len(matrix) + 1)).astype(np.int64)
             return indptr, resources, matrix[at, resources]
-        assert batch.resources is not None and batch.amounts is not None
-        indptr = batch.indptr[of.start : of.stop + 1]
-        self._check_repeated(batch, of.start, indptr)
+        assert chunk.resources is not None and chunk.amounts is not None
+        indptr = chunk.indptr[of.start : of.stop + 1]
+        self._check_repeated(chunk, of.start, indptr)
         first, last = indptr[0], indptr[-1]
-        kept = batch.amounts[first:last] != 0.0
+        kept = chunk.amounts[first:last] != 0.0
         return (
             np.concatenate([[0], np.cumsum(kept)])[indptr - first],
-            batch.resources[first:last][kept],
-            batch.amounts[first:last][kept],
+            chunk.resources[first:last][kept],
+            chunk.amounts[first:last][kept],
         )
 
     def _counters(self, of: slice) -> NDArray[np.int64]:
-        """Room to count the resources that a row touches, where there is a limit."""
+        """Counters of the resources that each row touches; empty if there is no limit."""
         limited = self.market.bundle_size < len(self.market.resources)
         return np.zeros(of.stop - of.start if limited else 0, np.int64)
 
-    # --- what is wrong --------------------------------------------------------------------
+    # --- errors ---------------------------------------------------------------------------
 
     def _demand(self, j: int) -> str:
         return f"demand for {self.market.resources[j].name!r}"
 
-    def _who(self, row: int, batch: OptionRows) -> str:
-        if batch.ids is None:
-            return f"agent {batch.first + row}"
-        return f"agent {batch.ids[row].as_py()!r}"
+    def _who(self, row: int, chunk: OptionRows) -> str:
+        if chunk.ids is None:
+            return f"agent {chunk.first + row}"
+        return f"agent {chunk.ids[row].as_py()!r}"
 
-    def _check_repeated(self, batch: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
+    def _check_repeated(self, chunk: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
         at, pair = encode_kernels.first_repeated(
-            indptr, batch.resources, len(self.market.resources)
+            indptr, chunk.resources, len(self.market.resources)
         )
         if at >= 0:
-            assert batch.resources is not None
-            name = self.market.resources[batch.resources[pair]].name
+            assert chunk.resources is not None
+            name = self.market.resources[chunk.resources[pair]].name
             self._refuse(
                 row + at,
-                f"{self._who(row + at, batch)} names {name!r} twice",
+                f"{self._who(row + at, chunk)} names {name!r} twice",
                 "give the sum of the amounts once; options of one agent need [agents] options",
             )
 
-    def _check_bundles(self, batch: OptionRows, row: int, touched: NDArray[np.int64]) -> None:
+    def _check_bundles(self, chunk: OptionRows, row: int, touched: NDArray[np.int64]) -> None:
         large = np.flatnonzero(touched > self.market.bundle_size)
         if len(large):
             at = int(large[0])
             self._refuse(
                 row + at,
-                f"{self._who(row + at, batch)} demands {touched[at]} resources, and the bundle "
+                f"{self._who(row + at, chunk)} demands {touched[at]} resources, but the bundle "
                 f"size is {self.market.bundle_size}",
                 "hand in smaller options; [agents] bundle_size is public, so set it by the rules "
                 "of your market and never by this table",
@@ -410,7 +409,7 @@ class _Encoder:
         bad: int,
         numbers: NDArray[np.float64],
         row: int,
-        batch: OptionRows,
+        chunk: OptionRows,
         what: str,
         cap: float,
     ) -> None:
@@ -421,7 +420,7 @@ class _Encoder:
         if kind == encode_kernels.BEYOND:
             problem = f"is above the public bound {cap:g}"
             hint = (
-                "clamp (--clamp, or clamp=True) brings it back to the bound; the bound is public, "
+                "clamp (--clamp, or clamp=True) sets it to the bound; the bound is public, "
                 "so set it by the rules of your market and never by this table"
             )
         else:
@@ -430,9 +429,9 @@ class _Encoder:
                 encode_kernels._INFINITE: "is infinite",
                 encode_kernels._NEGATIVE: "is negative",
             }[kind]
-        who = self._who(row + bad, batch)
+        who = self._who(row + bad, chunk)
         self._refuse(row + bad, f"{who}: {what} {number!r} {problem}", hint)
 
     def _refuse(self, row: int, message: str, hint: str) -> None:
-        """Something is wrong with a row of the batch; others may be wrong before it."""
+        """Note an error in a row of the chunk; an earlier row may turn out to be wrong too."""
         self.problems.append((row, AgentsError(message, hint)))

@@ -7,16 +7,15 @@ from numba import njit
 
 from jdpack.records.codes import BLOCK
 
-_TILE = 2**11  # numbers of a matrix that stay in the cache while they are encoded
+_TILE = 2**11  # numbers of a matrix encoded at a time, to stay in the cache
 
-
-# What the kernels below found wrong with a number.
+# What is wrong with a number.
 _FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, BEYOND = range(5)
 
 
 @njit(inline="always")
 def kind_of(number, cap):  # type: ignore[no-untyped-def]
-    """What is wrong with a number, if anything."""
+    """What is wrong with a number, or _FINE."""
     if 0.0 <= number <= cap:
         return _FINE
     if number != number:
@@ -39,18 +38,18 @@ def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _code_up(amount, size):  # type: ignore[no-untyped-def]
-    """Market.demand_code: the product is exact."""
+    """`Market.demand_code`; the product is exact."""
     code = np.floor(amount / size)
     return np.uint16(np.int32(code + 1.0 if code * size < amount else code))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
-    """Give rows their places, block after block, until the part is full.
+    """Assign rows to places, block after block, until the part is full.
 
-    A new agent gets a block with room for all the options that it may have, so it is never split.
-    `block` is the number of blocks in use. A run is (block, place in it, row, number of rows).
-    Returns how many rows were placed, `block`, and the number of runs.
+    A new agent goes to a block with space for as many options as the market allows, so that no
+    agent is split. `block` is the number of blocks in use. A run is (block, place in it, row,
+    number of rows). Returns how many rows were placed, `block`, and the number of runs.
     """
     row, count = 0, 0
     while row < starts.size:
@@ -67,7 +66,7 @@ def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
                 starts[row] == 1 and at + row - begin + options > BLOCK
             ):
                 row += 1
-        # One by one: to assign a tuple, the compiler would need seconds.
+        # One by one: compiling a tuple assignment would take seconds.
         runs[count, 0], runs[count, 1] = block - 1, at
         runs[count, 2], runs[count, 3] = begin, row - begin
         fill[block - 1] += row - begin
@@ -77,7 +76,7 @@ def _place(starts, options, block, fill, runs):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyped-def]
-    """Values to codes; where the first bad one is, or -1, and how many were clamped."""
+    """Encode values; returns the index of the first bad one, or -1, and how many were clamped."""
     bad, clamped = -1, 0
     for r in range(runs.shape[0]):
         block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
@@ -85,7 +84,7 @@ def encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyp
         for i in range(n):
             value = source[i]
             odd += not (value >= 0.0 and value <= cap)
-            code = np.floor(value / step)  # Market.value_code: the product below is exact
+            code = np.floor(value / step)  # `Market.value_code`; the product below is exact
             codes[i] = np.int64(code - 1.0 if code * step > value else code)
         if odd == 0:
             continue
@@ -101,7 +100,7 @@ def encode_values(values, step, cap, clamp, runs, out):  # type: ignore[no-untyp
 
 @njit(inline="always")
 def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def]
-    """Encode some amounts side by side; almost always all are fine."""
+    """Encode adjacent amounts, on the assumption that all are fine, then check that."""
     odd = 0
     for i in range(source.size):
         amount = source[i]
@@ -120,7 +119,7 @@ def _encode_run(source, size, cap, clamp, codes):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
-    """Amounts of one resource to codes; as `encode_values`."""
+    """Encode amounts of one resource; returns the same as `encode_values`."""
     bad, clamped = -1, 0
     for r in range(runs.shape[0]):
         block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
@@ -137,7 +136,7 @@ def encode_amounts(amounts, size, cap, clamp, runs, out, touched):  # type: igno
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: ignore[no-untyped-def]
-    """The columns of a matrix in turn, some rows at a time, so that they stay in the cache."""
+    """Encode a matrix column by column, for a few rows at a time that fit in the cache."""
     bad, column, clamped = -1, 0, 0
     tile = max(16, _TILE // matrix.shape[1])
     for r in range(runs.shape[0]):
@@ -161,7 +160,7 @@ def encode_matrix(matrix, sizes, caps, clamp, runs, out, touched):  # type: igno
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[no-untyped-def]
-    """Amounts of pairs to codes; as `encode_values`."""
+    """Encode the amounts of pairs; returns the same as `encode_values`."""
     bad, clamped = -1, 0
     for i in range(amounts.size):
         amount, is_clamped, is_bad = _admit(amounts[i], caps[resources[i]], clamp)
@@ -174,7 +173,7 @@ def encode_pairs(amounts, resources, sizes, caps, clamp, out):  # type: ignore[n
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
-    """The first row that names a resource twice, and where; or -1."""
+    """The first row that names a resource twice, and the index of the second pair; or -1, -1."""
     seen = np.full(m, -1, np.int64)
     for row in range(indptr.size - 1):
         for at in range(indptr[row], indptr[row + 1]):
@@ -186,7 +185,7 @@ def first_repeated(indptr, resources, m):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def store(items, runs, out):  # type: ignore[no-untyped-def]
-    """Copy items to the places that `_place` gave."""
+    """Copy items to the places assigned by `_place`."""
     for r in range(runs.shape[0]):
         block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         out[block, at : at + n] = items[row : row + n]
@@ -194,7 +193,7 @@ def store(items, runs, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scatter(indptr, resources, codes, runs, out):  # type: ignore[no-untyped-def]
-    """Copy sparse codes to the places that `_place` gave."""
+    """Copy sparse codes to the places assigned by `_place`."""
     for r in range(runs.shape[0]):
         block, place, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
         out[block, :, place : place + n] = 0

@@ -1,7 +1,7 @@
 """Private: the ids of agents, whole numbers or texts.
 
-An id is public by itself: it gives the agent's coin. Which ids are there is not, where agents may
-be added or removed.
+An id is public: it determines the agent's coin. Which ids take part is private if agents may be
+added or removed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.parquet_guard import TEXT_MAX
 from jdpack.records.schema import is_text
+from jdpack.records.splitmix import mix_all
 
 Chunks = Callable[[], Iterator[pa.Array]]
-"""The ids of all rows, some at a time; they may be asked for again."""
+"""Iterates over the ids of all rows, from the start at each call."""
 
-_KEY_ROOM = 16  # bytes that a key needs while keys are gathered and sorted
+_KEY_BYTES = 16  # per key, while keys are gathered and sorted
 
 
 def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
-    """Ids as 64-bit integers or texts; `first` rows stand before them in their file or table."""
+    """Ids as 64-bit integers or texts; `first` rows come before them in their file or table."""
     ids = plain_texts(ids, "an id")
     if ids.null_count:
         row = first + pc.index(ids.is_null(), True).as_py() + 1
@@ -49,30 +50,30 @@ def plain_ids(ids: pa.Array, first: int = 0, where: str = "") -> pa.Array:
 
 
 def plain_texts(texts: pa.Array, what: str) -> pa.Array:
-    """An array without a dictionary, whose texts are of a length that is fit to be repeated."""
+    """The array without a dictionary; refuses long texts before they are repeated."""
     coded = pa.types.is_dictionary(texts.type)
     own = texts.dictionary if coded else texts
     if is_text(own.type):
         length = pc.max(pc.binary_length(own.cast(pa.large_string()))).as_py()
         if length is not None and length > TEXT_MAX:
-            raise AgentsError(f"{what} has {length} bytes, and {TEXT_MAX} are the most")
+            raise AgentsError(f"{what} has {length} bytes; the maximum is {TEXT_MAX}")
     return texts.dictionary_decode() if coded else texts
 
 
 def check_same_type(one: Any, other: Any) -> None:
-    """Refuse tables where some ids are numbers and some are texts; these are two of them."""
+    """Refuse two ids of which one is a number and the other a text."""
     if type(one) is not type(other):
         raise AgentsError(
-            f"ids {one!r} and {other!r} are a number and a text",
+            f"ids {one!r} and {other!r} mix numbers and texts",
             "write all ids as numbers, or all as texts",
         )
 
 
-def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None:
-    """Refuse an id of two agents; with `several` options, rows that stand together are one.
+def check_unique(chunks: Chunks, several: bool, limit_bytes: int | None = None) -> None:
+    """Refuse an id of two agents; with `several` options, adjacent rows are one agent.
 
-    Numbers in increasing order need no room. Else the keys of all ids are gone through as often
-    as it takes for `room` bytes to hold those of one pass.
+    Increasing numbers take no memory to check. Otherwise the keys of all ids are split by value
+    into as many passes as `limit_bytes` requires.
     """
 
     def heads() -> Iterator[pa.Array]:
@@ -81,7 +82,9 @@ def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None
     count, in_order = survey(heads())
     if in_order:
         return
-    passes = 1 if room is None else max(1, -(-_KEY_ROOM * count // max(1, room)))
+    passes = 1
+    if limit_bytes is not None:
+        passes = max(1, -(-_KEY_BYTES * count // max(1, limit_bytes)))
     edges = [2**64 * i // passes for i in range(passes + 1)]
     for low, high in pairwise(edges):
         own = (_between(keys(chunk), low, high) for chunk in heads())
@@ -93,7 +96,7 @@ def check_unique(chunks: Chunks, several: bool, room: int | None = None) -> None
 def refuse_repeated(id: int | str, several: bool) -> None:
     """Raise the error for an id of two agents."""
     raise AgentsError(
-        f"id {id!r} stands for more than one agent",
+        f"id {id!r} belongs to more than one agent",
         "keep the rows of one agent together"
         if several
         else "ids must be unique; if agents may have several options by the rules of your market, "
@@ -102,27 +105,27 @@ def refuse_repeated(id: int | str, several: bool) -> None:
 
 
 def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
-    """A number for each id, spread over all 64 bits; with `several`, one for each run of an id.
+    """A hash of each id, spread over all 64 bits; with `several`, one per run of equal ids.
 
-    Equal ids have equal keys, and different numbers different ones; two texts may share a key, with
-    odds of 2^-53.
+    Equal ids have equal keys, and different numbers have different keys. Two different texts share
+    a key with probability 2^-53.
     """
     if several:
         chunk = next(first_ids(iter([chunk])))
     if pa.types.is_integer(chunk.type):
-        return _mixed(to_numpy(chunk).view(np.uint64))  # type: ignore[no-any-return]
+        return mix_all(to_numpy(chunk).view(np.uint64))  # type: ignore[no-any-return]
     return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)
 
 
 def repeated(arrays: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """The keys that stand there more than once, in order."""
+    """The keys that occur more than once, in ascending order."""
     together = np.concatenate([np.empty(0, np.uint64), *arrays])
     together.sort()
     return np.unique(together[1:][together[1:] == together[:-1]])
 
 
 def _repeated_in(chunks: Iterator[pa.Array], suspects: NDArray[np.uint64]) -> int | str | None:
-    """An id with one of these keys that stands there twice, if any."""
+    """An id that has one of these keys and occurs twice, if any."""
     if not len(suspects):
         return None
     seen = set()
@@ -164,10 +167,9 @@ def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def joined(chunks: Sequence[pa.Array]) -> pa.Array:
-    """Some ids in one array, apart from the memory that Arrow reads files with.
+    """The ids in one array, copied out of the memory pool that Arrow reads files with.
 
-    There they would stand between buffers that come and go, and keep much of it from being given
-    back.
+    Left there, among short-lived buffers, they would keep much of the pool from being freed.
     """
     if pa.types.is_integer(chunks[0].type):
         return to_arrow(np.concatenate([to_numpy(chunk) for chunk in chunks]))
@@ -198,15 +200,3 @@ def _increasing(numbers):  # type: ignore[no-untyped-def]
         if numbers[i] <= numbers[i - 1]:
             return False
     return True
-
-
-@njit(cache=True, nogil=True)
-def _mixed(numbers):  # type: ignore[no-untyped-def]
-    """SplitMix64 (Steele, Lea & Flood 2014): one to one, and spread over all bits."""
-    out = np.empty(numbers.size, np.uint64)
-    for i in range(numbers.size):
-        x = numbers[i] + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        out[i] = x ^ (x >> np.uint64(31))
-    return out

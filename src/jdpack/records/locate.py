@@ -1,4 +1,9 @@
-"""Private: find the files of agents: paths, folders, patterns and addresses."""
+"""Private: find the files that hold the agents.
+
+A source is a file, a folder, a pattern, an address of PyArrow's file systems (`s3://`, `gs://`,
+`hdfs://`, `file://`), or a list of these. Folders may be partitioned: in `north/region=3/x.parquet`
+`region` is a column of the table like any other.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +21,30 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from jdpack.errors import AgentsError
-from jdpack.records.schema import (
-    clean,
-)
+from jdpack.records.schema import clean
 
 KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
-
-
 _IS_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-
 _MAGIC = re.compile(r"[*?\[]")
-
-
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was when the input was cut."""
+    """A file as it was when the input was cut into pieces."""
 
     path: str
-    """Where it is in its file system."""
+    """Its path in its file system."""
     name: str
-    """Its path below the folder or pattern that it was found by."""
+    """Its path below the folder or pattern that led to it."""
     size: int
     modified: int
-    """Nanoseconds since 1970; -1 if its file system does not tell."""
+    """Nanoseconds since 1970; -1 if the file system does not say."""
     system: str = ""
-    """The address of its file system; empty for that of this machine."""
+    """The address of its file system; empty for this machine."""
     keys: tuple[tuple[str, int | str | None], ...] = ()
-    """The columns that its path names."""
+    """The columns named by the path, with their values."""
 
     @property
     def kind(self) -> str:
@@ -58,21 +53,21 @@ class File:
 
     @property
     def where(self) -> str:
-        """Its address as people write it, without any credentials."""
+        """Its address as people write it, without credentials."""
         return f"{self.system.partition('://')[0]}://{self.path}" if self.system else self.path
 
 
 def is_source(source: Any) -> bool:
-    """Whether it names files: a path, an address, a pattern, or a list of them."""
+    """Whether a source names files: a path, an address, a pattern, or a list of them."""
     if isinstance(source, str | Path):
         return True
     return isinstance(source, list | tuple) and all(isinstance(s, str | Path) for s in source)
 
 
 def find(source: Any) -> list[File]:
-    """The files of a source: those of a list in its order, others by their paths.
+    """The files of a source: a list keeps its order, other sources are sorted by path.
 
-    Files that were found already stay what they are: whoever reads them notices if they changed.
+    A list of `File` is returned unchanged; reading a file detects whether it has changed.
     """
     if isinstance(source, list) and source and all(isinstance(file, File) for file in source):
         return source
@@ -108,11 +103,11 @@ def _find(source: str) -> list[File]:
         name = info.path[len(base) :].lstrip("/")
         modified = -1 if info.mtime_ns is None else info.mtime_ns
         if info.type is not pyarrow.fs.FileType.File:  # a pipe or a device may have no end
-            raise AgentsError(f"{info.path!r} is no regular file")
+            raise AgentsError(f"{info.path!r} is not a regular file")
         file = File(info.path, name, info.size, modified, system, _keys(name))
         if os.path.splitext(info.path)[1].lower() not in KINDS:
             raise AgentsError(
-                f"{file.where!r} is of no known kind",
+                f"{file.where!r} is of an unknown kind",
                 f"its name must end in one of: {', '.join(KINDS)}",
             )
         files.append(file)
@@ -120,7 +115,7 @@ def _find(source: str) -> list[File]:
 
 
 def _locate(source: str) -> tuple[str, str]:
-    """The address of a file system, empty for this machine's, and a path in it."""
+    """The address of a file system, empty for this machine, and a path in it."""
     if not _IS_ADDRESS.match(source):
         return "", os.path.abspath(source)
     address, _, query = source.partition("?")
@@ -136,33 +131,33 @@ def _locate(source: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=32)
 def file_system(system: str) -> pyarrow.fs.FileSystem:
-    """The file system at an address."""
+    """The file system at an address; empty for this machine."""
     if not system:
         return pyarrow.fs.LocalFileSystem()
     return pyarrow.fs.FileSystem.from_uri(system)[0]
 
 
 def without_credentials(text: str) -> str:
-    """An address without credentials."""
+    """The text without the credentials in any address."""
     text = re.sub(r"://[^/@\s]*@", "://", text)
     return re.sub(r"(://[^?\s]*)\?[^\s']*", r"\1", text)
 
 
 def reason_of(error: Exception) -> str:
-    """Why something cannot be reached, in a line."""
+    """Why something cannot be reached, in one line."""
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return without_credentials(clean(error))
 
 
 def _base(path: str) -> str:
-    """The folders of a pattern that are spelled out."""
+    """The folder above the first wildcard of a pattern."""
     parts = path.split("/")
     return "/".join(parts[: next(i for i, part in enumerate(parts) if _MAGIC.search(part))])
 
 
 def _matches(fs: pyarrow.fs.FileSystem, path: str, base: str) -> list[pyarrow.fs.FileInfo]:
-    """What a pattern names; as in a shell, `**` stands for any folders."""
+    """The files and folders that match a pattern; as in a shell, `**` matches any folders."""
     found = [fs.get_file_info(base or "/")]
     for part in path[len(base) :].lstrip("/").split("/"):
         folders = [info for info in found if info.type is pyarrow.fs.FileType.Directory]
@@ -183,12 +178,12 @@ def _matches(fs: pyarrow.fs.FileSystem, path: str, base: str) -> list[pyarrow.fs
 
 
 def _expand(fs: pyarrow.fs.FileSystem, info: pyarrow.fs.FileInfo) -> list[pyarrow.fs.FileInfo]:
-    """A file itself; the files in a folder, and in those below that name a key and its value."""
+    """A file itself; or the files in a folder and in its subfolders named `key=value`."""
     if info.type is pyarrow.fs.FileType.NotFound:
         return []
     if info.type is not pyarrow.fs.FileType.Directory:
         return [info]
-    # All at once where a list of names is one request; step by step where folders cost nothing.
+    # Remotely, list everything in one request; locally, one folder at a time is as cheap.
     remote = not isinstance(fs, pyarrow.fs.LocalFileSystem)
     found = []
     for below in _list(fs, info.path, recursive=remote):
@@ -211,19 +206,19 @@ def _list(
 
 
 def _is_seen(info: pyarrow.fs.FileInfo, folder: pyarrow.fs.FileInfo) -> bool:
-    """Whether nothing on the way from the folder is hidden."""
+    """Whether no part of the path below the folder is hidden."""
     way = info.path[len(folder.path) :].strip("/").split("/")
     return not any(part.startswith((".", "_")) for part in way)
 
 
 def _keys(name: str) -> tuple[tuple[str, int | str | None], ...]:
-    """The columns that folders named `key=value` give, as texts."""
+    """The columns given by folders named `key=value`, as texts."""
     pairs = [part.partition("=") for part in name.split("/")[:-1] if "=" in part]
     return tuple((unquote(k), None if v == _NULL else unquote(v)) for k, _, v in pairs)
 
 
 def _typed(files: list[File]) -> list[File]:
-    """Keys whose values are all whole numbers are numbers."""
+    """The files, with numbers for keys whose values are all whole numbers."""
     seen: dict[str, list[str]] = {}
     for file in files:
         for key, value in file.keys:

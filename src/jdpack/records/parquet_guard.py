@@ -1,8 +1,8 @@
-"""Private: how much memory the pages of a Parquet file take, before any of them is unpacked.
+"""Private: refuse Parquet files that unpack to too much, before any page is unpacked.
 
 A few bytes can claim to unpack to two gigabytes, or repeat one long text for every row. So the
-headers of the pages are read first (https://github.com/apache/parquet-format, Thrift's compact
-protocol), and files whose pages are larger than the numbers and texts of their rows are refused.
+page headers are read first (https://github.com/apache/parquet-format, Thrift's compact protocol).
+A file is refused if its pages are larger than the numbers and texts of its rows can be.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 TEXT_MAX = 4096
-"""The most bytes of an id, or of another text in a table of agents."""
+"""The most bytes in an id or any other text in a table of agents."""
 
-_NUMBER = 64  # more bytes than a number takes in a page
-_SLACK = 4096  # bytes of a page beside its values: levels, padding
-_DICTIONARY_BYTES, _RATIO = 2**24, 100  # a dictionary is smaller, or less packed
-_HEADER = 2**20  # more bytes than the header of a page has
-_SHARED = 2**28  # bytes of a batch whose texts may share their beginnings
+_NUMBER = 64  # bytes; no number takes more in a page
+_SLACK = 4096  # bytes of a page that are not values: levels, padding
+_DICTIONARY_BYTES, _RATIO = 2**24, 100  # a dictionary exceeds at most one of these limits
+_HEADER = 2**20  # bytes; no page header has more
+_SHARED = 2**28  # bytes unpacked at a time, if texts may share prefixes
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _DELTA_BYTE_ARRAY = 6, 7
 _CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
 class PageError(ValueError):
-    """A page that is not what the file says it is."""
+    """A page or footer that cannot be right."""
 
 
 class Page(NamedTuple):
@@ -52,15 +52,15 @@ class Chunk(NamedTuple):
 
 
 def chunks(source: Any, size: int) -> list[list[Chunk]]:
-    """The columns of every row group, from the end of a file of so many bytes.
+    """The columns of every row group, read from the end of a file of `size` bytes.
 
-    Arrow would tell them too, but ends the process on some that make no sense.
+    Arrow could list them too, but it crashes the process on some corrupt files.
     """
     source.seek(max(0, size - 8))
     tail = source.read(8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != b"PAR1" or length > size - 8:
-        raise PageError("it has no end that can be read")
+        raise PageError("its footer cannot be read")
     source.seek(size - 8 - length)
     try:
         groups = _Reader(source.read(length)).struct().get(4, [])
@@ -71,7 +71,7 @@ def chunks(source: Any, size: int) -> list[list[Chunk]]:
 
 def _chunk(column: dict[int, Any]) -> Chunk:
     start, first = column[9], column.get(11, 0)
-    if first > 0 and (first < start or start == 0):  # of no rows there is but a dictionary
+    if first > 0 and (first < start or start == 0):  # without rows there is only a dictionary
         start = first
     codec, length = column[4], column[7]
     if not all(isinstance(n, int) for n in (start, codec, length)):
@@ -82,7 +82,7 @@ def _chunk(column: dict[int, Any]) -> Chunk:
 def rows_at_once(source: Any, columns: list[Chunk], names: list[str], count: int, rows: int) -> int:
     """How many of the `count` rows of a row group may be read at once, at most `rows`.
 
-    Refuses what unpacks to more than the numbers and texts of so many rows.
+    Refuses columns that unpack to more than the numbers and texts of `count` rows.
     """
     for column in columns:
         if column.name.decode(errors="replace") in names:
@@ -94,7 +94,7 @@ def _column(source: Any, column: Chunk, count: int, rows: int) -> int:
     values = 0
     for page in _pages(source, column):
         most, least = _SLACK + page.values * (TEXT_MAX + 8 if column.text else _NUMBER), 0
-        if page.kind == _DICTIONARY:  # it may have more values than there are rows
+        if page.kind == _DICTIONARY:  # may have more values than the row group has rows
             most = max(_DICTIONARY_BYTES, _RATIO * page.packed)
             least = 4 * page.values - _SLACK
         elif page.values > count:
@@ -102,7 +102,7 @@ def _column(source: Any, column: Chunk, count: int, rows: int) -> int:
         if not least <= page.unpacked <= most or page.values < 0:
             raise PageError(
                 f"a page claims to unpack to {page.unpacked} bytes and {page.values} values, "
-                f"and there are {count} rows"
+                f"but there are {count} rows"
             )
         shared = column.text and page.encoding == _DELTA_BYTE_ARRAY
         if page.kind == _DICTIONARY:
@@ -119,7 +119,7 @@ def _column(source: Any, column: Chunk, count: int, rows: int) -> int:
 
 
 def _check_texts(source: Any, column: Chunk, page: Page) -> None:
-    """Refuse a dictionary with a text that is too long."""
+    """Refuse a dictionary that holds a text longer than TEXT_MAX."""
     source.seek(page.start)
     data = source.read(page.packed)
     if (codec := _CODECS[column.codec]) is not None:
@@ -128,7 +128,7 @@ def _check_texts(source: Any, column: Chunk, page: Page) -> None:
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "little")
         if length > TEXT_MAX:
-            raise PageError(f"a text has {length} bytes, and {TEXT_MAX} are the most")
+            raise PageError(f"a text has {length} bytes; the maximum is {TEXT_MAX}")
         at += 4 + length
 
 
@@ -153,7 +153,7 @@ def _page(source: Any, at: int, end: int) -> Page:
             fields = reader.struct()
         except IndexError:
             if len(data) < size or size > _HEADER:
-                raise PageError("the header of a page has no end") from None
+                raise PageError("a page header does not end") from None
             size *= 16
             continue
         kind, unpacked, packed = (fields.get(n, -1) for n in (1, 2, 3))
@@ -161,12 +161,12 @@ def _page(source: Any, at: int, end: int) -> Page:
         own = own if isinstance(own, dict) else {}
         values, encoding = own.get(1, 0), own.get(4 if kind == _DATA_V2 else 2, 0)
         if not all(isinstance(n, int) for n in (kind, unpacked, packed, values, encoding)):
-            raise PageError("the header of a page cannot be read")
+            raise PageError("a page header cannot be read")
         return Page(kind, unpacked, packed, values, encoding, at + reader.at)
 
 
 class _Reader:
-    """Thrift's compact protocol: structs as dictionaries, by the numbers of their fields."""
+    """Thrift's compact protocol: a struct becomes a dictionary from field numbers to values."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -182,7 +182,7 @@ class _Reader:
     def _value(self, kind: int, depth: int) -> Any:
         if depth > 12:
             raise PageError("its metadata is nested too deeply")
-        if kind in (1, 2):  # true and false, in the kind itself
+        if kind in (1, 2):  # the kind itself says true or false
             return kind == 1
         if kind == 3:
             return self._byte()

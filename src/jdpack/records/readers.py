@@ -1,11 +1,7 @@
-"""Private: files of agents, wherever they are, and how they are cut into pieces.
+"""Private: cut files of agents into pieces, and read the pieces.
 
-A source is a file, a folder, a pattern, an address of PyArrow's file systems (`s3://`, `gs://`,
-`hdfs://`, `file://`), or a list of these. Folders may be partitioned: in `north/region=3/x.parquet`
-`region` is a column of the table like any other.
-
-A piece is some consecutive rows, found from the files' metadata alone. Any process that can reach
-the files reads it by itself, and notices if a file is no longer what it was.
+A piece is a range of consecutive rows, found from the files' metadata alone. Any process that can
+reach the files can read a piece by itself, and notices if a file has changed.
 """
 
 from __future__ import annotations
@@ -44,11 +40,11 @@ from jdpack.records.schema import (
 )
 from jdpack.records.threads import Threads
 
-_CSV_BYTES = 2**22  # of a CSV file in a batch
-_CSV_ROW = 2**20  # more bytes than a row of a CSV file has
-_FEW = 2**20  # rows too many that are counted one by one, for a better error
-_HASHED = 2**26  # bytes that are hashed in one go
-_FOOTERS = 16  # that are read at the same time: the wait is for the network
+_CSV_BYTES = 2**22  # bytes of a CSV file read at a time
+_CSV_ROW = 2**20  # bytes; no row of a CSV file has more
+_FEW = 2**20  # surplus rows that still get the better error, which counts agents
+_HASHED = 2**26  # bytes hashed at a time
+_FOOTERS = 16  # read at the same time, because each waits for the network
 
 
 @dataclass(frozen=True)
@@ -58,9 +54,9 @@ class Span:
     file: File
     groups: tuple[int, int] | None
     first: int
-    """How many rows of the file stand before it."""
+    """How many rows of the file come before it."""
     rows: int
-    """How many it has; of a CSV file, about."""
+    """How many rows it has; an estimate for a CSV file."""
 
     @property
     def rows_at_least(self) -> int:
@@ -69,15 +65,15 @@ class Span:
 
 @dataclass(frozen=True)
 class FilePiece:
-    """The agents whose first rows stand in some spans. Small, and may be sent anywhere."""
+    """The agents whose first rows are in some spans. Small enough to send to any process."""
 
     spans: tuple[Span, ...]
     before: tuple[Span, ...] = ()
-    """Where the row before the first one is, the nearest span first. Empty at the beginning."""
+    """Where to look for the row before the piece, nearest span first. Empty for the first piece."""
     after: tuple[Span, ...] = ()
-    """Where the last agent may go on."""
+    """Where the last agent may have more rows."""
     to_the_end: bool = True
-    """Whether `after` has all that follows."""
+    """Whether `after` covers everything that follows."""
 
     @property
     def rows(self) -> int:
@@ -87,7 +83,7 @@ class FilePiece:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some consecutive rows of a table as they were read, and where they stand."""
+    """Some consecutive rows of a table as read, and where they come from."""
 
     batch: pa.RecordBatch
     first: int
@@ -97,14 +93,11 @@ class Rows:
         return Rows(self.batch.slice(start, length), self.first + start, self.where)
 
 
-# --- where files are ----------------------------------------------------------------------
-
-
 # --- cutting ------------------------------------------------------------------------------
 
 
 def file_pieces(market: Market, source: Any, rows: int) -> list[FilePiece]:
-    """Cut the files into consecutive pieces of about so many rows, or of one row group."""
+    """Cut the files into consecutive pieces of about `rows` rows, or of one row group if larger."""
     spans = []
     with ThreadPoolExecutor(_FOOTERS) as pool:
         for some in pool.map(lambda file: _spans(market, file), find(source)):
@@ -134,17 +127,17 @@ def file_pieces(market: Market, source: Any, rows: int) -> list[FilePiece]:
 
 
 def _check_rows(market: Market, rows: int) -> None:
-    """Refuse tables that have more rows than all agents could: they may take no room in a file."""
+    """Refuse more rows than all agents could have; a tiny file may claim any number of them."""
     most = market.agents * (most_rows(market) - 1)
     if rows > most + _FEW:
         raise AgentsError(
-            f"there are {rows} rows, and {market.agents} agents have at most {most}",
+            f"there are {rows} rows, but {market.agents} agents have at most {most}",
             "the number of agents is public: set it before looking at the data",
         )
 
 
 def _spans(market: Market, file: File) -> list[Span]:
-    """The parts of a file that can be read by themselves."""
+    """The smallest spans of a file that can be read separately."""
     if file.kind == "CSV":
         return [Span(file, None, 0, 1 + file.size // (8 * len(wanted(market))))]
     with _reading(file):
@@ -160,7 +153,7 @@ def _spans(market: Market, file: File) -> list[Span]:
 
 
 def _joined(spans: Sequence[Span]) -> Iterator[Span]:
-    """Row groups side by side in a file are one span."""
+    """Merge adjacent row groups of a file into one span."""
     held = None
     for span in spans:
         if held is not None and held.file is span.file and held.groups and span.groups:
@@ -179,7 +172,7 @@ def _joined(spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def stream(market: Market, span: Span, rows: int) -> Iterator[Rows]:
-    """The rows of a span, so many at a time."""
+    """The rows of a span, about `rows` at a time."""
     yield from _stream(market, span, rows, None)
 
 
@@ -219,13 +212,13 @@ def _parquet(
         table = pyarrow.parquet.ParquetFile(
             source,
             metadata=_metadata(file),
-            pre_buffer=remote,  # else every page would be a request of its own
-            buffer_size=0 if remote else 2**16,  # else it keeps the whole file in memory
+            pre_buffer=remote,  # otherwise every page would be a request
+            buffer_size=0 if remote else 2**16,  # otherwise the whole file stays in memory
         )
         names = [n for n in table.schema_arrow.names if n not in market.columns.ignore]
         if only is not None:
             names = only
-        if not remote:  # there every header would be a request of its own
+        if not remote:  # remotely, every page header would be a request
             for group, columns in zip(groups, _chunks(file)[slice(*span.groups)], strict=True):
                 count = table.metadata.row_group(group).num_rows
                 rows = parquet_guard.rows_at_once(source, columns, names, count, rows)
@@ -234,7 +227,7 @@ def _parquet(
                 rows,
                 row_groups=some,
                 columns=names,
-                use_threads=False,  # threads would each keep room of their own
+                use_threads=False,  # every thread would allocate its own memory
             )
 
 
@@ -255,15 +248,15 @@ def _csv(market: Market, span: Span, rows: int, only: list[str] | None) -> Itera
     fs = file_system(file.system)
     with fs.open_input_stream(file.path) as start:
         if start.read(4) == b"PAR1":
-            raise AgentsError(f"{file.where!r} is a Parquet file", "name it .parquet")
+            raise AgentsError(f"{file.where!r} is a Parquet file", "rename it to .parquet")
     try:
         names = _csv_names(file)
     except csv.Error as error:
         raise AgentsError(
-            f"cannot read the names of the columns of {file.where!r}: {clean(error)}"
+            f"cannot read the column names of {file.where!r}: {clean(error)}"
         ) from None
     if len(names) > len(wanted(market)) + len(market.columns.ignore):
-        # Arrow would make room for every one of them.
+        # Arrow would allocate memory for each of them.
         check_names(market, [*names, *(key for key, _ in file.keys)], file.where)
     with fs.open_input_stream(file.path) as source:
         table = pyarrow.csv.open_csv(
@@ -302,7 +295,7 @@ def _key_type(value: int | str | None) -> pa.DataType:
 
 @contextmanager
 def _reading(file: File) -> Iterator[None]:
-    """Say what is wrong with a file in one sentence."""
+    """Turn whatever goes wrong with a file into one sentence."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
@@ -316,7 +309,7 @@ def _reading(file: File) -> Iterator[None]:
 
 
 def check_unchanged(file: File) -> None:
-    """Refuse a file that is no longer what it was when the input was cut."""
+    """Refuse a file that has changed since the input was cut into pieces."""
     try:
         info = file_system(file.system).get_file_info(file.path)
     except (OSError, pa.ArrowException) as error:
@@ -325,12 +318,12 @@ def check_unchanged(file: File) -> None:
     if info.size != file.size or modified != file.modified:
         raise AgentsError(
             f"{file.where!r} has changed since the run began",
-            "files must stay as they are while they are read; run again",
+            "files must not change while they are read; run again",
         )
 
 
 def _problem(error: Exception, file: File) -> str:
-    """What Arrow says, with the name of a CSV column in place of its number."""
+    """Arrow's message, with the name of a CSV column instead of its number."""
     text = without_credentials(clean(error))
     found = re.fullmatch(r"In CSV column #(\d+): CSV conversion error to \w+: (.*)", text)
     if found is None:
@@ -345,7 +338,6 @@ def _problem(error: Exception, file: File) -> str:
 
 
 def _csv_names(file: File) -> list[str]:
-    """The names of the columns of a CSV file."""
     with file_system(file.system).open_input_stream(file.path) as source:
         start = source.read(_CSV_BYTES).decode("utf-8-sig", errors="replace")
     return next(csv.reader(StringIO(start, newline="")), [])
@@ -355,9 +347,9 @@ def _csv_names(file: File) -> list[str]:
 
 
 def fingerprint(source: Any, threads: Threads | None = None) -> str:
-    """A digest of what the files hold, of their names below the source, and of their order.
+    """A digest of the files' contents, their names below the source, and their order.
 
-    Files of this machine are read; of others the address, size and time of change must do.
+    For remote files, the address, size and time of change stand in for the contents.
     """
     files = find(source)
     chunks = [(f, at) for f in files if not f.system for at in range(0, f.size, _HASHED)]

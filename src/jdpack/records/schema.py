@@ -1,4 +1,4 @@
-"""Private: which columns a table of agents must have, and of what types."""
+"""Private: which columns a table of agents must have, and their types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jdpack.market.market import Market
 
 
 def is_long(market: Market) -> bool:
-    """Whether a row is a (resource, amount) pair, and not a whole option."""
+    """Whether a row is a (resource, amount) pair instead of a whole option."""
     return market.columns.layout == "long"
 
 
@@ -22,12 +22,12 @@ def has_runs(market: Market) -> bool:
 
 
 def most_rows(market: Market) -> int:
-    """How many rows one agent may have, and some more."""
+    """One more than the number of rows that one agent may have."""
     return market.options * (len(market.resources) + 1 if is_long(market) else 1) + 1
 
 
 def wanted(market: Market) -> list[str]:
-    """The names of the columns that a table must have."""
+    """The names of the required columns."""
     c = market.columns
     if not is_long(market):
         return [c.id, c.value, *(r.column for r in market.resources)]
@@ -35,7 +35,7 @@ def wanted(market: Market) -> list[str]:
 
 
 def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
-    """Refuse a table that lacks a column, has one too many, or one that holds no numbers."""
+    """Refuse a table with a missing or unknown column, or with a column of the wrong type."""
     check_names(market, schema.names, where)
     c = market.columns
     kind = schema.field(c.id).type
@@ -60,18 +60,18 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def check_texts(table: pa.Table | pa.RecordBatch, where: str) -> None:
-    """Refuse texts that are none: files and other programs may hold any bytes for them."""
+    """Refuse texts that are not valid UTF-8: files and other programs may contain any bytes."""
     for name, column in zip(table.schema.names, table.columns, strict=True):
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             try:
                 chunk.validate(full=is_text(kind) and not _is_ascii(chunk))
             except pa.ArrowInvalid as error:
-                raise AgentsError(f"{where}: column {name!r} is no text: {clean(error)}") from None
+                raise AgentsError(f"{where}: column {name!r} is not text: {clean(error)}") from None
 
 
 def _is_ascii(texts: pa.Array) -> bool:
-    """Whether all bytes are plain ASCII; found much faster than that they are text."""
+    """Whether all bytes are ASCII, which is much faster to check than UTF-8."""
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         return False
     data = texts.buffers()[2]
@@ -79,7 +79,7 @@ def _is_ascii(texts: pa.Array) -> bool:
 
 
 def check_names(market: Market, found: list[str], where: str) -> None:
-    """Refuse a table that lacks a column, or has one too many."""
+    """Refuse a table with a missing, unknown or repeated column."""
     needed, ignored = wanted(market), set(market.columns.ignore)
     names = [n for n in found if n not in ignored]
     known, there = set(needed), set(names)
@@ -100,7 +100,7 @@ def check_names(market: Market, found: list[str], where: str) -> None:
 
 
 def csv_types(market: Market) -> dict[str, pa.DataType]:
-    """Nothing is guessed from the first rows: numbers are doubles, and an id is its text."""
+    """The types of CSV columns, so that none is guessed: numbers are doubles, ids are texts."""
     c = market.columns
     types = {c.id: pa.string(), c.value: pa.float64()}
     if is_long(market):

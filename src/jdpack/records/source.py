@@ -16,7 +16,7 @@ from jdpack.records.tables import Piece
 
 @dataclass(frozen=True)
 class Source:
-    """The records of a run, in any of the ways in which they can be given."""
+    """The records of a run, in any form that `solve` accepts."""
 
     market: Market
     agents: Any
@@ -26,14 +26,14 @@ class Source:
     clamp: bool
 
     def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
-        """The records in pieces of about so many rows."""
+        """The records in pieces of about `rows` rows."""
         if self.agents is not None:
             return tables.pieces(self.market, self.agents, rows)
         return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
 
     @property
     def paths(self) -> list[str] | None:
-        """Where the files are, absolute; None if the records are in memory."""
+        """The absolute paths or addresses of the files; None if the records are in memory."""
         if not locate.is_source(self.agents):
             return None
         given = [self.agents] if isinstance(self.agents, str | Path) else self.agents

@@ -1,12 +1,13 @@
-"""Private: tables of agents (arrays, Arrow, pandas, polars, files) as batches to encode.
+"""Private: turn tables of agents (arrays, Arrow, pandas, polars, files) into chunks to encode.
 
-Wide: a row an option, with the columns id, value and one a resource. Long, for sparse bundles: a
-row a (resource, amount) pair, with the columns id, value, resource, amount and, where agents may
-have several options, option. The rows of an agent stand together, and so do those of an option,
-whose value is repeated; an option that demands nothing is one row without resource and amount.
+A wide table has one row per option, with the columns id, value and one per resource. A long table,
+for sparse bundles, has one row per (resource, amount) pair, with the columns id, value, resource,
+amount and, if agents may have several options, option. The rows of an agent are adjacent, and so
+are the rows of an option, which repeat its value. An option that demands nothing is one row without
+resource and amount.
 
-Whatever it is, the input is cut into pieces of whole agents, and each piece is read by itself, in a
-stream: the whole table is never in memory.
+The input is cut into pieces of whole agents, and each piece is streamed separately. A table in
+files is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from jdpack.records.ids import check_same_type, plain_ids, plain_texts
 from jdpack.records.readers import Rows
 from jdpack.records.schema import check_columns, check_texts, clean, has_runs, is_long
 
-_CELLS = 2**18  # numbers in a batch
+_CELLS = 2**18  # numbers in a chunk
 
 
 @dataclass
 class OptionRows:
-    """Some consecutive rows as they come in.
+    """A chunk of consecutive options, before they are encoded.
 
-    The amounts stand in a matrix, in a column for each resource, or in compressed sparse rows.
+    The amounts are a matrix, one column per resource, or compressed sparse rows.
     """
 
     values: NDArray[np.float64]
@@ -48,9 +49,9 @@ class OptionRows:
     amounts: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
     first: int = 0
-    """The number of its first row in its file, table or array."""
+    """The index of its first row in its file, table or array."""
     where: str = ""
-    """The file that it comes from, if any."""
+    """The file it comes from, if any."""
 
     @property
     def rows(self) -> int:
@@ -66,7 +67,7 @@ class TablePiece:
 
 
 class SparseRows(NamedTuple):
-    """Some rows of a matrix of compressed sparse rows, whose pairs are those of the whole."""
+    """Some rows of a matrix in compressed sparse rows; `indices` and `data` hold all its rows."""
 
     indptr: NDArray[Any]
     indices: NDArray[Any]
@@ -75,7 +76,7 @@ class SparseRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayPiece:
-    """Some whole agents of arrays in memory; nothing is copied."""
+    """Some whole agents of arrays in memory, not copied."""
 
     values: NDArray[Any]
     demands: NDArray[Any] | SparseRows
@@ -84,11 +85,11 @@ class ArrayPiece:
 
 
 Piece = readers.FilePiece | TablePiece | ArrayPiece | Iterable[OptionRows]
-"""Some consecutive agents, that can be read by themselves."""
+"""Some consecutive agents, which can be read separately."""
 
 
 def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
-    """Cut files or a table into pieces of about so many rows."""
+    """Cut files or a table into pieces of about `rows` rows."""
     if locate.is_source(source):
         return readers.file_pieces(market, source, rows)
     table = _table(market, source)
@@ -103,7 +104,7 @@ def array_pieces(
     """Cut a vector of values and a matrix of demands, dense or SciPy sparse, into pieces."""
     values = _array(values, "values")
     if values.ndim != 1:
-        raise AgentsError(f"values have the shape {values.shape}, not that of a vector")
+        raise AgentsError(f"values have the shape {values.shape}, but must be a vector")
     n, m = len(values), len(market.resources)
     ids = None if ids is None else _id_array(ids, n)
     sparse = hasattr(demands, "tocsr")
@@ -113,7 +114,7 @@ def array_pieces(
     if matrix.shape != (n, m):
         raise AgentsError(
             f"demands have the shape {matrix.shape}, not ({n}, {m})",
-            "a row for each value, a column for each resource",
+            "give one row per value and one column per resource",
         )
     matrix = _canonical(matrix) if sparse else matrix
     found = []
@@ -127,7 +128,7 @@ def array_pieces(
 
 
 def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
-    """The batches of a piece: of all agents whose first rows stand in it, and of no others."""
+    """The chunks of a piece: all agents whose first rows are in it, and no others."""
     if isinstance(piece, ArrayPiece):
         return _read_arrays(market, piece)
     if isinstance(piece, TablePiece):
@@ -151,14 +152,14 @@ def _cuts(ids: Any, n: int, rows: int) -> list[tuple[int, int]]:
 
 
 def _same(ids: Any, start: int, id: Any) -> int:
-    """How many rows from `start` on have this id."""
+    """How many consecutive rows from `start` have this id."""
     row = start
     while id is not None and row < len(ids) and ids[row].as_py() == id:
         row += 1
     return row - start
 
 
-def _batch_rows(market: Market) -> int:
+def _chunk_rows(market: Market) -> int:
     return max(1024, min(16384, _CELLS // len(market.resources)))
 
 
@@ -166,25 +167,25 @@ def _batch_rows(market: Market) -> int:
 
 
 def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[OptionRows]:
-    demands, rows = piece.demands, _batch_rows(market)
+    demands, rows = piece.demands, _chunk_rows(market)
     for start in range(0, len(piece.values), rows):
         stop = min(len(piece.values), start + rows)
-        batch = OptionRows(
+        chunk = OptionRows(
             piece.values[start:stop].astype(np.float64, copy=False),
             None if piece.ids is None else piece.ids.slice(start, stop - start),
             first=piece.first + start,
         )
         if isinstance(demands, SparseRows):
             first, last = demands.indptr[start], demands.indptr[stop]
-            batch.indptr = (demands.indptr[start : stop + 1] - first).astype(np.int64)
-            batch.resources = demands.indices[first:last].astype(np.int64)
-            batch.amounts = demands.data[first:last].astype(np.float64)
+            chunk.indptr = (demands.indptr[start : stop + 1] - first).astype(np.int64)
+            chunk.resources = demands.indices[first:last].astype(np.int64)
+            chunk.amounts = demands.data[first:last].astype(np.float64)
         elif demands.flags.f_contiguous or demands.strides[0] == demands.itemsize:
             block = demands[start:stop].astype(np.float64, copy=False)
-            batch.columns = [block[:, j] for j in range(block.shape[1])]
+            chunk.columns = [block[:, j] for j in range(block.shape[1])]
         else:
-            batch.matrix = np.ascontiguousarray(demands[start:stop], dtype=np.float64)
-        yield batch
+            chunk.matrix = np.ascontiguousarray(demands[start:stop], dtype=np.float64)
+        yield chunk
 
 
 def _array(numbers: Any, what: str) -> NDArray[Any]:
@@ -208,7 +209,7 @@ def _id_array(ids: Any, n: int) -> pa.Array:
         array = pa.array(ids)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise AgentsError(
-            f"ids cannot be read: {clean(error)}", "ids are whole numbers or texts, one a value"
+            f"ids cannot be read: {clean(error)}", "ids are whole numbers or texts, one per value"
         ) from None
     if len(array) != n:
         raise AgentsError(f"there are {len(array)} ids for {n} values")
@@ -216,11 +217,11 @@ def _id_array(ids: Any, n: int) -> pa.Array:
 
 
 def _canonical(matrix: Any) -> Any:
-    """A matrix of compressed sparse rows with every entry in range and written once."""
+    """The matrix in compressed sparse rows, with every entry in range and stored once."""
     _check_kind(matrix, "demands")
     if matrix.nnz and not 0 <= matrix.indices.min() <= matrix.indices.max() < matrix.shape[1]:
         outside = [j for j in matrix.indices.tolist() if not 0 <= j < matrix.shape[1]]
-        raise AgentsError(f"demands name column {outside[0]}, and there are {matrix.shape[1]}")
+        raise AgentsError(f"demands name column {outside[0]}, but there are only {matrix.shape[1]}")
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -233,7 +234,7 @@ def _canonical(matrix: Any) -> Any:
 def _table(market: Market, source: Any) -> pa.Table:
     try:
         if type(source).__module__.partition(".")[0] == "pandas":
-            # A named index is a column; the numbers of the rows are not.
+            # A named index is a column; row numbers are not.
             named = [name for name in source.index.names if name is not None]
             table = pa.Table.from_pandas(source.reset_index(named), preserve_index=False)
         else:
@@ -250,14 +251,14 @@ def _table(market: Market, source: Any) -> pa.Table:
 
 def _table_rows(market: Market, piece: TablePiece) -> Iterator[Rows]:
     first = piece.first
-    for batch in piece.table.to_batches(max_chunksize=_batch_rows(market)):
+    for batch in piece.table.to_batches(max_chunksize=_chunk_rows(market)):
         yield Rows(batch, first, "")
         first += batch.num_rows
 
 
 def _file_rows(market: Market, piece: readers.FilePiece) -> Iterator[Rows]:
-    """The rows of the agents of a piece; the last one may go on in what follows."""
-    size, id = _batch_rows(market), market.columns.id
+    """The rows of a piece's agents; the last agent may continue beyond the piece."""
+    size, id = _chunk_rows(market), market.columns.id
     own = chain.from_iterable(readers.stream(market, span, size) for span in piece.spans)
     if not has_runs(market):
         yield from own
@@ -281,7 +282,7 @@ def _file_rows(market: Market, piece: readers.FilePiece) -> Iterator[Rows]:
                 return
     if not piece.to_the_end:
         raise AgentsError(
-            f"agent {last!r} has far too many rows", "the rows of an agent are its options"
+            f"agent {last!r} has far too many rows", "all rows of an agent are its options"
         )
 
 
@@ -323,7 +324,7 @@ def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
 
 
 def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
-    """Gather the pairs of each option; the last agent of a batch may go on in the next one."""
+    """Gather the pairs of each option; an agent may continue in the next batch."""
     held = None
     for rows in stream:
         if rows.batch.num_rows == 0:
@@ -341,7 +342,7 @@ def _read_long(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
 
 
 def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
-    """Rows in plain types: id, value, resource (its number, or -1), amount and option."""
+    """The rows in plain types: id, value, resource (its index, or -1), amount and option."""
     c, batch = market.columns, rows.batch
     ids = plain_ids(batch.column(c.id), rows.first, rows.where)
     names, amounts = _texts(batch, c.resource), batch.column(c.amount)
@@ -378,7 +379,7 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
 
 
 def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
-    """The options of some whole agents."""
+    """The options of whole agents."""
     ids, several = pairs.column("id"), market.options > 1
     heads = _heads(pairs, ["id", "option"] if several else ["id"])
     if several:
@@ -393,7 +394,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         two = f"{float(values[heads][option[row]])!r} and {float(values[row])!r}"
         raise AgentsError(f"agent {ids[row].as_py()!r}: an option has two values, {two}")
     value = values[heads]
-    value[option[nan]] = np.nan  # refused when it is encoded
+    value[option[nan]] = np.nan  # the encoder refuses it
     given = to_numpy(pairs.column("resource")) >= 0
     return OptionRows(
         value,
@@ -405,7 +406,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
 
 
 def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64]) -> None:
-    """Refuse an agent that comes back to an option of its own."""
+    """Refuse an agent whose rows return to an earlier option."""
     agent = np.searchsorted(_heads(pairs, ["id"]), heads, side="right")
     name = to_numpy(pairs.column("option").take(to_arrow(heads)).dictionary_encode().indices)
     key = agent * len(heads) + name
@@ -415,13 +416,13 @@ def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64]) -> None:
         row = int(heads[again.min()])
         who, option = pairs.column("id")[row].as_py(), pairs.column("option")[row].as_py()
         raise AgentsError(
-            f"agent {who!r}: the rows of option {option!r} do not stand together",
+            f"agent {who!r}: the rows of option {option!r} are not adjacent",
             "sort the table by agent and option",
         )
 
 
 def _heads(pairs: pa.RecordBatch, keys: list[str]) -> NDArray[np.int64]:
-    """The rows at which a new agent or option begins."""
+    """The rows where a new agent or option begins."""
     new = np.zeros(pairs.num_rows, bool)
     new[0] = True
     for key in keys:

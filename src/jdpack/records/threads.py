@@ -1,4 +1,4 @@
-"""Private: threads for compiled kernels, which let go of the interpreter while they run."""
+"""Private: threads for compiled kernels, which release the GIL while they run."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Result = TypeVar("Result")
 
 
 class Threads:
-    """Some threads that share the work on a list of items; the caller's own is one of them."""
+    """Threads that share the work on a list of items; the caller's thread is one of them."""
 
     def __init__(self, count: int | None = None) -> None:
-        """`count` of None means all cores that this process may use."""
+        """A `count` of None means all cores that this process may use."""
         self.count = count if count is not None else _cores()
         self._pool: ThreadPoolExecutor | None = None
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What `work` gives for each item, in order; or else raise the first item's error.
+        """The results of `work` for all items, in order; raises the error of the first bad item.
 
-        No thread is at work any more when this returns or raises, even if it was interrupted.
+        When this returns or raises, even if interrupted, no thread is still working.
         """
         queue = deque(enumerate(items))
         results: list[Any] = [None] * len(queue)
@@ -38,7 +38,7 @@ class Threads:
                     return
                 try:
                     results[at] = work(item)
-                except BaseException as error:  # every earlier item is with some thread already
+                except BaseException as error:  # every earlier item is already done or taken
                     errors[at] = error
                     queue.clear()
 
@@ -56,7 +56,7 @@ class Threads:
         return results
 
     def sum(self, work: Callable[[Item], Any], items: Iterable[Item], start: Any) -> Any:
-        """`start` plus what `work` gives for all items: integers, or fresh arrays of them."""
+        """`start` plus the results of `work` for all items: integers, or new arrays of integers."""
         totals: dict[int, Any] = {}
 
         def add(item: Item) -> None:
@@ -76,12 +76,12 @@ class Threads:
 
 
 def _end(others: list[Future[None]]) -> None:
-    """Wait for those that have begun; the others never do."""
+    """Cancel the tasks that have not begun, and wait for the others."""
     wait([other for other in others if not other.cancel()])
 
 
 def _cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
+    except AttributeError:  # not available on every system
         return os.cpu_count() or 1

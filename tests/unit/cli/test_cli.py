@@ -660,8 +660,8 @@ def test_every_engine_gives_the_same(jdpack, tmp_path, monkeypatch, flags):
         (["--engine", "mapped", "--allocation", "x"], "--allocation is for --engine ray", ""),
         (["--engine", "mapped", "--patience", "9"], "--patience is for --engine ray", ""),
         (["--engine", "mapped://here", "--store", "c"], "--store is for --engine mapped", ""),
-        (["--engine", "mapped", "--memory", "much"], "memory 'much' is no size", "500MB"),
-        (["--engine", "mapped", "--memory", "9MB"], "memory '9MB' is no size", "at least 10MB"),
+        (["--engine", "mapped", "--memory", "much"], "memory 'much' is not a size", "500MB"),
+        (["--engine", "mapped", "--memory", "9MB"], "memory '9MB' is not a size", "at least 10MB"),
     ],
     ids=lambda flags: " ".join(flags) if isinstance(flags, list) else "",
 )

@@ -1,4 +1,4 @@
-"""Batches over more rows than one block: every agent is asked once, at its own numbers."""
+"""Batches over more rows than one block: every agent is asked once, with its own record."""
 
 from __future__ import annotations
 

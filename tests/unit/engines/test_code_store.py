@@ -1,4 +1,4 @@
-"""The code store: encoded once, private, and never taken for whole when it is not."""
+"""The code store: records are encoded once, stay private, and are never used if damaged."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ import pytest
 from jdpack import Market
 from jdpack.engines import code_store, mapped
 from jdpack.errors import AgentsError, OutputError
-from jdpack.records import readers
+from jdpack.records import locate, readers
 from jdpack.records.encode import encode_piece
 from jdpack.records.source import Source
 
@@ -49,7 +49,7 @@ def agents(tmp_path):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """How many pieces were encoded so far; there are three, one a row group."""
+    """How many pieces were encoded so far; there are three, one per row group."""
     calls = []
 
     def counting(*arguments, **more):
@@ -69,7 +69,7 @@ def opened(folder, agents, market=None, *, clamp=False, threads=2):
 
 
 def answers(engine):
-    """Enough of an engine to notice any wrong code."""
+    """Enough answers of an engine to notice any wrong code."""
     prices = [(0, 0), (10**9, 10**9), (10**6, 3 * 10**8), (5 * 10**8, 7)]
     return [engine.digest(), engine.count, engine.clamped, *map(engine.demand, prices)]
 
@@ -115,9 +115,9 @@ def test_what_the_codes_do_not_depend_on_does_not_matter(tmp_path, agents, encod
     ids=lambda more: next(iter(more)),
 )
 def test_what_the_codes_depend_on_matters(tmp_path, agents, encoded, market):
-    """Each is encoded for itself, to what a fresh store would have given it."""
+    """Each is encoded separately, to what a fresh store would contain."""
     folder = tmp_path / "store"
-    caps = {"max_demand": [3.0, 3.0]}  # columns may change places
+    caps = {"max_demand": [3.0, 3.0]}  # columns may be swapped
     opened(folder, agents, clinic(**caps))
     again = opened(folder, agents, clinic(**caps | market))
     assert len(encoded) == 6 and len(whole_sets(folder)) == 2
@@ -151,21 +151,25 @@ def test_changed_records_are_not_found(tmp_path, agents, encoded):
     assert len(encoded) == 6 and len(whole_sets(folder)) == 2
 
 
-@pytest.mark.parametrize("step", ["find", "file_pieces", "fingerprint"])
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(locate, "find"), (readers, "file_pieces"), (readers, "fingerprint")],
+    ids=["find", "pieces", "fingerprint"],
+)
 def test_records_that_change_meanwhile_are_never_kept_as_what_they_were(
-    tmp_path, agents, encoded, monkeypatch, step
+    tmp_path, agents, encoded, monkeypatch, module, step
 ):
-    """Whether the change comes before the files are cut, before they are hashed, or after."""
-    folder, known = tmp_path / "store", getattr(readers, step)
+    """Whether it changes before the files are cut, before they are hashed, or after."""
+    folder, known = tmp_path / "store", getattr(module, step)
 
     def changing(*arguments):
         found = known(*arguments)
-        monkeypatch.setattr(readers, step, known)
+        monkeypatch.setattr(module, step, known)
         write_agents(agents, seed=2)
         return found
 
     old = agents.read_bytes()
-    monkeypatch.setattr(readers, step, changing)
+    monkeypatch.setattr(module, step, changing)
     with pytest.raises(AgentsError, match="has changed since the run began"):
         opened(folder, agents)
     assert whole_sets(folder) == []
@@ -202,7 +206,7 @@ def many_pieces(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["store", None])
 def test_many_pieces_take_few_open_files(tmp_path, monkeypatch, name):
-    """A map keeps a file open: 900 of them would be as many as a process commonly may have."""
+    """A map keeps a file open, and 900 would be close to the usual limit of a process."""
     agents, folder = many_pieces(tmp_path, monkeypatch), name and tmp_path / name
     right = answers(opened(tmp_path / "other", write_agents(tmp_path / "few.parquet")))
     before = len(os.listdir("/proc/self/fd"))
@@ -219,12 +223,12 @@ def test_too_few_open_files_are_named_as_such(tmp_path, monkeypatch, name):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 99, hard))
     try:
-        # Whether it is met where codes are written or where records are read.
+        # Whether the limit is hit while writing codes or while reading records.
         with pytest.raises((OutputError, AgentsError), match="Too many open files") as error:
             opened(folder, agents)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert "ulimit -n" in error.value.hint and "room" not in error.value.hint
+    assert "ulimit -n" in error.value.hint and "space" not in error.value.hint
     opened(folder, agents)
 
 
@@ -245,9 +249,9 @@ def test_everything_is_for_the_owner_alone(tmp_path, agents, umask):
 
 
 def test_the_scratch_is_gone_as_soon_as_it_is_made(tmp_path):
-    room = code_store.Store(tmp_path / "store").scratch(1000)
-    room[:] = 7
-    assert room.sum() == 7000 and room.dtype == np.uint32 and len(room) == 1000
+    shares = code_store.Store(tmp_path / "store").scratch(1000)
+    shares[:] = 7
+    assert shares.sum() == 7000 and shares.dtype == np.uint32 and len(shares) == 1000
     assert list((tmp_path / "store").iterdir()) == []
     assert len(code_store.Store(tmp_path / "store").scratch(0)) == 0
 
@@ -256,14 +260,14 @@ def test_the_scratch_is_gone_as_soon_as_it_is_made(tmp_path):
 
 
 def flips(size, rng):
-    """Places of a file: its beginning and end, around every 64th byte, and some others."""
+    """Offsets in a file: its beginning and end, around every 64th byte, and some others."""
     edges = {0, 1, size - 1, size - 2, *range(0, size, max(64, size // 16 // 64 * 64))}
     return sorted(edges | set(rng.integers(0, size, 8).tolist()) & set(range(size)))
 
 
 @pytest.mark.parametrize("texts", [False, True])
 def test_a_flipped_byte_is_never_believed(tmp_path, encoded, texts, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed; there is no power cut here
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed; no power cut is tested
     agents = write_agents(tmp_path / "agents.parquet", texts=texts)
     folder = tmp_path / "store"
     right = answers(opened(folder, agents))
@@ -275,7 +279,7 @@ def test_a_flipped_byte_is_never_believed(tmp_path, encoded, texts, monkeypatch)
             before, mask = len(encoded), 1 << int(rng.integers(8))
             path.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
             assert answers(opened(folder, agents)) == right, (path.name, at, mask)
-            if len(encoded) == before:  # nothing but the room between two arrays
+            if len(encoded) == before:  # only padding between two arrays
                 assert path.suffix == ".codes" and data[at] == 0
                 path.write_bytes(data)
                 unseen += 1
@@ -298,7 +302,7 @@ def test_a_flipped_byte_of_the_index_is_never_believed(tmp_path, agents, encoded
 
 
 def test_memory_that_held_something_else_is_not_written(tmp_path, agents, monkeypatch):
-    """The places of a block that hold no rows are zeros, and the same records the same bytes."""
+    """The unused places of a block are zeros, and the same records give the same bytes."""
     empty = np.empty
 
     def dirty(shape, dtype=float):
@@ -380,7 +384,7 @@ def test_what_a_killed_process_left_is_ignored_and_cleaned(tmp_path, agents, enc
     right = answers(opened(folder, agents))
     (place,) = whole_sets(folder)
     half = place.with_suffix(".part")
-    place.rename(half)  # even if all of it was written, and only the last step missing
+    place.rename(half)  # even if everything was written and only the last step is missing
     (half / "00000.codes").write_bytes(b"half")
     assert answers(opened(folder, agents)) == right
     assert whole_sets(folder) == [place] and len(encoded) == 6
@@ -418,7 +422,7 @@ def test_a_store_without_the_right_to_is_not_called_full(tmp_path, agents, monke
     monkeypatch.setattr(code_store, "_found", refusing)
     with pytest.raises(OutputError, match="cannot read and write codes in") as error:
         opened(tmp_path / "store", agents)
-    assert "--store" in error.value.hint and "room" not in error.value.hint
+    assert "--store" in error.value.hint and "space" not in error.value.hint
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path, agents):
@@ -498,7 +502,7 @@ def test_a_kill_while_encoding_leaves_nothing_that_is_taken_for_whole(tmp_path, 
 
 
 def test_what_the_dead_left_is_swept_and_what_the_living_make_is_not(tmp_path, agents, encoded):
-    """Whatever records the next run on the store is about."""
+    """Whichever records the next run on the store uses."""
     folder = tmp_path / "store"
     killed(folder, agents, tmp_path / "log")
     (dead,) = whole_sets(folder)

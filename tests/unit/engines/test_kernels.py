@@ -1,4 +1,4 @@
-"""Kernels: a first run waits for the compiler, so a small market needs few of them."""
+"""Kernels: a first run waits for the compiler, so a small market must need few kernels."""
 
 import os
 import subprocess

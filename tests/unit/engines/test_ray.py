@@ -31,7 +31,7 @@ from jdpack import (
 )
 from jdpack.engines import allocation_files
 from jdpack.market.market import Columns
-from jdpack.records import readers as files
+from jdpack.records import readers
 from jdpack.run import summary
 
 pytestmark = pytest.mark.long
@@ -44,7 +44,7 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6, "seed": 7}
 
 @pytest.fixture(scope="module", autouse=True)
 def _cluster():
-    """A real Ray of two cores."""
+    """A real Ray with two cores."""
     ray.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20
     )
@@ -61,7 +61,7 @@ def case(tmp_path):
 
 
 def wide(path, n=3000, options=1, ids="ordered", divisible=False):
-    """A market, and its agents in a Parquet file of several row groups."""
+    """A market, and its agents in a Parquet file with several row groups."""
     rng = np.random.default_rng(3)
     market = Market(
         supply=[n / 8] * 3,
@@ -82,7 +82,7 @@ def wide(path, n=3000, options=1, ids="ordered", divisible=False):
 
 
 def long(path, n=2000):
-    """Agents with pairs of many resources, in a file whose row groups cut agents apart."""
+    """Agents with sparse demands, in a file whose row groups split agents."""
     rng = np.random.default_rng(4)
     m = 20
     market = Market(
@@ -106,7 +106,7 @@ def long(path, n=2000):
 
 
 def given(folder):
-    """The allocation that a run wrote, one file or several."""
+    """The allocation that a run wrote, in one file or several."""
     private = folder / "private"
     place = private / "allocation"
     if not place.exists():
@@ -127,7 +127,7 @@ def _command(process):
 
 
 class Killer:
-    """Kills a worker when given rounds are over."""
+    """Kills a worker after the given rounds."""
 
     def __init__(self, *rounds, how=signal.SIGKILL, before=lambda: None):
         self.rounds, self.how, self.before, self.killed = set(rounds), how, before, []
@@ -247,7 +247,7 @@ def test_a_worker_that_does_not_answer(case, tmp_path):
 
 
 def check_resumes(tmp_path, alone, cut):
-    """What is posted is kept, and the run goes on from there to the same end."""
+    """What is posted is kept, and the run resumes from there and ends the same."""
     board = tmp_path / "out" / "public" / "billboard.jsonl"
     before, whole = board.read_text(), "".join(f"{line}\n" for line in alone.billboard.lines())
     assert whole.startswith(before) and (len(before) < len(whole)) == cut
@@ -256,7 +256,7 @@ def check_resumes(tmp_path, alone, cut):
     check_same(result, alone, tmp_path / "out", tmp_path / "alone")
 
 
-# --- files that do not stay as they were --------------------------------------------------
+# --- files that change --------------------------------------------------------------------
 
 
 def test_a_partition_that_is_gone_when_its_worker_comes_back(case, tmp_path):
@@ -271,14 +271,14 @@ def test_a_partition_that_is_gone_when_its_worker_comes_back(case, tmp_path):
 
 @pytest.mark.parametrize("quietly", [False, True])
 def test_a_file_that_changes_between_rounds(case, tmp_path, quietly):
-    """Even if its size and time tell nothing, once a worker has to read it again."""
+    """Even if its size and time are the same, once a worker has to read it again."""
     market, path, alone = case
     shutil.copy2(path, tmp_path / "kept")
 
     def change():
         before, data = path.stat(), path.read_bytes()
         values = pyarrow.parquet.read_table(path)["value"].to_numpy()
-        for row in [5, 2995]:  # whichever worker it is, it owns one of them
+        for row in [5, 2995]:  # each worker owns one of them
             data = data.replace(values[row].tobytes(), (values[row] / 2).tobytes())
         path.write_bytes(data)
         changed = pyarrow.parquet.read_table(path)["value"].to_numpy()
@@ -309,7 +309,7 @@ def test_an_allocation_that_cannot_be_written(case, tmp_path):
     with pytest.raises(OutputError) as caught:
         solve(market, path, engine=engine, output=tmp_path / "out", progress=blocked, **BUDGET)
     check_error(caught.value, ["cannot write"], "jdpack resume")
-    engine = Ray(workers=1, allocation=str(tmp_path / "other"))  # where there is room
+    engine = Ray(workers=1, allocation=str(tmp_path / "other"))  # where there is space
     result = resume(tmp_path / "out", engine=engine)
     assert list(result.billboard.lines()) == list(alone.billboard.lines())
     written = pyarrow.dataset.dataset(tmp_path / "other").to_table()
@@ -318,7 +318,7 @@ def test_an_allocation_that_cannot_be_written(case, tmp_path):
 
 
 def check_foreign_files_are_refused(market, path, tmp_path, engine):
-    """A place has the allocation of one run."""
+    """A folder may hold the allocation of only one run."""
     with pytest.raises(OutputError) as caught:
         solve(market, path, engine=engine, output=tmp_path / "out2", **BUDGET | {"seed": 8})
     check_error(caught.value, [str(tmp_path / "other"), "already"], "of its own")
@@ -327,9 +327,9 @@ def check_foreign_files_are_refused(market, path, tmp_path, engine):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_files_on_other_systems_are_whole_too(tmp_path, monkeypatch, fails):
-    """A half Parquet file can be a valid one: it never has the name of a whole one."""
+    """A partial Parquet file may be valid, so it never gets the name of a complete one."""
     system = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
-    monkeypatch.setattr(module, "system_of", lambda place: (system, place))
+    monkeypatch.setattr(allocation_files, "system_of", lambda place: (system, place))
 
     def write(file):
         file.write(b"half")
@@ -399,7 +399,7 @@ def test_a_bad_record_is_told_as_on_one_machine(tmp_path):
 
 
 def test_files_without_agents_of_their_own(tmp_path):
-    """An empty file, and one in which only the last agent of the file before goes on."""
+    """An empty file, and one that only continues the last agent of the file before."""
     market = wide(tmp_path / "all.parquet", n=400, options=3)
     table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
     ids = table["id"].to_numpy()
@@ -448,10 +448,10 @@ def test_pieces_are_shared_out_evenly(rows, workers, expected):
 
 @pytest.mark.parametrize("texts", [False, True])
 def test_keys_fall_into_even_buckets(texts, tmp_path, monkeypatch):
-    """Also those of texts, whose low bits are all zero."""
+    """Even keys of texts, whose low bits are all zero."""
     path = tmp_path / "agents.parquet"
     market = wide(path, n=1000, ids="texts" if texts else "shuffled")
-    worker = module.Worker(market, files.file_pieces(market, path, 200), False, 1, None)
+    worker = module.Worker(market, readers.file_pieces(market, path, 200), False, 1, None)
     buckets = [worker.keys(bucket, 4) for bucket in range(4)]
     assert all(150 < len(keys) < 350 for keys in buckets)
     assert len(np.unique(np.concatenate(buckets))) == 1000

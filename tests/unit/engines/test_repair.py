@@ -1,6 +1,6 @@
-"""If the noise is far below what the certificate allows for, agents are dropped until all fits.
+"""If the noise is far below what the certificate allows for, agents are dropped until all fit.
 
-Here every answer is so low that the policy and the certificate see room for everybody.
+Here every answer is so low that the policy and the certificate see enough for everybody.
 """
 
 from fractions import Fraction
@@ -32,7 +32,7 @@ def _answers_far_too_low(monkeypatch):
 
 
 def a_market(n, options, divisible):
-    # odd sizes: amounts are no whole numbers of codes, and are rounded
+    # odd sizes: amounts are not whole numbers of codes, and are rounded
     return Market(
         supply=[0.0531 * n, 0.08 * n, 900.0 * n],
         max_demand=[1.0, 0.7, 7.3],
@@ -44,7 +44,7 @@ def a_market(n, options, divisible):
 
 
 def records(market, seed):
-    """Ids, values and demands, a row an option."""
+    """Ids, values and demands, one row per option."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, market.options + 1, market.agents)
     ids = [f"agent {i}" for i, count in enumerate(counts) for _ in range(count)]
@@ -69,7 +69,7 @@ def run(market, rows, policy, **more):
 
 
 def fits(market, demands, shares):
-    """Whether what is given fits, exactly and in the user's units."""
+    """Whether what is given fits, exactly and in the market's units."""
     for column, resource in zip(demands.T.tolist(), market.resources, strict=True):
         pairs = zip(column, shares.tolist(), strict=True)
         if sum(Fraction(a) * s for a, s in pairs if s) > Fraction(resource.supply) * SHARE:
@@ -78,7 +78,7 @@ def fits(market, demands, shares):
 
 
 def own_shares(board: Billboard, ids, values, demands):
-    """What every row gets by its agent's own function, in units of 1/SHARE."""
+    """What every row gets according to its agent's own function, in units of 1/SHARE."""
     shares = np.zeros(len(ids), np.int64)
     for agent in dict.fromkeys(ids):
         rows = [row for row, other in enumerate(ids) if other == agent]
@@ -101,7 +101,7 @@ def test_as_few_as_needed_are_dropped_in_the_order_of_their_coins(divisible, opt
     rows = ids, _, demands = records(market, 1)
     result = run(market, rows, policy)
     board = result.billboard
-    assert board.certificate.factors == (SHARE,) * 3  # it saw room for everybody
+    assert board.certificate.factors == (SHARE,) * 3  # it saw enough for everybody
     before = own_shares(board, *rows)
     assert not fits(market, demands, before)
 
@@ -135,7 +135,7 @@ def test_supply_holds_in_true_units(divisible, options, policy):
     assert max(result.loads) <= 1.0
     assert max(result.loads) > 0.9  # and most of the scarce resource is still given
     assert result.allocation.tolist() == (shares / SHARE).tolist()
-    # The curator's report is about what is left.
+    # The curator's report describes what is left.
     assert result.curator.dropped == result.private.dropped > 0
     assert result.curator.loads == result.loads
     assert result.welfare == pytest.approx(float(values @ shares) / SHARE, rel=1e-6)
@@ -155,7 +155,7 @@ def test_a_repair_is_the_same_on_every_run_and_number_of_threads(divisible, opti
         assert again.private.loads == first.private.loads
         assert again.private.dropped == first.private.dropped
 
-    # Nor does the order of agents matter.
+    # The order of agents does not matter either.
     rng = np.random.default_rng(4)
     rank = dict(zip(dict.fromkeys(ids), rng.permutation(market.agents).tolist(), strict=True))
     order = np.array(sorted(range(len(ids)), key=lambda row: rank[ids[row]]))

@@ -26,6 +26,7 @@ from jdpack import (
     verify_run,
 )
 from jdpack.billboard.lines import Header, Release, Seed
+from jdpack.engines.settings import Ray, to_dict
 from jdpack.market.market import Columns
 from jdpack.policies import registry
 from jdpack.policies.dual_gd import DualGd
@@ -279,6 +280,26 @@ def test_any_row_that_is_not_what_the_billboard_gives_is_found(runs, tmp_path, d
     with pytest.raises(OutputError, match="no allocation") as error:
         verify_run(folder)
     assert "resume" in error.value.hint
+
+
+@pytest.mark.parametrize("place", ["its own folder", "a folder", "an address"])
+def test_the_files_of_a_cluster_are_one_allocation(runs, tmp_path, place):
+    folder, path, table = copy(runs(), tmp_path / "run")
+    path.unlink()
+    to = folder / "private" / "allocation" if place == "its own folder" else tmp_path / "elsewhere"
+    to.mkdir()
+    given = {"a folder": str(to), "an address": to.as_uri()}.get(place)
+    run_file = folder / "private" / "run.json"
+    run = json.loads(run_file.read_text())
+    run["engine"] = to_dict(Ray(allocation=given))
+    run_file.write_text(json.dumps(run))
+    for at, start in enumerate(range(0, N, 100)):
+        rewrite(to / f"run-{at:05d}-of-00004.parquet", table.slice(start, 100))
+    (to / "notes.txt").write_text("not a table")
+    assert verify_run(folder).agents == N
+    (to / "run-00001-of-00004.parquet").rename(to / "run-00004-of-00004.parquet")
+    with pytest.raises(OutputError, match="row 101 of the allocation is"):
+        verify_run(folder)
 
 
 def test_any_damage_of_an_allocation_is_found(runs, tmp_path):

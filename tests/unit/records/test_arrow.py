@@ -1,4 +1,4 @@
-"""Numbers between NumPy and Arrow: as PyArrow converts them, but without pandas."""
+"""Conversions between NumPy and Arrow: the same as PyArrow's, but without pandas."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ print("pandas" in sys.modules)
 
 
 def test_a_run_from_file_to_file_does_without_pandas(tmp_path):
-    """Which would take 50 MB. The last line is the control: it could have been there."""
+    """pandas would take 50 MB. The last line is the control: pandas is installed."""
     columns = {"id": range(9), "value": [0.5] * 9, "beds": [1.0] * 9}
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "agents.parquet")
     run = [sys.executable, "-c", SOLVE]

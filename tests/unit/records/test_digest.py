@@ -1,4 +1,4 @@
-"""The digest of records: the same however they are held, another as soon as any of them changes."""
+"""The digest of records: it changes with any record, and with nothing else."""
 
 import functools
 
@@ -25,7 +25,7 @@ def market_of(*, options=1, sparse=False, agents=40, m=12):
 
 
 def whole_records(seed, market, *, ids="numbers", most=5):
-    """Records whose codes are their numbers; at most `most` resources each."""
+    """Records whose codes equal their numbers, with at most `most` resources each."""
     rng = np.random.default_rng(seed)
     m = len(market.resources)
     agents = []
@@ -75,7 +75,7 @@ def test_dense_and_sparse_codes_have_the_same_digest(seed, options, ids):
 
 
 def test_blocks_of_any_fill_and_rests_have_the_same_digest():
-    """More than one block, agents that do not fill them, and rows with more pairs than most."""
+    """Several blocks, not all full, and rows with more pairs than most rows have."""
     market = market_of(options=3, sparse=True, agents=4000)
     records = whole_records(5, market, most=2)
     for agent in range(0, 4000, 97):
@@ -86,7 +86,7 @@ def test_blocks_of_any_fill_and_rests_have_the_same_digest():
     wanted = digest_of(records)
     assert digest_of(dense) == wanted
     assert digest_of(records, rows=777, threads=2) == wanted
-    records.agents[97][0][1][4] = 8.0  # a pair of the rest
+    records.agents[97][0][1][4] = 8.0  # a pair in the rest
     assert digest_of(records) != wanted
 
 
@@ -126,7 +126,7 @@ def test_the_order_of_agents_with_ids_does_not_matter():
 
 
 def test_a_digest_is_a_number_of_64_bits_that_says_nothing_simple():
-    """Sums of hashes spread over all bits: each is set in about half of 200 markets."""
+    """Every bit of the digest is set in about half of 200 markets."""
     market = market_of(agents=2)
     found = np.array([digest_of(whole_records(s, market)) for s in range(200)], dtype=np.uint64)
     bits = np.unpackbits(found.view(np.uint8)).reshape(200, 64).sum(axis=0)
@@ -143,7 +143,7 @@ def unchanged(options, sparse, ids):
 
 
 def with_one_change(records, draw):
-    """The same records but for one code, value, id, option, or order of options."""
+    """The same records except for one code, value, id, option, or order of options."""
     agents = [[(v, list(a)) for v, a in options] for options in records.agents]
     ids = list(records.ids)
     who = draw(st.integers(0, len(agents) - 1))

@@ -1,4 +1,4 @@
-"""Files of agents: where they may be, what their paths say, and what happens when they change."""
+"""Files of agents: where they may be, what their paths mean, and what happens if they change."""
 
 import os
 import time
@@ -59,7 +59,7 @@ def refusal(source, market=None) -> AgentsError:
 
 @pytest.fixture
 def several(tmp_path):
-    """Files in two folders, and some that are none of our business."""
+    """Files in two folders, and some that must be skipped."""
     put(tmp_path / "b" / "2.csv", "c")
     put(tmp_path / "a" / "1.parquet", "a")
     put(tmp_path / "a" / "2.parquet", "b")
@@ -108,7 +108,7 @@ def test_what_has_no_agents_is_refused(several):
     assert "empty list" in refusal([]).message
     error = refusal("nowhere://bucket/x")
     assert "'nowhere://bucket/x'" in error.message and "s3://" in error.hint
-    assert "of no known kind" in refusal(f"{several}/a/*").message, "README"
+    assert "of an unknown kind" in refusal(f"{several}/a/*").message, "README"
     error = refusal("s3://key:secret@/x?endpoint_override=y")
     assert "secret" not in str(error)
 
@@ -127,7 +127,7 @@ def test_a_folder_that_may_not_be_read(several, monkeypatch):
 
 
 def test_folders_may_name_columns(tmp_path):
-    """Sorted by path; in an ignored key anything may stand."""
+    """Sorted by path; an ignored key may have any value."""
     put(tmp_path / "region=south" / "day=1" / "x.parquet", "c")
     put(tmp_path / "region=north" / "day=10" / "x.csv", "a")
     put(tmp_path / "region=north" / "day=2" / "x.parquet", "b")
@@ -166,7 +166,7 @@ def test_a_key_may_be_any_column_that_the_market_wants(tmp_path):
 
 
 def test_an_unknown_value_of_a_key_is_missing(tmp_path):
-    path = put(tmp_path / f"id={readers._NULL}" / "x.parquet", "x")
+    path = put(tmp_path / f"id={locate._NULL}" / "x.parquet", "x")
     pyarrow.parquet.write_table(table("x").drop(["id"]), path)
     put(tmp_path / "id=5" / "x.parquet", "x")
     pyarrow.parquet.write_table(table("x").drop(["id"]), tmp_path / "id=5" / "x.parquet")
@@ -177,7 +177,7 @@ def test_an_unknown_value_of_a_key_is_missing(tmp_path):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_agents_go_on_over_files_that_name_them(kind, tmp_path):
-    """The id before a piece is looked for in the path, if it stands there."""
+    """If ids are in the paths, the id before a piece is read from the path."""
     market = a_market(options=3)
     for part in ("1", "2"):
         for name in ("a", "b"):
@@ -210,7 +210,7 @@ def test_a_file_that_has_changed_is_noticed(change, name, options, tmp_path):
     put(tmp_path / "b.csv", "c")
     pieces = readers.file_pieces(market, tmp_path, 1)
     change(path)
-    read = [0, 1] if options == 2 else [0]  # the second one looks at what stands before it
+    read = [0, 1] if options == 2 else [0]  # the second piece also reads the row before it
     for piece in [pieces[i] for i in read]:
         with pytest.raises(AgentsError, match=f"{name}' has changed since the run began"):
             list(tables.read(market, piece))
@@ -286,7 +286,7 @@ def test_ids_of_two_kinds_in_two_pieces(tmp_path):
     put(tmp_path / "1.parquet", 1, 2)
     put(tmp_path / "2.parquet", "3", "4")
     market = a_market()
-    with pytest.raises(AgentsError, match="ids 1 and '3' are a number and a text"):
+    with pytest.raises(AgentsError, match="ids 1 and '3' mix numbers and texts"):
         encode(market, readers.file_pieces(market, tmp_path, 1))
 
 
@@ -294,7 +294,7 @@ def test_an_id_twice_is_found_also_behind_an_empty_file(tmp_path):
     (tmp_path / "0.csv").write_text("id,value,beds\n")
     put(tmp_path / "1.csv", "a", "b", "a", "c")
     market = a_market()
-    with pytest.raises(AgentsError, match="id 'a' stands for more than one agent"):
+    with pytest.raises(AgentsError, match="id 'a' belongs to more than one agent"):
         encode(market, readers.file_pieces(market, tmp_path, 1))
 
 
@@ -335,7 +335,7 @@ def test_the_fingerprint_is_of_content_names_and_order(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def bucket():
-    """A real server of the S3 protocol, and how to name things in it."""
+    """A real S3 server, and addresses in it."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -1,4 +1,4 @@
-"""Reading tables: what is accepted, and what exactly it means."""
+"""Reading tables: what is accepted, and exactly what it means."""
 
 from decimal import Decimal
 
@@ -148,7 +148,7 @@ def test_repeated_entries_of_a_sparse_matrix_add_up():
 
 @pytest.mark.parametrize("m", [2, 8], ids=["dense", "sparse"])
 def test_an_amount_of_zero_is_no_demand(m):
-    """It does not count towards the bundle size, also where it is written down."""
+    """It does not count towards the bundle size, even if it is stored."""
     names = ["beds", "0.5 kg", *"cdefgh"][:m]
     market = a_market(supply=[655350.0] * m, names=names, bundle_size=1, agents=1)
     matrix = scipy.sparse.csr_matrix(([0.0, 4.0], [0, 1], [0, 2]), shape=(1, m))

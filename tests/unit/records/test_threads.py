@@ -1,4 +1,4 @@
-"""Threads: the same results in the same order, whoever does the work."""
+"""Threads: the same results in the same order, whichever thread does the work."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def test_items_are_shared_out():
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_error_of_the_first_item_is_raised(count):
-    """Though a later item fails sooner."""
+    """Even if a later item fails sooner."""
 
     def fail(item):
         time.sleep(0.02 * (item == 0))
@@ -61,12 +61,12 @@ def test_an_interrupt_while_waiting_leaves_nobody_at_work():
             begun.wait(30)
             return
         begun.set()
-        time.sleep(0.1)  # by now the caller has nothing to do but wait
+        time.sleep(0.1)  # by now the caller is only waiting
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.3)
         ended.append(item)
 
-    # A process in the background may have been started with the signal ignored.
+    # A background process may have been started with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -107,7 +107,7 @@ OUT_OF_RANGE = scipy.sparse.csr_matrix(([1.0] * 3, [0, 5, 0], [0, 1, 2, 3]), sha
         ({"ids": [1, "a", 2]}, "ids cannot be read"),
         ({"ids": 5}, "ids cannot be read"),
         ({"ids": [1, None, 2]}, "row 2 has no id"),
-        ({"ids": [1, 2, 1]}, "id 1 stands for"),
+        ({"ids": [1, 2, 1]}, "id 1 belongs to"),
         ({"ids": [True, False, True]}, "ids are of type bool"),
         ({"ids": np.array([1.0, 2.0, 3.0])}, "ids are of type double"),
         ({"values": None}, "values and demands go together"),
@@ -231,7 +231,7 @@ def test_a_repeated_id_is_found_wherever_it_stands(kind, places, monkeypatch):
     for options, count in [(1, N), (2, len(set(ids)))]:
         apart = options == 1 or places[1] > places[0] + 1
         market = a_market(agents=count + (options == 2 and apart), options=options)
-        error, says = AgentsError, f"^id {ids[places[0]]!r} stands for more than one agent"
+        error, says = AgentsError, f"^id {ids[places[0]]!r} belongs to more than one agent"
         if not apart:  # two rows that stand together are two options
             error, says = AssertionError, "something was drawn"
         with pytest.raises(error, match=says):

@@ -172,8 +172,8 @@ CASES = [
     columns("large bundle", "agent 7 demands 3 resources", "bundle size is 2",
             oxygen=[1.0, 0.0, 0.0], hint="bundle_size"),
     # ids
-    columns("id twice", "id 8 stands for more than one agent", id=[8, 7, 8], hint="unique"),
-    columns("text id twice", "id 'é' stands for more than one agent", id=["é", "b", "é"]),
+    columns("id twice", "id 8 belongs to more than one agent", id=[8, 7, 8], hint="unique"),
+    columns("text id twice", "id 'é' belongs to more than one agent", id=["é", "b", "é"]),
     columns("missing id in a row", "row 3 of", "agents.parquet' has no id", id=[1, 2, None],
             hint="counted from 1"),
     columns("fractional ids", "ids are of type double", id=[1.5, 2.0, 3.0]),
@@ -181,17 +181,17 @@ CASES = [
     columns("huge id", str(2**64 - 1), id=pa.array([1, 2, 2**64 - 1], pa.uint64()), hint="text"),
     csv("missing id in CSV", HEAD + "x,1,1,0,0\n,1,1,0,0\nz,1,1,0,0\n",
         "row 2 of", "agents.csv' has no id"),
-    Case("split agent", AgentsError, ("id 7 stands for more than one agent",),
+    Case("split agent", AgentsError, ("id 7 belongs to more than one agent",),
          wide(id=[7, 8, 7]), market=market_file(THREE_OPTIONS, ("count = 3", "count = 3")),
          hint="together"),
     Case("too many options", AgentsError, ("agent 7 has more than 2 options",),
          wide(id=[7, 7, 7]), market=market_file(("options = 1", "options = 2")), hint="options"),
     # how many
-    in_market("too few agents", "there are 3 agents, and the market declares 4",
+    in_market("too few agents", "there are 3 agents, but the market declares 4",
               edits=[("count = 3", "count = 4")], error=AgentsError, hint="public"),
-    in_market("too many agents", "there are 3 agents, and the market declares 2",
+    in_market("too many agents", "there are 3 agents, but the market declares 2",
               edits=[("count = 3", "count = 2")], error=AgentsError),
-    in_market("more than at most", "there are 3 agents, and the market declares at most 2",
+    in_market("more than at most", "there are 3 agents, but the market declares at most 2",
               edits=[("count = 3", "count = 2"), ("replace-one", "add-remove")],
               error=AgentsError),
     Case("no rows", AgentsError, ("there are no agents",), wide().slice(0, 0)),
@@ -208,7 +208,7 @@ CASES = [
     Case("empty Parquet", AgentsError, ("as Parquet", "0 bytes"), b""),
     Case("damaged Parquet", AgentsError, ("as Parquet",), PARQUET[:60] + PARQUET[75:]),
     csv("noise named CSV", bytes(range(255, 0, -1)), "agents.csv"),
-    Case("unknown kind", AgentsError, ("of no known kind",), PARQUET, ".xlsx", hint=".csv"),
+    Case("unknown kind", AgentsError, ("of an unknown kind",), PARQUET, ".xlsx", hint=".csv"),
     # long tables
     in_long("unknown resource", "agent 8: there is no resource 'bed'",
             resource=["beds", "nurses", "bed", "oxygen"], hint="beds, nurses, oxygen"),
@@ -223,14 +223,14 @@ CASES = [
             resource=["beds", "beds", "beds", "oxygen"]),
     in_long("zero twice", "agent 7 names 'beds' twice", amount=[1.0, 0.0, 2.0, 4.0],
             resource=["beds", "beds", "beds", "oxygen"]),
-    in_long("split in long", "id 7 stands for more than one agent", id=[7, 8, 7, 9],
+    in_long("split in long", "id 7 belongs to more than one agent", id=[7, 8, 7, 9],
             edits=[("count = 3", "count = 4")]),
     in_long("bad amount", "agent 9: demand for 'oxygen' 4.5 is above the public bound 4",
             amount=[1.0, 1.0, 2.0, 4.5]),
     in_long("no option column", "lacks the column 'option'", edits=[THREE_OPTIONS]),
     in_long("missing option", "agent 8: 'option' is missing", edits=[THREE_OPTIONS],
             option=["a", "b", None, "a"]),
-    in_long("option in two places", "agent 7: the rows of option 'a' do not stand together",
+    in_long("option in two places", "agent 7: the rows of option 'a' are not adjacent",
             edits=[THREE_OPTIONS, ("count = 3", "count = 2")], id=[7, 7, 7, 9],
             value=[1.0, 1.0, 1.0, 3.0], option=["a", "b", "a", "a"], hint="sort"),
     in_long("resource of a strange type", "column 'resource' is of type", resource=[{"a": 1}] * 4),
@@ -363,7 +363,7 @@ def test_ids_of_two_kinds(tmp_path):
         pyarrow.parquet.write_table(texts, folder / "2.parquet")
         text = MARKET if layout.num_rows == 3 else market_file(IN_LONG)
         (tmp_path / "market.toml").write_text(text)
-        with pytest.raises(AgentsError, match=r"ids [79] and 'x' are a number and a text"):
+        with pytest.raises(AgentsError, match=r"ids [79] and 'x' mix numbers and texts"):
             solve(tmp_path / "market.toml", folder, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

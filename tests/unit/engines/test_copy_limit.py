@@ -1,4 +1,4 @@
-"""The room that copies of undecided agents may take is kept, in bytes of whole blocks."""
+"""Copies of undecided agents stay within a limit, in bytes of whole blocks."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ LOW, HIGH = np.full(M, 1e3), np.full(M, 2e3)
 
 
 def parts_with(open_rows, *, sparse=False):
-    """Parts in each of which so many rows are open between the prices, and all others are in."""
+    """Parts with the given number of rows open between the prices, and all others in."""
     market = whole_market(M, agents=PARTS * ROWS, sparse=sparse)
     values, demands = np.full(PARTS * ROWS, 2.0**31), np.zeros((PARTS * ROWS, M))
     demands[:, 0] = 60000.0
@@ -27,14 +27,14 @@ def parts_with(open_rows, *, sparse=False):
     return agents.parts
 
 
-def box_of(parts, room, threads=1):
-    return Box.screen(parts, LOW, HIGH, PARTS * ROWS, Threads(threads), room)
+def box_of(parts, limit, threads=1):
+    return Box.screen(parts, LOW, HIGH, PARTS * ROWS, Threads(threads), limit)
 
 
 @pytest.mark.parametrize("open_rows", [1, BLOCK, BLOCK + 1])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_box_fits_its_room_or_is_not_made(open_rows, sparse, threads):
+def test_a_box_fits_its_limit_or_is_not_made(open_rows, sparse, threads):
     parts = parts_with(open_rows, sparse=sparse)
     whole = box_of(parts, None)
     assert [part.rows for part in whole.open] == [open_rows] * PARTS
@@ -46,7 +46,7 @@ def test_a_box_fits_its_room_or_is_not_made(open_rows, sparse, threads):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_where_there_is_no_room_no_part_is_copied_and_few_are_looked_at(monkeypatch, sparse):
+def test_under_a_tiny_limit_no_part_is_copied_and_few_are_screened(monkeypatch, sparse):
     parts, looked, screened = parts_with(1, sparse=sparse), [], screening._screened
 
     def looking(part, low, high):
@@ -59,8 +59,8 @@ def test_where_there_is_no_room_no_part_is_copied_and_few_are_looked_at(monkeypa
     assert len(looked) == 1
 
 
-def test_a_room_that_is_exceeded_by_copies_alone_is_kept(monkeypatch):
-    """Few bytes may be expected of a part whose rows are wider than most."""
+def test_a_limit_that_only_copies_exceed_is_kept(monkeypatch):
+    """The estimate may be too low for rows that are wider than most."""
     parts, copied, rows_of = parts_with(1), [], screening.rows_of
 
     def copying(part, rows):
@@ -69,7 +69,7 @@ def test_a_room_that_is_exceeded_by_copies_alone_is_kept(monkeypatch):
 
     monkeypatch.setattr(screening, "_about", lambda part, rows: 0)
     monkeypatch.setattr(screening, "rows_of", copying)
-    size = parts[0].nbytes // 2  # of one block
+    size = parts[0].nbytes // 2  # one block
     assert box_of(parts, 3 * size + 4 * PARTS) is None
     assert len(copied) == 4
 
