@@ -378,12 +378,12 @@ def test_a_check_that_could_not_fail_is_shown_and_counted():
     one = Audit([good, idle[0]])
     assert one.passed and one.not_tested == idle[:1]
     assert "not tested  replay: 0: nobody" in str(one)
-    assert str(one).splitlines()[-2] == "Passed; 1 check could not be made: replay: 0."
+    assert str(one).splitlines()[-2] == "Passed; 1 check could not be tested: replay: 0."
     data = json.loads(json.dumps(one.to_dict() | {"epsilon": 1.0}))
     assert data["passed"] and data["not_tested"] == ["replay: 0"]
     assert [found["verdict"] for found in data["findings"]] == ["ok", "not tested"]
     many = str(Audit([good, *idle, bad])).splitlines()[-2]
-    assert many.startswith("FAILED: 1 of 9 checks; 7 checks could not be made: replay: 0; replay")
+    assert many.startswith("FAILED: 1 of 9 checks; 7 checks could not be tested: replay: 0; replay")
     assert many.endswith("replay: 4; and 2 more.")
     assert verdicts([bad]) == ["FAILED"]  # what is seen to be wrong was tested
     assert str(Audit([good])).splitlines()[-2] == "Passed."
@@ -474,7 +474,7 @@ def test_an_audit_says_what_it_could_not_test():
     assert {"allocation: own function (memory)", "coalition: epsilon (greedy)"} <= missing
     assert "paths: all" in missing
     assert "coalition: success (mwu-fixed:rounds=5)" in missing
-    assert f"Passed; {len(missing)} checks could not be made: " in str(found)
+    assert f"Passed; {len(missing)} checks could not be tested: " in str(found)
     made = {one.check for one in found.findings} - missing
     assert "allocation: own function (memory, plenty)" in made
     assert "replay: other agents (memory, plenty)" in made

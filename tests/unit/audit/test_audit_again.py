@@ -244,9 +244,9 @@ def test_a_certificate_without_room_for_noise_is_found():
     setting, people = Setting(Newton(), 1.0, 1e-6), People.invented(example(divisible=True))
     tapes = (record(setting, people) for _ in range(40))
     tape = next(t for t in tapes if min(t.board.certificate.factors) < SHARE)  # most runs are so
-    assert budget_checks.of_rooms([tape]).verdict == "ok"
+    assert budget_checks.of_factors([tape]).verdict == "ok"
     tape.board.certificate = replace(tape.board.certificate, factors=(SHARE, SHARE))
-    assert budget_checks.of_rooms([tape]).verdict == "FAILED"
+    assert budget_checks.of_factors([tape]).verdict == "FAILED"
 
 
 # --- paths ------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_records_that_should_be_refused_and_are_not():
     with mock.patch.object(encode, "check_unique", return_value=None):
         forced.refusals()
     assert [one.verdict for one in forced.found] == ["ok", "FAILED"]
-    assert "an agent who is there twice" in forced.found[1].seen
+    assert "an agent who appears twice" in forced.found[1].seen
 
 
 def test_messages_that_differ_between_neighbours_are_found():
