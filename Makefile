@@ -10,14 +10,14 @@ demo: $(VENV)/ready
 	rm -rf demo
 	$(BIN)/jdpack demo -o demo
 
-# On all cores, at most four; a file of tests stays on one of them. BROWSER=no leaves out the tests of
+# Uses up to four cores; the tests of one file run on the same core. BROWSER=no skips the tests of
 # pages, which need Chromium.
 BROWSER ?= yes
 test: check $(if $(filter no,$(BROWSER)),,browser)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(if $(filter no,$(BROWSER)),--ignore tests/browser)
-	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
+	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
 
-# Chromium for the tests of pages: the one that is there, or else one that is installed.
+# Chromium for the tests of pages: finds it, or installs it.
 browser: $(VENV)/ready
 	@$(BIN)/python tests/browser/chromium.py
 
@@ -36,13 +36,13 @@ $(VENV)/ready: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The site of the docs, in site/; any warning fails. See site/index.html.
+# Builds the docs site in site/ (start at site/index.html). Any warning fails the build.
 docs: $(VENV)/ready
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --conf-dir docs --doctree-dir build/doctrees . site
 
-# Speed and memory, side by side with the limits of the machine and with other solvers, of which
-# OR-Tools has an environment of its own. About an hour and a quarter on 2 cores; tables, JSON and
-# plots go to results/bench, and a run that was interrupted goes on from there.
+# Speed and memory, compared with the limits of the machine and with other solvers. OR-Tools has its
+# own environment. Takes about an hour and a quarter on 2 cores. Tables, JSON and plots go to
+# results/bench, and an interrupted run resumes from there.
 bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/speed.py --agents 10000000 --repeats 9
 	$(BIN)/python bench/memory.py
@@ -59,7 +59,7 @@ $(PEERS)/ready: bench/requirements-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --requirement bench/requirements-peers.txt
 	touch $@
 
-# The tables of the docs, from scratch.
+# Makes the tables of the docs from scratch.
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
 	$(BIN)/python experiments/audit.py
@@ -70,20 +70,20 @@ experiments: $(VENV)/ready
 ifdef JDPACK_HOTEL_BOOKINGS
 	$(BIN)/python experiments/hotel.py
 else
-	@echo "left out: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
+	@echo "skipped: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
 endif
 
-# Market files, tables, billboards, ledgers and run files that somebody made to do harm, by coverage;
-# what breaks anything is kept in results/fuzz.
+# Coverage-guided fuzzing of market files, tables, billboards, ledgers and run files. Inputs that
+# break anything are kept in results/fuzz.
 FUZZ_SECONDS ?= 300
 fuzz: $(VENV)/ready
 	$(BIN)/python fuzz/run.py all --seconds $(FUZZ_SECONDS)
 
-# A thousand kill -9s at random moments, and one at every operation of a run; about 10 minutes.
+# A thousand kill -9s at random moments, and one at every operation of a run; takes about 10 minutes.
 soak: $(VENV)/ready
 	$(BIN)/python soak/soak.py --kills 1000 --every 1
 
-# Write the lock anew from the newest versions that pyproject.toml admits.
+# Writes the lock again, with the newest versions that pyproject.toml allows.
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
 	.lock/bin/python -m pip install --quiet ".[test]" hatchling editables

@@ -202,7 +202,7 @@ def test_make_test_asks_for_the_browser_first_unless_told_not_to():
     assert asks not in without
     assert without[-2:] == [
         f"{tests} --ignore tests/browser",
-        'echo "left out: the tests of pages in tests/browser"',
+        'echo "skipped: the tests of pages in tests/browser"',
     ]
     assert whole[:-2] == without[:-2]
 
