@@ -1,4 +1,4 @@
-"""What an audit computes again: each check passes on what is right, and fails on what is not."""
+"""What an audit recomputes: each check passes on what is right, and fails on what is wrong."""
 
 import secrets
 from dataclasses import replace
@@ -83,7 +83,7 @@ QUERIES: list[Query] = ["demand", "scale", "value", "gauge", "curvature", "welfa
 
 @pytest.mark.parametrize("query", [*QUERIES, "luck"])
 def test_every_query_has_a_reference(query):
-    """Before, gauge, curvature and luck had none."""
+    """Gauge, curvature and luck included."""
     some = People.invented(example_sparse(agents=40, plenty=True)) if query == "luck" else people()
     policy = HALF if query == "luck" else Script()
     honest = record(replace(SETTING, policy=policy), some)
@@ -240,7 +240,7 @@ def test_a_claim_that_is_too_small_is_found(query):
         assert budget_checks.of_formulas(markets).verdict == "FAILED"
 
 
-def test_a_certificate_without_room_for_noise_is_found():
+def test_a_certificate_that_ignores_noise_is_found():
     setting, people = Setting(Newton(), 1.0, 1e-6), People.invented(example(divisible=True))
     tapes = (record(setting, people) for _ in range(40))
     tape = next(t for t in tapes if min(t.board.certificate.factors) < SHARE)  # most runs are so
@@ -297,7 +297,7 @@ def test_a_pipeline_that_breaks_down_has_failed():
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_honest_runs_are_interrupted_and_repaired_as_they_should(seed):
-    """With seed 4 an agent wants nothing: another who wants nothing makes no other records."""
+    """With seed 4 the replaced agent wants nothing; one who wants nothing would be no change."""
     forced = paths.Paths(1.0, 1e-6, seed)
     forced.interruption()
     forced.repair()
