@@ -93,7 +93,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
         assert page.locator("#course details").nth(0).evaluate("d => d.open") is False
         assert page.evaluate("window.told") == 0, "no round is announced"
         assert page.inner_text(STATUS) == FOLLOWS
-        assert page.evaluate("window.stays") is True, "and nothing was loaded anew"
+        assert page.evaluate("window.stays") is True, "and nothing was loaded again"
         head = list(BOARD().lines())[39][-66:-2]
         assert page.inner_text("#check .hash") == head
         assert page.inner_text(".pill") == "Running"

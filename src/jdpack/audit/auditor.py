@@ -65,7 +65,7 @@ def audit(
     Args:
         market: the public market, or the path of a market file. The default is a small market.
         agents, values, demands, ids: the records, as for `solve`. By default the audit invents
-            records within the market's bounds. Runs are real, so many agents take long.
+            records within the market's bounds. Runs are real: with many agents they take long.
         policy, epsilon, delta: as for `solve`; without a market, Newton at (1, 1e-6).
         trials: how often the coalition plays each of its two worlds.
         neighbours: how many alternative records of one agent each engine replays.
