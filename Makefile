@@ -19,7 +19,7 @@ PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 test: $(VENV)/ready
 	@$(MAKE) --no-print-directory --jobs --output-sync check kernels $(if $(filter no,$(BROWSER)),,browser)
 	$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
-	$(if $(filter no,$(BROWSER)),@echo "left out: the tests of pages in tests/browser")
+	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
 
 # What the tests compile: once, not in every process.
 kernels: $(VENV)/ready
@@ -59,9 +59,9 @@ build: $(DEMO)/ready
 	rm -rf dist
 	$(DEMO)/bin/python -m hatchling build
 
-# Speed and memory, side by side with the limits of the machine and with other solvers, of which
-# OR-Tools has an environment of its own. About an hour and a quarter on 2 cores; tables, JSON and
-# plots go to results/bench, and a run that was interrupted goes on from there.
+# Speed and memory, compared with the limits of the machine and with other solvers. OR-Tools has its
+# own environment. Takes about an hour and a quarter on 2 cores. Tables, JSON and plots go to
+# results/bench, and an interrupted run resumes from there.
 bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/speed.py --agents 10000000 --repeats 9
 	$(BIN)/python bench/memory.py
@@ -78,7 +78,7 @@ $(PEERS)/ready: bench/requirements-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --requirement bench/requirements-peers.txt
 	touch $@
 
-# The tables of the docs, from scratch.
+# Makes the tables of the docs from scratch.
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
 	$(BIN)/python experiments/audit.py
@@ -89,16 +89,16 @@ experiments: $(VENV)/ready
 ifdef JDPACK_HOTEL_BOOKINGS
 	$(BIN)/python experiments/hotel.py
 else
-	@echo "left out: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
+	@echo "skipped: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
 endif
 
-# Market files, tables, billboards, ledgers and run files that somebody made to do harm, by coverage;
-# what breaks anything is kept in results/fuzz.
+# Coverage-guided fuzzing of market files, tables, billboards, ledgers and run files. Inputs that
+# break anything are kept in results/fuzz.
 FUZZ_SECONDS ?= 300
 fuzz: $(VENV)/ready
 	$(BIN)/python fuzz/run.py all --seconds $(FUZZ_SECONDS)
 
-# A thousand kill -9s at random moments, and one at every operation of a run; about 10 minutes.
+# A thousand kill -9s at random moments, and one at every operation of a run; takes about 10 minutes.
 soak: $(VENV)/ready
 	$(BIN)/python soak/soak.py --kills 1000 --every 1
 

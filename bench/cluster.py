@@ -1,9 +1,9 @@
 """What a round costs on a Ray cluster beyond its slowest worker: two workers on this machine.
 
-Every worker reads its half of a Parquet file. Then rounds at ever other prices: the driver sends
+Every worker reads its half of a Parquet file. Then come rounds at changing prices: the driver sends
 prices to all workers, waits for their sums and adds them. The overhead of a round is its time at
-the driver less that of the slower worker's kernel. Rounds go over all agents, and, once prices
-stand still, over the undecided ones alone.
+the driver minus that of the slower worker's kernel. Rounds ask all agents or, once prices hardly
+move, only the undecided ones.
 """
 
 from __future__ import annotations

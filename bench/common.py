@@ -1,4 +1,4 @@
-"""What the benchmarks share: where results go, and what they were measured with."""
+"""What the benchmarks have in common: reports, a code fingerprint, and watched processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RESULTS = Path("results/bench")
 
 
 def fingerprint() -> str:
-    """A few letters that change with the code of jdpack or of the benchmarks.
+    """A short hash that changes with the machine and the code of jdpack or the benchmarks.
 
-    Times on file are of one machine and one version: with another they are taken again.
+    Times on file are valid for one machine and one version only.
     """
     digest = hashlib.sha256(f"{platform.node()} {os.cpu_count()}".encode())
     for folder in ("src/jdpack", "bench"):
@@ -39,7 +39,7 @@ def report(
     picture: str,
     rows: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Print a table, and write it beside all numbers as JSON, its rows as CSV, and its plot."""
+    """Print a table, and write it with all numbers as JSON, its rows as CSV, and its plot."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text + "\n")
     (folder / f"{name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
@@ -54,7 +54,7 @@ def report(
 
 
 def _flat(row: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
-    """The numbers and names of a row; what is in a part of it is named `part.name`."""
+    """The cells of a row; those of a nested mapping are named `part.name`."""
     for key, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{under}{key}.")
@@ -70,18 +70,18 @@ class Watched:
     seconds: float
     """From its start, or from when it was ready, to its end."""
     peak: int | None
-    """Its largest resident size in bytes, without mapped files; None where there is no /proc."""
+    """Its largest resident size in bytes, without mapped files; None without /proc."""
 
 
 def watched(command: Sequence[str | Path], *, ready: bool = False) -> Watched:
-    """Run a process to its end, and look at its memory every few milliseconds.
+    """Run a process to its end, and sample its memory every few milliseconds.
 
     With `ready`, time and memory count from the first line that it prints.
 
-    Memory is RssAnon + RssShmem of /proc: what the process has taken for itself. Pages of mapped
-    files are left out, since the system takes them back when it needs room; VmHWM, the kernel's own
-    peak, has them in, and cannot be told apart afterwards. A peak that is over within a few
-    milliseconds can be missed.
+    Memory is RssAnon + RssShmem of /proc: what the process has allocated itself. Pages of mapped
+    files do not count, because the system reclaims them when it needs space. VmHWM, the kernel's
+    own peak, includes them and cannot be split afterwards. A peak of a few milliseconds may be
+    missed.
     """
     begin, ended, sizes = time.perf_counter(), threading.Event(), [0]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""What a ledger adds to a run: the same market solved with one and without, in turns."""
+"""What a ledger adds to a run: solve the same market with and without one, in turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def measure(n: int, turns: int) -> list[dict[str, float]]:
         (folder / "market.toml").write_text(market_text(n))
         ledger = Ledger.create(folder / "ledger", "people", epsilon=50.0, delta=1e-4)
         paid = {"ledger": ledger.path, "dataset": "people"}
-        for turn in range(-1, turns):  # the first one warms up
+        for turn in range(-1, turns):  # the first turn warms up
             row = {"turn": float(turn)}
             sides = [("without", {}), ("with", paid)]
             for side, more in sides if turn % 2 else sides[::-1]:

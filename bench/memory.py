@@ -1,8 +1,8 @@
-"""What a whole `jdpack solve` needs in memory, against the size of its codes.
+"""How much memory a whole `jdpack solve` needs, against the size of its codes.
 
-Solves generated Parquet files in a process of its own, and reads the peak resident size from the
-operating system. The promise is 1.5 times the codes plus 300 MB. Ids are whole numbers in order,
-as in most tables; texts take their own room besides.
+It solves generated Parquet files in a separate process, and reads the peak resident size from the
+operating system. The promise is 1.5 times the codes plus 300 MB. Ids are integers in order, as in
+most tables; text ids take extra space.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main() -> None:
         "|---" * 5 + "|",
     ]
     rows = []
-    measure(1_000)  # compiles the kernels, which takes some 20 MB more the first time
+    measure(1_000)  # compiles the kernels, which takes about 20 MB more the first time
     for n in args.agents:
         numbers = measure(n, args.texts)
         codes, peak = numbers["codes"] / 1e6, numbers["peak"] / 1e6

@@ -1,8 +1,8 @@
-"""The optimum without privacy: time, and how far its proof leaves it open, up to 10^7 agents.
+"""The optimum without privacy: its time and the gap of its proof, up to 10^7 agents.
 
-For each family of `experiments/families.py` that is asked for, and each number of agents: the
-seconds of `jdpack.curator.optimum`, HiGHS on all columns beside it where that is small enough, the
-gap between the allocation's value and the dual bound that proves it, and by how much the allocation
+For each chosen family of `experiments/families.py` and each number of agents, it shows the seconds
+of `jdpack.curator.optimum`; those of HiGHS on all columns, if the program is small enough; the gap
+between the allocation's value and the dual bound that proves it; and by how much the allocation
 exceeds any supply.
 """
 
@@ -26,7 +26,7 @@ from families import FAMILIES, Instance
 from loss import say
 
 WHOLE = 300_000
-"""Up to so many rows HiGHS is given all columns at once."""
+"""HiGHS gets all columns at once up to this many rows."""
 
 
 def whole_seconds(instance: Instance) -> tuple[float, float]:

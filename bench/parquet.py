@@ -1,18 +1,18 @@
 """Parquet to allocation Parquet, against PyArrow alone on the same files.
 
 * jdpack: a fresh process reads the table of agents, solves (indivisible, epsilon 1), and leaves its
-  folder with the allocation; compiled kernels are on disk from an earlier run.
-* PyArrow: a fresh process reads the same table, and writes one with an id and a truth value for
-  every agent. Up to 20,000,000 agents it reads the table at once, beyond that row group by row
-  group, since it would not fit in memory.
+  folder with the allocation. An earlier run has left compiled kernels on disk.
+* PyArrow: a fresh process reads the same table, and writes one with an id and a boolean for every
+  agent. It reads up to 20,000,000 agents at once, and larger tables row group by row group, because
+  they would not fit in memory.
 
-The two take turns. Seconds are of whole processes, from start to end, imports included; those
-without imports are in the JSON. The input is in the page cache for both if memory has room for it:
-it is read once before the first turn. Memory is without mapped files (`common.watched`).
+The two take turns. Seconds are for whole processes, including imports; the JSON also has them
+without imports. The input is read once before the first turn, so it is in the page cache for both
+if it fits. Memory excludes mapped files (`common.watched`).
 
-The data set is random, written in a stream, and kept for later runs in the folder. Turns are kept
-in `results/bench/parquet-turns.json`, and a command that was interrupted goes on from there; other
-sizes that are on file are in the table too. When jdpack or this code has changed, all is anew.
+The data set is random, and stays in the folder for later runs. Turns are kept in
+`results/bench/parquet-turns.json`, and an interrupted command resumes from there. The table also
+has other sizes on file. If jdpack or this code has changed, everything is measured again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def dataset(n: int, folder: Path) -> tuple[Path, Path]:
-    """The tables of n random agents and of their market; written if not there."""
+    """The table of n random agents and their market file, written if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     agents, market = folder / f"agents-{n}.parquet", folder / f"market-{n}.toml"
     market.write_text(market_text(n))
@@ -71,7 +71,7 @@ def turn(side: str, n: int, folder: Path, engine: str, threads: int) -> Row:
 
 
 def warm(path: Path) -> None:
-    """Read a file once, so that it is in the page cache."""
+    """Read a file into the page cache."""
     with path.open("rb") as file:
         while file.read(2**24):
             pass
@@ -99,7 +99,7 @@ def play(
 
 
 def summary(turns: list[Row]) -> list[Row]:
-    """A row for each size and engine: medians, their ratio, the largest memory."""
+    """One row per size and engine: medians, their ratio, the largest memory."""
     rows = []
     for n, engine in sorted({(t["n"], t["engine"]) for t in turns}):
         some = [t for t in turns if (t["n"], t["engine"]) == (n, engine)]
@@ -136,7 +136,7 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 
 def draw(rows: list[Row]) -> str:
-    """Nanoseconds an agent of both sides, size by size."""
+    """Nanoseconds per agent of both sides, for each size."""
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()

@@ -8,12 +8,13 @@ from typing import Any
 
 
 def run_jdpack(market: str, agents: str, out: str, engine: str, threads: str) -> None:
-    """As `jdpack solve` does."""
+    """Do what `jdpack solve` does."""
     import warnings
 
     import jdpack
 
-    warnings.simplefilter("ignore", jdpack.SupplyWarning)
+    for kind in (jdpack.SupplyWarning, jdpack.BudgetWarning):
+        warnings.simplefilter("ignore", kind)
     begin = time.perf_counter()
     where = None if engine == "auto" else engine
     jdpack.solve(market, agents, output=out, engine=where, threads=int(threads))
@@ -21,7 +22,7 @@ def run_jdpack(market: str, agents: str, out: str, engine: str, threads: str) ->
 
 
 def run_pyarrow(agents: str, out: str, at_once: str, threads: str) -> None:
-    """Read all, and write an id and a truth value for everybody."""
+    """Read everything, and write an id and a boolean for every agent."""
     import pyarrow as pa
     import pyarrow.compute
     import pyarrow.parquet

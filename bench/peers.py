@@ -1,15 +1,15 @@
 """A whole private solve, arrays to winners, beside other ways to solve the same linear program.
 
-Dense markets: n agents, ten resources, values and demands uniform on [0, 1], and of every resource
-0.4 of the total demand expected. Every side (`bench/sides.py`) is a process of its own with the
-same arrays in memory; they take turns, one at a time, so all see the same machine. `make bench`
-sets up and runs it all: OR-Tools has an environment of its own.
+The markets are dense: n agents, ten resources, values and demands uniform on [0, 1], and supplies
+of 0.4 of the expected total demand. Every side (`bench/sides.py`) is its own process with the same
+arrays in memory. They take turns, one at a time, so all see the same machine. `make bench` sets up
+and runs everything; OR-Tools has its own environment.
 
-What is timed is kind to the peers: the seconds to beat are a solver's own clock, without the
-building of its model, while jdpack's include the encoding of the arrays and the allocation.
+The timing is kind to the peers: theirs is the solver's own clock, without building its model, while
+jdpack's seconds include encoding the arrays and the allocation.
 
-Every turn of every side is kept in `results/bench/peers-turns.json`, and a command that was
-interrupted goes on from there. When jdpack or this code has changed, all is measured anew.
+Every turn of every side is kept in `results/bench/peers-turns.json`, and an interrupted command
+resumes from there. If jdpack or this code has changed, everything is measured again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ OURS = ("jdpack-indivisible", "jdpack-divisible")
 ELSEWHERE = ("pdlp", "pdlp-distance")
 """Sides that run in the environment of OR-Tools."""
 ONCE = ("highs",)
-"""Sides that are so slow that they have one turn."""
+"""Sides so slow that they get only one turn."""
 Row = dict[str, Any]
 
 
 class Workers:
-    """The processes of the sides, started when they are first asked."""
+    """The processes of the sides, started at their first turn."""
 
     def __init__(self, folder: str, options: Options) -> None:
         self.folder, self.options = folder, options
@@ -78,7 +78,7 @@ class Workers:
 
 
 def play(sides: list[str], n: int, repeats: int, options: Options, store: Store) -> dict[str, Row]:
-    """All sides in turns. The first turn is for warming up; the slowest have no other."""
+    """Run all sides in turns. The first turn warms up; it is the only one of the slowest."""
     rng = np.random.default_rng(0)
     values, demands = rng.random(n), rng.random((n, RESOURCES))
     code = fingerprint()
@@ -92,7 +92,7 @@ def play(sides: list[str], n: int, repeats: int, options: Options, store: Store)
             if keys[turn, side] in store.data:
                 continue
             if turn > 0 and side not in workers.running:
-                workers.ask(side)  # resumed: warm it up again
+                workers.ask(side)  # warm it up again after an interruption
             answer = workers.ask(side)
             if (shares := Path(folder, f"{side}.npy")).exists():
                 judge(answer, values, demands, np.load(shares).astype(np.float64))
@@ -113,7 +113,7 @@ def play(sides: list[str], n: int, repeats: int, options: Options, store: Store)
 
 
 def judge(answer: Row, values: np.ndarray, demands: np.ndarray, shares: np.ndarray) -> None:
-    """Say what the shares are worth and what they violate; prices bound the optimum by duality."""
+    """Add the welfare of the shares, their violation, and the optimum's bound by duality."""
     supply = supplies(*demands.shape)
     beyond = [shares @ demands / supply - 1.0, shares - 1.0, -shares]
     answer["welfare"] = float(values @ shares)
@@ -125,7 +125,7 @@ def judge(answer: Row, values: np.ndarray, demands: np.ndarray, shares: np.ndarr
 
 
 def summary(runs: list[Row], bound: float) -> Row:
-    """Median seconds of the timed turns, and the worst of all else."""
+    """The median seconds of the timed turns, and the worst of everything else."""
     timed = runs[1:] or runs
     row: Row = {
         "model_seconds": float(np.median([run["model"] for run in timed])),
@@ -228,15 +228,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2, help="for every side")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for HiGHS")
-    parser.add_argument("--sides", default=",".join(SIDES), help="with commas; all if not given")
+    parser.add_argument("--sides", default=",".join(SIDES), help="with commas (all)")
     parser.add_argument("--again", action="store_true", help="forget the turns that are on file")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     sides = args.sides.split(",")
     if unknown := [side for side in sides if side not in SIDES]:
-        parser.error(f"no side {unknown[0]!r}; there are {', '.join(SIDES)}")
+        parser.error(f"unknown side {unknown[0]!r}; choose from {', '.join(SIDES)}")
     if set(sides) & set(ELSEWHERE) and not PEERS.exists():
-        sys.exit("OR-Tools is not set up\nhint: run `make bench`, or leave it out by --sides")
+        sys.exit("OR-Tools is not set up\nhint: run `make bench`, or leave it out with --sides")
     plots.check()
     store = Store(args.results / "peers-turns.json")
     if args.again:

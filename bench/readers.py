@@ -1,8 +1,8 @@
-"""Readers of `jdpack serve`, in a process of their own that costs little: they are elsewhere.
+"""Readers of `jdpack serve`, in a separate, cheap process, since real readers are elsewhere.
 
-Every reader has the feed of news open, and loads the page once a second over a connection that it
-keeps, as a browser does; now and then one of them takes the whole record. A line on stdin asks what
-they saw since the last time; the answer is a line of JSON. At the end of stdin they leave.
+Every reader keeps the news feed open, and loads the page once a second over a connection that it
+keeps, as a browser does. Now and then one of them downloads the whole record. A line on stdin asks
+what they saw since the last time; the answer is one line of JSON. At the end of stdin they leave.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ EVERY = 1.0
 """Seconds between two loads of one reader."""
 
 RECORD = 200
-"""One in so many loads is of the whole record."""
+"""One in this many loads is of the whole record."""
 
 PATIENCE = 10.0
-"""Seconds after which an answer is an error."""
+"""Seconds after which a missing answer is an error."""
 
 
 @dataclass
 class Seen:
-    """What readers saw in a while."""
+    """What readers saw since the last time."""
 
     loads: int = 0
     records: int = 0
-    """Of these, loads of the whole record."""
+    """How many of these loads were of the whole record."""
     news: int = 0
     bytes: int = 0
     opened: int = 0
-    """Connections that were made anew, because the server had closed one that was idle."""
+    """Connections made again, because the server had closed an idle one."""
     errors: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Link:
     def __init__(self, load: Load, feed: bool) -> None:
         self._load, self._feed, self._used = load, feed, False
         self.begun: float | None = None
-        """When it asked for what it waits for; None if it does not wait."""
+        """When it asked; None if it is not waiting."""
         self._open()
 
     def _open(self) -> None:
@@ -73,7 +73,7 @@ class Link:
             self._ended()
 
     def read(self) -> None:
-        """Take what has come."""
+        """Read what has arrived."""
         try:
             data = self.socket.recv(2**18)
         except BlockingIOError:
@@ -85,19 +85,19 @@ class Link:
         elif self._feed:
             self._load.seen.news += data.count(b"data: ")
         elif self.begun is None:
-            self.fail("an answer that nobody asked for")
+            self.fail("an answer without a question")
         else:
             self._take(data)
 
     def fail(self, why: str) -> None:
-        """Count an error, and begin anew."""
+        """Count an error, and reconnect."""
         self._load.seen.errors.append(why)
         self.close()
         self._open()
         self.begun = None
 
     def _ended(self) -> None:
-        """The server has closed: if this one was idle, or had been, as HTTP allows."""
+        """The server closed the connection, which HTTP allows if it is or was idle."""
         if self._feed:
             self.fail("a feed ended")
         elif self.begun is None or (self._used and not self._got and self._missing < 0):
@@ -107,7 +107,7 @@ class Link:
             if self.begun is not None:
                 self.socket.send(self._sent)
         else:
-            self.fail("an answer that is not whole")
+            self.fail("an incomplete answer")
 
     def _take(self, data: bytes) -> None:
         self._got += data
@@ -140,7 +140,7 @@ class Link:
 
 
 class Load:
-    """All readers, in one thread. They come in turn, each of them once a second."""
+    """All readers, in one thread. They take turns, each of them once a second."""
 
     def __init__(self, port: int, readers: int) -> None:
         self.port, self.selector, self.seen = port, selectors.DefaultSelector(), Seen()
@@ -149,9 +149,9 @@ class Load:
         self._turn, self._due = 0, time.monotonic()
 
     def step(self) -> bool:
-        """Do what is due, and wait for a moment; whether something came that is for no reader."""
+        """Do what is due, then wait a moment. Returns whether stdin has something."""
         now = time.monotonic()
-        if (held := now - self._due) > EVERY:  # all were stopped: do not come back all at once
+        if (held := now - self._due) > EVERY:  # all were stopped: spread them out again
             self._due = now
             for link in self._links:
                 link.begun = None if link.begun is None else link.begun + held
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=200)
     args = parser.parse_args()
     with contextlib.suppress(OSError):
-        os.nice(5)  # after the run
+        os.nice(5)  # the run goes first
     load = Load(args.port, args.readers)
     load.selector.register(0, selectors.EVENT_READ, None)
     while True:

@@ -1,17 +1,17 @@
-"""What a whole private solve costs against the number of agents and of resources.
+"""How the cost of a whole private solve grows with the number of agents and of resources.
 
-* Agents: dense markets of ten resources, 10^4 to 10^7 from arrays in memory, and above that, if
-  asked for, from a Parquet data set through the engine that keeps codes on disk.
+* Agents: dense markets of ten resources, with 10^4 to 10^7 agents from arrays in memory, and on
+  request more, from a Parquet data set through the engine that keeps codes on disk.
 * Resources: 1 to 1000, of which every agent wants up to three, with 10^6 agents.
 
-Values and demands are uniform on [0, 1], supply is 0.4 of the demand expected, epsilon 1, goods are
-indivisible. (At 1000 resources supply is far too small for the budget; it is the work that is
-measured.) Every cell is a process of its own, whose kernels are compiled before the clock starts.
-Exponents are by least squares on logarithms, with 95% intervals: over all cells, and over those
-large enough that what a run costs whatever its size does not show.
+Values and demands are uniform on [0, 1], supply is 0.4 of the expected demand, epsilon is 1, and
+goods are indivisible. (At 1000 resources supply is far too small for the budget, but only the work
+is measured.) Every cell is its own process, which compiles its kernels before the clock starts.
+Exponents come from least squares on logarithms, with 95% intervals: over all cells, and over those
+large enough to hide the fixed cost of a run.
 
-Cells are kept in `results/bench/scaling-cells.json`, and a command that was interrupted goes on
-from there. When jdpack or this code has changed, all is measured anew.
+Cells are kept in `results/bench/scaling-cells.json`, and an interrupted command resumes from there.
+If jdpack or this code has changed, everything is measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 import plots
 from common import RESULTS, fingerprint, report, watched
-from jdpack import Market, SupplyWarning, solve
+from jdpack import BudgetWarning, Market, SupplyWarning, solve
 from laws import Fit, draw, fit
 from loss import Store, say
 from parquet import dataset
@@ -43,10 +43,10 @@ from sides import DELTA, EPSILON, TIGHT
 RESOURCES, BUNDLE = 10, 3
 AGENTS = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000]
 MAPPED = 20_000_000
-"""From so many agents on, they come from a data set on disk."""
+"""From this many agents on, they come from a data set on disk."""
 SWEPT = [1, 3, 10, 30, 100, 300, 1_000]
 LARGE = {"n": 300_000, "m": 30}
-"""Cells from here on have a fit of their own."""
+"""Cells from here on get a second fit."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Cell:
     n: int
     m: int
     bundle: int
-    """Resources that an agent wants; all of them is dense."""
+    """How many resources an agent wants; all of them means dense."""
 
     @property
     def mapped(self) -> bool:
@@ -93,7 +93,7 @@ def arrays(cell: Cell) -> tuple[Market, dict[str, Any]]:
 
 
 def distinct(n: int, m: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """For each of n agents k of m resources in order, all sets equally likely."""
+    """For each of n agents, k of m resources in order; all sets are equally likely."""
     chosen = np.sort(rng.integers(0, m, (n, k)), axis=1)
     while len(again := np.flatnonzero((np.diff(chosen, axis=1) == 0).any(axis=1))):
         chosen[again] = np.sort(rng.integers(0, m, (len(again), k)), axis=1)
@@ -101,8 +101,9 @@ def distinct(n: int, m: int, k: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def run(cell: Cell, folder: Path, threads: int) -> dict[str, Any]:
-    """Solve a cell in this process; prints a line when all is ready for it."""
-    warnings.simplefilter("ignore", SupplyWarning)  # it is about welfare, which is not looked at
+    """Solve a cell in this process; prints a line when everything is ready."""
+    for kind in (SupplyWarning, BudgetWarning):
+        warnings.simplefilter("ignore", kind)  # only the work matters here
     warm, given = arrays(Cell(4_000, cell.m, cell.bundle))
     budget = {"epsilon": EPSILON, "delta": DELTA, "threads": threads}
     solve(warm, **given, **budget)
@@ -137,7 +138,7 @@ def run(cell: Cell, folder: Path, threads: int) -> dict[str, Any]:
 
 
 def measure(cell: Cell, store: Store, folder: Path, threads: int, code: str) -> dict[str, Any]:
-    """A cell's numbers, from the file if they are there for this code."""
+    """A cell's numbers, from the file if it has them for this code."""
     key = f"{cell}, {threads} threads, {code}"
     if key not in store.data:
         command = [sys.executable, __file__, "cell", json.dumps(asdict(cell)), folder, str(threads)]

@@ -1,23 +1,23 @@
-"""Many readers of `jdpack serve` while a run goes on: errors, waiting times, and what it costs.
+"""Many readers of `jdpack serve` during a run: errors, waiting times, and the cost.
 
-In one run, first a window without interruption, in which 200 readers read: every error counts, and
-every wait. Then phases of a few seconds, in which server and readers are at work, and phases in
-which both are stopped (SIGSTOP), in the order on off off on, or the other way round, by coins. The
-speed of a machine that has other tenants drifts by more than what is to be measured: so each phase
-is compared with its neighbour, and the speed of the run is taken from the moments at which its
-rounds ended. What comes out is how many times as long a round takes when there are readers, with an
-interval of 95%; and, to see what the measure is worth, the same for neighbours that were both
-stopped, and for a server that is made to cost much, which has to show.
+Each run begins with a window without interruption, in which 200 readers read; every error and every
+wait counts. Then come phases of a few seconds in which server and readers work, and phases in which
+both are stopped (SIGSTOP), in the order on off off on or the reverse, by coin. On a machine with
+other tenants, speed drifts by more than the effect to be measured. So each phase is compared with
+its neighbour, and the run's speed comes from the times at which its rounds ended. The result is how
+many times as long a round takes with readers, with a 95% interval. Two controls show what the
+measure is worth: neighbours that were both stopped, and a server made expensive on purpose, which
+must show.
 
-Run, server and readers share the cores. The readers would be elsewhere, so what they take is
-counted by itself; it slows the run as well.
+Run, server and readers share the cores. Real readers would be elsewhere, so their time is counted
+separately; it slows the run as well.
 
-The machine must have nothing else to do. The whole takes about twelve minutes; the run that keeps
-all cores busy and the server that costs much alone take five, with fewer pairs:
+The machine must have nothing else to do. Everything takes about twelve minutes. The run that keeps
+all cores busy and the expensive server alone take five, with fewer pairs:
 
     python bench/serve.py --case 0 2 --window 15 --pairs 10 -o /tmp/short
 
-Where other work disturbs the machine, the server's CPU time per load is still worth something.
+Even if other work disturbs the machine, the server's CPU time per load is still useful.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from common import RESULTS, report
 RUN = """
 import struct, sys, time, numpy as np, jdpack
 from jdpack.engines import shard
-shard._SCREENED = 2**62  # all agents are asked in every round, so that rounds cost the same
+shard._SCREENED = 2**62  # ask all agents in every round, so that rounds cost the same
 agents, out, ticks = int(sys.argv[1]), sys.argv[2], open(sys.argv[3], "ab", buffering=0)
 rng = np.random.default_rng(1)
 market = jdpack.Market(
@@ -73,10 +73,10 @@ site._SHARE = 0
 serve.step_back = lambda: None
 cli.main()
 """
-"""A server that makes the page as often as it can, at the priority of the run."""
+"""A server that builds the page as often as it can, at the priority of the run."""
 
 AWAKE = 0.2
-"""The part at the begin of a phase that does not count: server and readers find their pace."""
+"""The first part of a phase, which does not count: server and readers find their pace."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Case:
     name: str
     agents: int
     disk: bool
-    """Whether its lines go to a disk; else to memory, so that the run never waits."""
+    """Whether its lines go to disk; otherwise to memory, so that the run never waits."""
     code: str | None = None
     """The server, if it is not `jdpack serve`."""
 
@@ -100,18 +100,18 @@ CASES = [
 
 @dataclass(frozen=True)
 class Phase:
-    """A few seconds, and what happened in the part of them that counts."""
+    """A few seconds, and what happened in the part that counts."""
 
     on: bool
     seconds: float
-    """A round of the run, on average."""
+    """The average time of a round."""
     cores: tuple[float, float, float]
-    """What run, server and readers took, in cores."""
+    """How many cores the run, the server and the readers used."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long a round takes, with its interval of 95%."""
+    """How many times as long a round takes, with a 95% interval."""
 
     ratio: float
     low: float
@@ -120,7 +120,7 @@ class Ratio:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[float, float]]) -> Ratio:
-        """Of pairs of times, by Student's t for their logarithms."""
+        """From pairs of times, by Student's t for their logarithms."""
         if not pairs:
             return cls(math.nan, 0.0, math.inf, 0)
         logs = np.array([math.log(one / other) for one, other in pairs])
@@ -135,7 +135,7 @@ class Ratio:
 
 
 def order(pairs: int, coins: random.Random) -> list[bool]:
-    """Which phases are on: on off off on, or the other way round, two pairs at a time."""
+    """Which phases are on: on off off on, or the reverse, two pairs at a time."""
     found: list[bool] = []
     while len(found) < 2 * pairs:
         first = coins.random() < 0.5
@@ -150,7 +150,7 @@ def compared(phases: Sequence[Phase]) -> Ratio:
 
 
 def idle(phases: Sequence[Phase]) -> Ratio:
-    """Off against off, between pairs that stand beside each other: there is nothing to find."""
+    """Off against off, between adjacent pairs: a control where there is nothing to find."""
     both = zip(phases[1::2], phases[2::2], strict=False)
     return Ratio.of([(a.seconds, b.seconds) for a, b in both if not a.on and not b.on])
 
@@ -218,7 +218,7 @@ class Measured:
         ticks = np.fromfile(self._ticks)
         ticks = ticks[(ticks >= begin) & (ticks <= end)]
         if len(ticks) < 3:
-            raise SystemExit("a phase has less than 3 rounds: take longer phases, or fewer agents")
+            raise SystemExit("a phase has fewer than 3 rounds: use longer phases or fewer agents")
         shares = [(b - a) / (end - begin) for a, b in zip(before, after, strict=True)]
         round_seconds = (ticks[-1] - ticks[0]) / (len(ticks) - 1)
         return Phase(on, float(round_seconds), (shares[0], shares[1], shares[2]))
@@ -243,7 +243,7 @@ def _cpu(pid: int) -> float:
 
 @contextlib.contextmanager
 def measured(case: Case, readers: int) -> Iterator[Measured]:
-    """A case at work."""
+    """A case that is running."""
     memory = None if case.disk or not Path("/dev/shm").is_dir() else "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         running = Measured(case, readers, Path(folder))
@@ -254,7 +254,7 @@ def measured(case: Case, readers: int) -> Iterator[Measured]:
 
 
 def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
-    """All that is known of a case."""
+    """Measure a case."""
     with measured(case, args.readers) as running:
         while not running.seen()["loads"]:
             time.sleep(0.1)
@@ -267,7 +267,7 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
         running.signal(signal.SIGCONT)
         later, rounds = running.seen(), running.rounds()
     if not window["loads"]:
-        raise SystemExit("nobody got the page in time: take a longer window")
+        raise SystemExit("nobody got the page in time: use a longer window")
     waits, on = 1e3 * np.array(window.pop("waits")), [p for p in phases if p.on]
     mean = np.mean([p.cores for p in on], axis=0)
     alone = float(np.mean([p.cores[0] for p in phases if not p.on]))
@@ -320,8 +320,10 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--window", type=float, default=30.0, help="seconds without interruption")
     parser.add_argument("--phase", type=float, default=5.0, help="seconds of a phase")
-    parser.add_argument("--pairs", type=int, default=20, help="of a phase with and one without")
-    parser.add_argument("--agents", type=int, help="of all runs, in place of their own")
+    parser.add_argument(
+        "--pairs", type=int, default=20, help="of one phase with readers and one without"
+    )
+    parser.add_argument("--agents", type=int, help="of all runs, instead of their own")
     parser.add_argument("--case", type=int, nargs="+", choices=range(len(CASES)), help="only these")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     args = parser.parse_args()

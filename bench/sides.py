@@ -1,8 +1,8 @@
-"""The sides of `bench/peers.py`, each run by a process of its own: arrays to shares, timed.
+"""The sides of `bench/peers.py`, each in its own process: from arrays to shares, timed.
 
-`python bench/sides.py SIDE FOLDER OPTIONS` loads the arrays of the folder and solves whenever a
-line comes in. Only NumPy is imported before a side is known: the interpreter that has OR-Tools
-runs this file too.
+`python bench/sides.py SIDE FOLDER OPTIONS` loads the arrays of the folder, and solves whenever a
+line comes in. It imports only NumPy before it knows the side, because the interpreter that has
+OR-Tools runs this file too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 TOLERANCE = 1e-4
 EPSILON, DELTA = 1.0, 1e-8
 TIGHT = 0.4
-"""Of every resource, this share of the total demand expected."""
+"""The supply of every resource, as a fraction of the expected total demand."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all sides are given."""
+    """The options of all sides."""
 
     threads: int = 2
     limit: float = 900.0
@@ -33,21 +33,21 @@ class Options:
 
 @dataclass
 class Answer:
-    """What a side says of one solve."""
+    """What a side says about one solve."""
 
     model: float
-    """Seconds to build the solver's model; 0 for sides that take the arrays as they are."""
+    """Seconds to build the solver's model; 0 for sides that work on the arrays directly."""
     solve: float
     shares: Any = field(default=None, repr=False)
     prices: list[float] = field(default_factory=list)
-    """If it has prices, they bound the optimum."""
+    """Prices, if any, bound the optimum."""
     stopped: bool = False
-    """The time limit was hit, and the answer is none."""
+    """It hit the time limit, so there is no answer."""
     notes: dict[str, float] = field(default_factory=dict)
 
 
 def supplies(n: int, m: int) -> Any:
-    """A share of the demand expected of n agents: as public as a supply must be."""
+    """A fraction of the demand expected from n agents: as public as a supply must be."""
     import numpy as np
 
     return np.full(m, TIGHT * n / 2)
@@ -62,7 +62,7 @@ def _market(n: int, m: int, *, divisible: bool) -> Any:
 
 
 def streaming_sum(values: Any, demands: Any, options: Options) -> Answer:
-    """One pass over the bytes of jdpack's codes, on the same threads: the limit of a round."""
+    """One pass over the bytes of jdpack's codes, on the same threads: the limit for a round."""
     import jdpack
     from jdpack.records.threads import Threads
     from speed import stream
@@ -81,7 +81,7 @@ def streaming_sum(values: Any, demands: Any, options: Options) -> Answer:
 
 
 def jdpack_side(*, divisible: bool, epsilon: float) -> Callable[..., Answer]:
-    """A whole solve by the default policy, arrays to winners."""
+    """A whole solve by the default policy, from arrays to winners."""
 
     def run(values: Any, demands: Any, options: Options) -> Answer:
         import jdpack
@@ -111,7 +111,7 @@ def sifting(values: Any, demands: Any, options: Options) -> Answer:
 
 
 def pdlp_side(*, by_distance: bool) -> Callable[..., Answer]:
-    """PDLP by its own interface of matrices, which has the least overhead of OR-Tools'."""
+    """PDLP by its own matrix interface, which has the least overhead in OR-Tools."""
 
     def run(values: Any, demands: Any, options: Options) -> Answer:
         import numpy as np
@@ -202,9 +202,9 @@ def peak() -> float | None:
 
 
 def serve(side: str, folder: str, options: str) -> None:
-    """Solve whenever a line comes in; the shares go to a file, all else to standard output."""
+    """Solve whenever a line comes in; the shares go to a file, the rest to standard output."""
     given = Options(**json.loads(options))
-    # Sifting has threads of its own, and a product of BLAS runs on one of them.
+    # Sifting has its own threads, and each BLAS product runs on one of them.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import numpy as np
 

@@ -1,21 +1,21 @@
-"""Sifting, as strong as we could make it: a peer of jdpack for markets of one option an agent.
+"""Sifting, as strong as we could make it: a peer of jdpack for markets with one option per agent.
 
 Sifting (Bixby, Gregory, Lustig, Marsten & Shanno 1992) solves a linear program of few rows and very
-many columns. At prices that are almost right nearly all agents are far from changing their minds:
+many columns. At prices that are almost right, nearly all agents are far from changing their minds:
 they stay at their better bound, 0 or 1, and a *master* program has the columns of the others. What
 makes it fast here:
 
-* First prices come from a sample of the agents, whose own come from a smaller one, and so on.
+* The first prices come from a sample of the agents, whose own come from a smaller one, and so on.
 * A column of the master is a change of mind. Its cost is what the agent loses by it at the first
-  prices, which is never negative, so HiGHS's dual simplex starts at those prices from a basis
+  prices, which is never negative. So HiGHS's dual simplex starts at those prices from a basis
   without any column, and its duals are changes of prices.
 * Columns that turn out to be at the wrong bound are added, the worst first, and the primal simplex
-  goes on from the basis where the last one stopped.
-* All agents are priced in pieces that stay in the cache, on threads; a piece is one matrix-vector
-  product of BLAS, and the load of its takers another. Few passes over all agents are needed: one
-  before the master and one after it, which has the proof.
+  continues from the last basis.
+* Threads price all agents in chunks that stay in the cache; a chunk is one matrix-vector product of
+  BLAS, and the load of its takers another. Few passes over all agents are needed: one before the
+  master, and one after it, which gives the proof.
 
-It stops when the value of its allocation is proved by duality within the tolerance: D(p) = b p +
+It stops when duality proves the value of its allocation within the tolerance: D(p) = b p +
 sum_i max(0, v_i - a_i p) is above every allocation, whatever the prices p >= 0.
 """
 
@@ -33,29 +33,29 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PIECE = 2**14
-"""Agents that are priced together: some 1.5 MB with ten resources."""
+CHUNK = 2**14
+"""Agents that are priced together: about 1.5 MB with ten resources."""
 _BEYOND = 1e3  # what one unit above supply costs, in prices
 _PRIMAL, _DUAL = 4, 1  # HiGHS's names of the simplex methods
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The best of some thirty choices at 2,000,000 x 10, of which many took twice as long.
+    """The best of about thirty choices at 2,000,000 x 10, many of which took twice as long.
 
-    Fewer columns in the master are slower, not faster: it then has too little room to meet supply.
+    Fewer columns in the master are slower, not faster, because it can then hardly meet supply.
     """
 
     first: int = 2_000
     """The smallest sample, which has all its columns in the master."""
     ratio: int = 16
-    """A sample has one agent in so many of the next larger one."""
+    """The next larger sample has this many times as many agents."""
     near: float = 7.0
-    """Columns of the master: so many times n / sqrt(agents of the sample)."""
+    """The columns of the master, in units of n / sqrt(agents of the sample)."""
     more: float = 0.5
-    """Columns that a later master may add, as a share of those of the first."""
+    """The columns that a later master may add, as a fraction of those of the first."""
     loose: float = 5.0
-    """A sample is solved to a gap of so much, over its agents."""
+    """A sample is solved to a gap of this over its number of agents."""
     most: int = 100
     """Masters before it gives up."""
 
@@ -102,7 +102,7 @@ def sift(
 
 
 def _sift(agents: _Agents, prices: Floats, sample: int, settings: Settings, gap: float) -> Sifted:
-    """From first prices, which come from a sample of some size, to those of all agents."""
+    """From first prices, which come from a sample of this size, to those of all agents."""
     master = _Master(agents, prices, sample, settings)
     bound = master.priced.bound
     for count in range(1, settings.most + 1):
@@ -122,7 +122,7 @@ class _Priced:
 
     surplus: Floats
     load: Floats
-    """What those with a surplus ask for together."""
+    """The total demand of those with a surplus."""
     bound: float
     """The dual value."""
 
@@ -137,20 +137,20 @@ class _Agents:
     def price(self, prices: Floats) -> _Priced:
         surplus = np.empty(len(self.values))
 
-        def piece(start: int) -> tuple[Floats, float]:
-            rows = slice(start, start + PIECE)
+        def chunk(start: int) -> tuple[Floats, float]:
+            rows = slice(start, start + CHUNK)
             some, demands = surplus[rows], self.demands[rows]
             np.subtract(self.values[rows], demands @ prices, out=some)
             takes = (some > 0.0).astype(np.float64)
             return takes @ demands, float(takes @ some)
 
-        done = list(self.pool.map(piece, range(0, len(surplus), PIECE)))
+        done = list(self.pool.map(chunk, range(0, len(surplus), CHUNK)))
         load = np.sum([load for load, _ in done], axis=0)
         return _Priced(surplus, load, float(self.supply @ prices) + sum(s for _, s in done))
 
 
 class _Master:
-    """The agents near their margin at some prices; all others take their better bound there."""
+    """The agents that are nearly indifferent at some prices; the others take their better bound."""
 
     def __init__(self, agents: _Agents, prices: Floats, sample: int, settings: Settings) -> None:
         self.agents, self.prices = agents, prices
@@ -165,18 +165,18 @@ class _Master:
         # Units in which prices, amounts and costs are about 1.
         self.money = float(agents.values.mean()) or 1.0
         self.amount = np.maximum(agents.demands[self.rows].mean(axis=0), 1e-9)
-        room = (agents.supply - self.priced.load) / self.amount
+        spare = (agents.supply - self.priced.load) / self.amount
         dual = prices * self.amount / self.money
         self.solver: Any = highspy.Highs()
         off = {"output_flag": False, "solver": "simplex", "presolve": "off", "parallel": "off"}
         for name, value in off.items():
             self.solver.setOptionValue(name, value)
-        lp = highspy.HighsLp()  # first m columns of what is unused, then m of what is beyond supply
+        lp = highspy.HighsLp()  # m columns for unused supply, then m for what exceeds it
         lp.num_col_, lp.num_row_ = 2 * m, m
         beyond = _BEYOND * (dual + float(dual.mean()) + 1.0)
         lp.col_cost_ = np.concatenate([dual, beyond])
         lp.col_lower_, lp.col_upper_ = np.zeros(2 * m), np.full(2 * m, np.inf)
-        lp.row_lower_ = lp.row_upper_ = room
+        lp.row_lower_ = lp.row_upper_ = spare
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         lp.a_matrix_.start_ = np.arange(2 * m + 1)
         lp.a_matrix_.index_ = np.tile(np.arange(m), 2)
@@ -185,7 +185,7 @@ class _Master:
         self._pass(self.rows)
 
     def _nearest(self, width: int) -> Ints:
-        """The agents of least |surplus|, about so many: where the line is, some of them tell."""
+        """About `width` agents of least |surplus|; a sample tells where to cut."""
         distance = np.abs(self.priced.surplus)
         if width >= len(distance):
             return np.arange(len(distance))
@@ -226,7 +226,7 @@ class _Master:
         return shares
 
     def add(self, surplus: Floats) -> bool:
-        """Add the agents that are at the wrong bound, those that lose most first; if any."""
+        """Add the agents at the wrong bound, biggest losers first; whether there were any."""
         lost = np.where(self.takes, -surplus, surplus)
         lost[self.kept] = 0.0
         wrong = np.flatnonzero(lost > 0.0)

@@ -1,10 +1,10 @@
-"""How far a round and the reading of agents are from the machine's limits, in one run.
+"""How far a round, and reading agents, are from the limits of the machine.
 
-* A round (best response and sums) against a plain streaming sum over as many bytes, with the same
-  threads: agents with dense demands, with few of many resources, and with several options.
+* A round (best response and sums) against a plain streaming sum over the same number of bytes, with
+  the same threads: agents with dense demands, with few of many resources, and with several options.
 * Encoding agents from Parquet against PyArrow reading that file.
 
-Ratios are medians of interleaved repetitions: the two sides see the same machine.
+Ratios are medians of interleaved repetitions, so both sides see the same machine.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def stream(agents: Agents, threads: Threads) -> Callable[[], object]:
-    """A streaming sum over as many bytes, in one piece for each thread."""
+    """A streaming sum over as many bytes, with one chunk per thread."""
     words = np.arange(agents.nbytes // 8, dtype=np.uint64)
-    pieces = np.array_split(words, threads.count)
-    return lambda: threads.map(streaming_sum, pieces)
+    chunks = np.array_split(words, threads.count)
+    return lambda: threads.map(streaming_sum, chunks)
 
 
 def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads: Threads) -> Row:
     """One round against the streaming sum."""
-    # Prices at which about a third of the agents buy: all code paths do their work.
+    # At these prices about a third of the agents buy, so all code paths have work.
     half = market.value_cap_code * 2**20 // (market.bundle_size * 2**16)
     prices = np.full(len(market.resources), float(half))
     nothing = np.zeros(len(prices), np.int64)
@@ -86,7 +86,7 @@ def bench_round(name: str, market: Market, agents: Agents, repeats: int, threads
 
 
 def row_of(what: str, size: int, limit: float, ours: float) -> Row:
-    """A row of the table, which is also told at once."""
+    """A row of the table, which is also printed at once."""
     row = {"what": what, "bytes": size, "limit": limit, "jdpack": ours, "ratio": ours / limit}
     say(line(row))
     return row
@@ -121,19 +121,19 @@ def bench_encode(market: Market, values: np.ndarray, demands: np.ndarray, repeat
 
 
 def dense(n: int, rng: np.random.Generator) -> tuple[Market, np.ndarray, np.ndarray]:
-    """Agents that want some of each of ten resources."""
+    """Agents who want some of each of ten resources."""
     market = Market(supply=[n / 10] * 10, max_demand=1.0, max_value=1.0, agents=n)
     return market, rng.random(n), rng.random((n, 10))
 
 
 def sparse(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
-    """Agents that want some of three resources of m."""
+    """Agents who want some of three resources of m."""
     market = Market(supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3)
     return market, encode(market, [_three_of(n, m, rng)])
 
 
 def several(n: int, m: int, rng: np.random.Generator) -> tuple[Market, Agents]:
-    """Agents with three to five options each, which want some of three resources of m."""
+    """Agents with three to five options, each for some of three resources of m."""
     market = Market(
         supply=[n / 10] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3, options=5
     )
@@ -163,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--threads", type=int, help="all cores, if not given")
+    parser.add_argument("--threads", type=int, help="all cores by default")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     n, rng, threads = args.agents, np.random.default_rng(0), Threads(args.threads)

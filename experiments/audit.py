@@ -1,9 +1,9 @@
-"""The audit's own figures: what attacks prove about every policy, and what broken pipelines show.
+"""The audit's figures: what attacks prove about every policy, and which broken pipelines it flags.
 
-Everything goes through the real pipeline, unseeded, at (epsilon, delta) = (1, 1e-6). The first
-table plays the coalition of all agents but one against every policy; the second has the power of an
-audit against the variants of `tests/broken.py`, and how often it flags the honest pipeline. Run it:
-`python experiments/audit.py`, or `make experiments`; some fifteen minutes on one core.
+Everything goes through the real pipeline, unseeded, at (epsilon, delta) = (1, 1e-6). For the first
+table, the coalition of all agents except one attacks every policy. The second shows how often an
+audit flags the variants of `tests/broken.py` and the honest pipeline. To run it, use
+`python experiments/audit.py` or `make experiments`; it takes about fifteen minutes on one core.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ VARIANTS = [
     broken.screening_counts_twice,
 ]
 FORCED = ("repair_from_97_percent", "screening_counts_twice")
-"""They show on paths that the audit forces; the others show without, which saves time."""
+"""Variants that show only on forced paths. The others skip those paths to save time."""
 NAMES = {v.__name__: v for v in VARIANTS}
 
 
@@ -76,7 +76,7 @@ NAMES = {v.__name__: v for v in VARIANTS}
 
 
 def play(job: tuple[Any, bool, float, int]) -> tuple[LowerBound, float]:
-    """The coalition against one policy, and the mean share of the budget between its worlds."""
+    """Attack one policy; also the mean fraction of the budget that the two worlds use."""
     policy, divisible, epsilon, trials = job
     people = People.invented(example(divisible=divisible, agents=600 if policy != GREEDY else 100))
     setting = Setting(policy, epsilon, DELTA)
@@ -89,7 +89,7 @@ def play(job: tuple[Any, bool, float, int]) -> tuple[LowerBound, float]:
 
 
 def play_printed(trials: int) -> LowerBound:
-    """The coalition of `weight_leak` against the paper's algorithm as printed."""
+    """Attack the paper's algorithm as printed, with the coalition of `weight_leak`."""
     worlds = [weight_leak.make_people(0.0), weight_leak.make_people(weight_leak.CAP)]
 
     def sampler(people: weight_leak.People) -> Any:
@@ -102,7 +102,7 @@ def play_printed(trials: int) -> LowerBound:
 
 
 def variant(name: str) -> Any:
-    """The pipeline of that name, while it is entered."""
+    """A context in which the pipeline is the variant of that name."""
     return NAMES[name]() if name in NAMES else contextlib.nullcontext()
 
 
@@ -124,7 +124,7 @@ def look(name: str) -> bool:
 
 
 def look_at_numbers(name: str) -> bool:
-    """Whether the noise of 12 runs and its source alone give a variant away."""
+    """Whether the noise of 12 runs and its source alone reveal a variant."""
     with variant(name), known(Script):
         setting = Setting(Script(), EPSILON, DELTA)
         people = People.invented(example(agents=100, divisible=True))
@@ -144,7 +144,7 @@ def line(*cells: object) -> str:
 def row(
     name: str, kind: str, epsilon: float, limit: float, bound: LowerBound, used: str = ""
 ) -> str:
-    """One attack: what it proves, beside what theory allows and what is claimed."""
+    """One attack: what it proves, what theory allows, and the claim."""
     return line(
         name,
         kind,
@@ -163,10 +163,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=100, help="of each policy and world")
     parser.add_argument(
-        "--greedy", type=int, default=1500, help="trials of the greedy policy; 4 times as many at 1"
+        "--greedy", type=int, default=1500, help="trials of the greedy policy; 4x at epsilon 1"
     )
     parser.add_argument("--repeats", type=int, default=20, help="audits of each variant")
-    parser.add_argument("--numbers", type=int, default=59, help="12 runs of each variant, so often")
+    parser.add_argument("--numbers", type=int, default=59, help="tests of 12 runs, per variant")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     given = parser.parse_args()
     os.environ["NUMBA_NUM_THREADS"] = "1"  # the workers read it when they start
@@ -176,7 +176,7 @@ def main() -> None:
         for policy in POLICIES
         for divisible in (False, True)
     ]
-    jobs.append((GREEDY, True, EPSILON, 4 * given.greedy))  # the harder, the smaller epsilon is
+    jobs.append((GREEDY, True, EPSILON, 4 * given.greedy))  # a small epsilon is harder to refute
     jobs += [(GREEDY, True, epsilon, given.greedy) for epsilon in (4.0, 16.0)]
     names = ["honest", *NAMES]
     looks = [name for name in names for _ in range(given.repeats)]
@@ -207,7 +207,7 @@ def main() -> None:
     limit = most_success(EPSILON, DELTA)
     print(row("Algorithm 1 as printed", "divisible", EPSILON, limit, leak))
 
-    print("\nFlagged, and of how many\n")
+    print("\nHow many were flagged\n")
     print(line("pipeline", "by an audit", "by the numbers of 12 runs alone"))
     print("|---|---|---|")
     for name in names:

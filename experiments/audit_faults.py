@@ -1,10 +1,10 @@
-"""Does `jdpack audit` notice a broken pipeline? Faults are planted one at a time, and counted.
+"""Does `jdpack audit` notice a broken pipeline? This plants faults one at a time, and counts.
 
 Each fault is a mistake or a shortcut that a good engineer might make, as text edits of the source.
-Each one breaks privacy, the supply guarantee, the certificate or the accounting in some market that
-people have, and leaves ordinary runs working. The faults were written from the pipeline alone, by
-somebody who had not read the audit's checks. Do not tune one to the other: if the source changes,
-move the edit along; if a fault is missed, improve the check for the whole kind.
+Each one breaks privacy, the supply guarantee, the certificate or the accounting in some realistic
+market, and leaves ordinary runs working. Their author knew the pipeline but had not read the
+audit's checks. Do not tune one to the other: if the source changes, move the edit along; if the
+audit misses a fault, improve the check for the whole kind.
 
 The script copies `src` to a temporary folder, plants one fault, and runs the default audit there:
 
@@ -12,7 +12,7 @@ The script copies `src` to a temporary folder, plants one fault, and runs the de
 * missed: it gave the verdict "passed";
 * crashed: it gave no verdict. That is not counted as caught.
 
-It also runs the honest pipeline some times, which must pass. `--smoke` runs small seeded markets
+It also runs the honest pipeline several times, which must pass. `--smoke` runs small seeded markets
 instead of the audit, to show that a fault leaves ordinary runs working.
 """
 
@@ -37,7 +37,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one file of the package."""
+    """A change to one file of the package."""
 
     file: str
     """Under src/jdpack."""
@@ -1004,20 +1004,20 @@ def summary(rows: list[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Plant all faults; 1 if the honest pipeline failed, or there was no verdict somewhere."""
+    """Plant all faults; return 1 if the honest pipeline failed, or an audit gave no verdict."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", metavar="NAME", action="append", help="plant this fault only")
-    parser.add_argument("--honest", type=int, default=20, help="runs of the honest pipeline; 20")
-    parser.add_argument("--jobs", type=int, default=1, help="audits at the same time; 1")
+    parser.add_argument("--honest", type=int, default=20, help="runs of the honest pipeline (20)")
+    parser.add_argument("--jobs", type=int, default=1, help="audits at the same time (1)")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one audit")
-    parser.add_argument("--smoke", action="store_true", help="small markets in place of the audit")
+    parser.add_argument("--smoke", action="store_true", help="small markets instead of the audit")
     parser.add_argument("--list", action="store_true", help="list the faults and stop")
     parser.add_argument("--results", type=Path, default=Path("results/audit_faults"))
     options = parser.parse_args(arguments)
     known = {fault.name: fault for fault in FAULTS}
     unknown = sorted(set(options.only or []) - set(known))
     if unknown:
-        parser.error(f"there is no fault {unknown[0]!r}; --list shows them all")
+        parser.error(f"unknown fault {unknown[0]!r}; --list shows all faults")
     chosen = [known[name] for name in options.only] if options.only else FAULTS
     if options.list:
         print("\n".join(f"{f.name}: {f.breaks}" for f in chosen))

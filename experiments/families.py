@@ -1,8 +1,8 @@
 """Random markets for the experiments.
 
 A family is a function of the number of agents and a generator. Demands and values are at most 1,
-which is also their public cap. Supplies are set from the family's distribution, not from the draw:
-`fraction` of what all agents together demand on average.
+which is also their public cap. Supplies come from the family's distribution, not from the draw:
+they are `fraction` of the expected total demand.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Instance:
     bundle_size: int
     options: int = 1
     agents: np.ndarray | None = None
-    """The agent of each row; needed with several options, and for neighbours add-remove."""
+    """The agent of each row; needed with several options, and with add-remove."""
     most_agents: int | None = None
-    """With neighbours add-remove: the public upper bound on the number of agents."""
+    """With add-remove, the public upper bound on the number of agents."""
     neighbours: str = "replace-one"
     max_demand: float = 1.0
     max_value: float = 1.0
@@ -45,7 +45,7 @@ class Instance:
         return len(self.values) if self.agents is None else int(self.agents[-1]) + 1
 
     def with_supply(self, supply: float) -> Instance:
-        """The same agents with the same supply of every resource."""
+        """The same agents, with this supply of every resource."""
         return dataclasses.replace(self, supply=np.full(self.demands.shape[1], supply))
 
     def market(self, *, divisible: bool = True) -> Market:
@@ -62,7 +62,7 @@ class Instance:
         )
 
     def solve_input(self) -> dict[str, Any]:
-        """The agents, as `jdpack.solve` takes them."""
+        """The agents, as arguments of `jdpack.solve`."""
         return {"values": self.values, "demands": self.demands, "ids": self.agents}
 
     def optimum(self) -> Optimum:
@@ -78,12 +78,12 @@ class Instance:
 
 
 def _supply(n: int, mean_demand: Any, fraction: Any, m: int) -> np.ndarray:
-    """A fraction of the expected demand, and at least the cap of one agent."""
+    """A fraction of the expected demand, but at least the cap of one agent."""
     return np.maximum(np.broadcast_to(n * np.asarray(mean_demand) * fraction, m), 1.0)
 
 
 def _chosen(n: int, m: int, k: int, rng: Rng, popularity: np.ndarray | None = None) -> np.ndarray:
-    """Distinct resources, k of m an agent; in proportion to popularity if given."""
+    """For each agent, k distinct resources of m; in proportion to popularity if given."""
     chosen = np.empty((n, k), np.int64)
     for i in range(0, n, 2**16):
         rows = min(2**16, n - i)
@@ -116,7 +116,7 @@ def _sparse(
 
 
 def dense(n: int, rng: Rng) -> Instance:
-    """Ten resources, everybody demands some of each."""
+    """Ten resources; everybody demands some of each."""
     return Instance(rng.random(n), rng.random((n, 10)), _supply(n, 0.5, 0.4, 10), 10)
 
 
@@ -137,26 +137,26 @@ def unit(n: int, rng: Rng) -> Instance:
 
 
 def tied(n: int, rng: Rng) -> Instance:
-    """As dense, with values of only four sizes."""
+    """Like dense, with only four different values."""
     values = rng.choice([0.25, 0.5, 0.75, 1.0], n)
     return Instance(values, rng.random((n, 10)), _supply(n, 0.5, 0.4, 10), 10)
 
 
 def identical(n: int, rng: Rng) -> Instance:
-    """Five resources, and everybody wants the same at the same value."""
+    """Five resources; everybody wants the same at the same value."""
     bundle = rng.random(5)
     return Instance(np.full(n, 0.7), np.tile(bundle, (n, 1)), _supply(n, bundle, 0.3, 5), 5)
 
 
 def correlated(n: int, rng: Rng) -> Instance:
-    """As dense, with values that grow with demand."""
+    """Like dense, with values that grow with demand."""
     demands = rng.random((n, 10))
     values = np.clip(demands.mean(axis=1) * rng.uniform(0.5, 1.5, n), 0.0, 1.0)
     return Instance(values, demands, _supply(n, 0.5, 0.4, 10), 10)
 
 
 def heavy(n: int, rng: Rng) -> Instance:
-    """As dense, with values of a heavy tail: Pareto, cut at the cap."""
+    """Like dense, with heavy-tailed values: Pareto, cut at the cap."""
     values = np.minimum(0.01 * rng.pareto(1.2, n), 1.0)
     return Instance(values, rng.random((n, 10)), _supply(n, 0.5, 0.3, 10), 10)
 
@@ -168,7 +168,7 @@ def zipf(n: int, rng: Rng) -> Instance:
 
 
 def mixed(n: int, rng: Rng) -> Instance:
-    """As dense, with resources from very tight to slack."""
+    """Like dense, with resources from very tight to slack."""
     fractions = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.2, 1.5, 2.0, 5.0])
     return Instance(rng.random(n), rng.random((n, 10)), _supply(n, 0.5, fractions, 10), 10)
 
@@ -181,7 +181,7 @@ def unequal(n: int, rng: Rng) -> Instance:
 
 
 def assignment(n: int, rng: Rng) -> Instance:
-    """One of three to five slots out of twenty, for six agents in ten."""
+    """Each agent wants one of three to five slots out of twenty; six in ten can get one."""
     counts = rng.integers(3, 6, n)
     given = np.arange(5) < counts[:, None]
     slots = rng.permuted(_chosen(n, 20, 5, rng), axis=1)[given]
@@ -197,7 +197,7 @@ def large(n: int, rng: Rng) -> Instance:
 
 
 def complements(n: int, rng: Rng) -> Instance:
-    """One of ten blocks of four resources, wanted in almost the same proportions by everybody."""
+    """Each agent wants one of ten blocks of four resources, in almost the same proportions."""
     proportions = np.array([1.0, 0.9, 0.8, 0.7])
     chosen = 4 * _chosen(n, 10, 1, rng) + np.arange(4)
     amounts = rng.uniform(0.3, 0.98, (n, 1)) * proportions * rng.uniform(0.98, 1.02, (n, 4))
@@ -214,7 +214,7 @@ def two_classes(n: int, rng: Rng) -> Instance:
 
 
 def add_remove(n: int, rng: Rng) -> Instance:
-    """As dense, with neighbours add-remove: up to n agents, one in fifty of whom is not there."""
+    """Like dense, with add-remove: up to n agents, one in fifty of whom is absent."""
     there = max(1, n - n // 50)
     instance = dense(there, rng)
     return dataclasses.replace(

@@ -1,44 +1,45 @@
-"""Real bookings of two hotels as a market: what each algorithm gives, and what is certified of it.
+"""Real bookings of two hotels as a market: what each algorithm achieves, and what is certified.
 
 The data: Antonio, de Almeida & Nunes, Hotel booking demand datasets, Data in Brief 22 (2019) 41-49,
 doi:10.1016/j.dib.2018.11.126, CC BY 4.0: 119,390 bookings, kept and cancelled, of a resort hotel
 and a city hotel in Portugal. It is not part of this project.
 
-An agent is a booking of at least one night at a rate above 0; others ask for nothing scarce, or are
-worth nothing, and are left out. Its value is the average daily rate times the nights, its demand
-one room for every night. A resource is a hotel in a period: a night, a week or 30 days; its supply
-is rooms times nights. Longer periods are a coarser promise, since rooms may run short on a single
-night, but have more supply and are fewer for one booking: by night is where privacy must fail.
+An agent is a booking of at least one night at a rate above 0. Other bookings are left out, because
+they ask for nothing scarce or are worth nothing. The value of a booking is its average daily rate
+times its nights, and its demand is one room for every night. A resource is a hotel in a period:
+a night, a week or 30 days. Its supply is rooms times nights. Longer periods are a coarser
+promise, because rooms may run short on a single night. But they have more supply, and a booking
+touches fewer of them. By night, privacy must fail.
 
-The public numbers are those that a hotelier could name before any booking is read, and nothing in
-the market is computed from the records:
+The public numbers are those that a hotelier could name before reading any booking. Nothing in the
+market is computed from the records:
 
-* ROOMS of each hotel. The data set does not tell; these are the most rooms that kept bookings
+* ROOMS of each hotel. The data set does not say; these are the most rooms that kept bookings
   occupied on one night, taken as public.
-* The calendar: NIGHTS from OPENING on, in whole periods. Arrivals are until 31 August 2017, as the
-  data set is described; the last period of 30 days ends 17 days later. Rooms on nights that nobody
-  asks for are resources too.
-* At most MOST_NIGHTS for one booking. A longer one is cut to its first nights, also in value. This
-  bound makes `max_demand` (the nights of one period) and `bundle_size` (the periods that a stay can
-  touch), and they alone make the sensitivity of demand: by night 28 resources of cap 1, by week 5
+* The calendar: NIGHTS nights from OPENING on, in whole periods. By its description, the data set
+  has arrivals until 31 August 2017; the last period of 30 days ends 17 days later. Nights that
+  nobody asks for are resources too.
+* At most MOST_NIGHTS for one booking. A longer one is cut to its first nights, in value too. This
+  bound sets `max_demand` (the nights of one period) and `bundle_size` (the periods that a stay can
+  touch), and they alone set the sensitivity of demand: by night 28 resources of cap 1, by week 5
   of cap 7, by 30 days 2 of cap 28. With at most 14 nights they are 14, 3 and 2 of cap 14.
 * At most MOST_VALUE for one booking. A larger value is clamped to it. The noise on demand does not
-  depend on it. But the algorithms of the literature aim for a loss in proportion to it (alpha n V),
-  and multiplicative ones start from prices that are.
+  depend on it, but the algorithms of the literature aim for a loss in proportion to it (alpha n V),
+  and multiplicative ones start from prices in proportion to it.
 
-How many bookings are cut and clamped is a number for the curator alone; it is shown here because
-this data is public. Welfare counts true values, and its share is of the optimum of the linear
-program of all bookings as they came, neither cut nor clamped: it has the loss of the bounds in it.
-The share "within bounds" is of the optimum of the bookings as cut and clamped, and with their
-values, as is the certified share. Beside them stands what `jdpack plan` says beforehand: the margin
-of each supply that must be kept free, and the floor, that of one release with the whole budget.
+Only a curator may know how many bookings are cut and clamped; it is shown here because this data is
+public. Welfare counts true values. Its share is relative to the linear program's optimum for all
+bookings as they came, neither cut nor clamped, so it includes the loss from the bounds. The share
+"within bounds" and the certified share use the values and the optimum of the bookings as cut and
+clamped. The table also shows what `jdpack plan` says beforehand: the margin of each supply that
+must be kept free, and the floor, which is the margin of one release with the whole budget.
 
-Newton runs without privacy too, on indivisible goods, which bookings are, and with a tighter bound
-on nights; the other algorithms on divisible goods with privacy only, unless `--all` is given. By
-night they take up to a minute a run, and have one seed.
+Newton also runs without privacy, on indivisible goods (which bookings are), and with a tighter
+bound on nights. The other algorithms run with privacy on divisible goods only, unless `--all` is
+given. By night they take up to a minute per run, and have one seed.
 
-Every run is seeded. Results go to hotel.json as they come, and a run that is there already is not
-repeated; optima are kept in optima.json. The table goes to stdout.
+Every run is seeded. Results go to hotel.json as they come, and runs on file are not repeated;
+optima are kept in optima.json. The table goes to stdout.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ import scipy.sparse
 from pyarrow import csv
 
 from families import Instance
-from jdpack import JdpackError, SupplyWarning, plan, solve
+from jdpack import BudgetWarning, JdpackError, SupplyWarning, plan, solve
 from jdpack.pages.number_text import short_percent
 from jdpack.policies.spec import parse
 from jdpack.run.result import Progress
@@ -89,10 +90,10 @@ POLICIES = [
     "mirror-descent:potential=euclidean,rounds=1000",
     "mwu-online:batch=100",
 ]
-"""Those with rounds or batch given would take far more by themselves, or refuse."""
+"""Where rounds or batch are given, the policy's own choice would be far larger, or refused."""
 
 MOST_ROUNDS = 10_000
-"""A run is given up after so many."""
+"""A run is abandoned after this many."""
 
 
 # --- the market ---------------------------------------------------------------------------
@@ -100,7 +101,7 @@ MOST_ROUNDS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class Bookings:
-    """The agents: what is asked of which hotel, from which night on, for how long."""
+    """The agents: which hotel they ask for, from which night on, and for how long."""
 
     hotel: np.ndarray
     """Its place in ROOMS."""
@@ -137,7 +138,7 @@ class Bookings:
         )
 
     def market(self, period: int, most_nights: int = NIGHTS) -> Instance:
-        """The market with periods of so many nights, and stays cut to so many."""
+        """The market with periods of `period` nights, and stays cut to `most_nights`."""
         periods = math.ceil(NIGHTS / period)
         nights = np.minimum(self.nights, np.minimum(most_nights, NIGHTS - self.arrival))
         row = np.repeat(np.arange(len(nights)), nights)
@@ -150,7 +151,7 @@ class Bookings:
             values=self.rate * nights,
             demands=demands,
             supply=np.repeat(list(ROOMS.values()), periods) * float(period),
-            # A stay that begins in the last night of a period touches the most.
+            # A stay that begins on the last night of a period touches the most periods.
             bundle_size=1 + math.ceil((most_nights - 1) / period),
             max_demand=float(min(period, most_nights)),
             max_value=MOST_VALUE,
@@ -190,10 +191,10 @@ class Run:
     share: float
     """Of the optimum."""
     within: float
-    """The same of bookings cut and clamped to the public bounds."""
+    """The same for bookings cut and clamped to the public bounds."""
     certified: float | None
     fits: bool
-    """Whether what is given fits into every supply, in true units."""
+    """Whether the allocation fits into every supply, in true units."""
     rounds: int
     """Releases of demand."""
     seconds: float
@@ -201,11 +202,11 @@ class Run:
 
 
 class TooLong(Exception):  # noqa: N818
-    """A run that was given up."""
+    """A run that was abandoned."""
 
 
 class Hotels:
-    """Markets and optima, made when they are needed."""
+    """Markets and optima, computed when they are first needed."""
 
     def __init__(self, path: Path, optima: Store) -> None:
         self.path, self.optima = path, optima
@@ -222,11 +223,11 @@ class Hotels:
         return self._markets[period, most_nights]
 
     def optimum(self, period: str) -> float:
-        """Of the bookings as they came."""
+        """The optimum for the bookings as they came."""
         return best_value(self.market(period), f"hotel {period}", self.optima)
 
     def optimum_within(self, period: str, most_nights: int) -> float:
-        """Of the bookings cut and clamped to the public bounds."""
+        """The optimum for the bookings cut and clamped to the public bounds."""
         cut = self.market(period, most_nights)
         clamped = replace(cut, values=np.minimum(cut.values, MOST_VALUE))
         return best_value(clamped, f"hotel {period} within {most_nights} nights", self.optima)
@@ -270,7 +271,7 @@ def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
 def measure(
     hotels: Hotels, cells: list[Cell], store: Store, most_rounds: int
 ) -> Iterator[tuple[Cell, list[Run], str]]:
-    """The runs of each cell, those on file and the others; or why there are none."""
+    """The runs of each cell, on file or new; or why there are none."""
     for done, cell in enumerate(cells):
         runs, why = store.data.get(cell.key, {}), ""
         for seed in range(1, cell.seeds + 1):
@@ -305,7 +306,7 @@ HEAD = [
 
 
 def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
-    """A cell in words."""
+    """A cell as a row of the table."""
     instance = hotels.market(cell.period, cell.most_nights)
     first = [
         cell.period,
@@ -329,7 +330,7 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
         yes(all(c <= r.within + 1e-9 for c, r in zip(certified, runs, strict=True))),
         yes(all(r.fits for r in runs)),
         f"{max(r.rounds for r in runs):,}",
-        f"{min(r.seconds for r in runs):.2g}",  # kernels compile in the first one
+        f"{min(r.seconds for r in runs):.2g}",  # the first run compiles kernels
         f"{len(runs)}",
     ]
 
@@ -378,19 +379,20 @@ def main() -> None:
         "--policies", nargs="*", default=POLICIES, help="such as newton mwu-adaptive:alpha=0.03"
     )
     parser.add_argument("--periods", default=",".join(PERIODS), help="with commas")
-    parser.add_argument("--epsilon", type=numbers, help="budgets; 1,4,inf if not given")
+    parser.add_argument("--epsilon", type=numbers, help="budgets (1,4,inf)")
     parser.add_argument("--all", action="store_true", help="every row for every algorithm")
-    parser.add_argument("--most-nights", type=numbers, help="of one booking; 28,14 if not given")
+    parser.add_argument("--most-nights", type=numbers, help="of one booking (28,14)")
     parser.add_argument("--most-rounds", type=int, default=MOST_ROUNDS, help="of one run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where the files go")
     given = parser.parse_args()
     if not given.path or not Path(given.path).is_file():
         parser.error(WHERE)
-    warnings.simplefilter("ignore", SupplyWarning)  # the margin says it
+    for kind in (SupplyWarning, BudgetWarning):
+        warnings.simplefilter("ignore", kind)  # the table shows margins and budgets
     names = given.periods.split(",")
     if unknown := set(names) - set(PERIODS):
-        parser.error(f"there is no period {unknown.pop()!r}; there are {', '.join(PERIODS)}")
+        parser.error(f"unknown period {unknown.pop()!r}; choose from {', '.join(PERIODS)}")
     bounds = [int(most) for most in given.most_nights or MOST_NIGHTS]
     cells = [
         Cell(period, most, policy, epsilon, divisible, given.seeds if every or not slow else 1)

@@ -22,7 +22,7 @@ class Fit:
 
     slope: float
     error: float
-    """Half of the 95% confidence interval of the slope, from the residuals."""
+    """Half the width of the slope's 95% confidence interval, from the residuals."""
     constant: float
     points: int
 
@@ -42,7 +42,7 @@ def fit(points: list[tuple[float, float]]) -> Fit | None:
 
 
 def draw(panels: list[tuple[str, str, Lines]], styles: Mapping[str, tuple[str, str]]) -> str:
-    """Log-log plots, two in a row, each with the fitted power laws; styles: colour and shape."""
+    """Log-log plots, two per row, with the fitted power laws; styles are colour and shape."""
 
     def fill(figure: Any) -> None:
         places = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).ravel()

@@ -1,14 +1,14 @@
 """What privacy costs: the loss against the optimum, on every family, size and budget.
 
-M = z Delta / sqrt(2 rho), with Delta the L2 sensitivity of demand as a share of supply and
+M = z Delta / sqrt(2 rho), with Delta the L2 sensitivity of demand as a fraction of supply and
 z = sqrt(2 ln(m / beta)), is the margin that one release of demand with the whole budget would
-need to be certified for m resources. Losses are shares of the optimum of the linear program, also
-for indivisible goods, and are held against 1.2 M + 0.5% (divisible) and 2 M + 0.5% (indivisible)
-where M < 20%; without privacy (epsilon inf) against 0.2%, and 1% with tied values. The certified
-ratio is held against the true one less 2.5 M + 0.5%.
+need to be certified for m resources. Losses are fractions of the linear program's optimum, for
+indivisible goods too. The table compares them with 1.2 M + 0.5% (divisible) and 2 M + 0.5%
+(indivisible) where M < 20%; without privacy (epsilon inf) with 0.2%, and 1% with tied values. It
+compares the certified ratio with the true one minus 2.5 M + 0.5%.
 
-Every run is seeded. Results go to loss.json as they come, and a run that is there already is not
-repeated; optima are kept in optima.json. The table goes to stdout.
+Every run is seeded. Results go to loss.json as they come, and runs on file are not repeated; optima
+are kept in optima.json. The table goes to stdout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jdpack.privacy import queries
 DELTA = 1e-8
 INSTANCE_SEED = 7
 LEAST, LARGEST_MARGIN = 0.005, 0.2
-IN_MARGINS = {True: 1.2, False: 2.0}  # of divisible and indivisible goods
+IN_MARGINS = {True: 1.2, False: 2.0}  # for divisible and indivisible goods
 CERTIFIED_IN_MARGINS = 2.5
 NOT_PRIVATE, NOT_PRIVATE_TIED = 0.002, 0.01
 MOST_ROUNDS = 100
@@ -65,7 +65,7 @@ class Run:
     """M."""
     loss: float
     fits: bool
-    """Whether what is given fits into every supply, in true units."""
+    """Whether the allocation fits into every supply, in true units."""
     certified: float | None
     """The ratio to the optimum that the certificate promises."""
     rounds: int
@@ -130,7 +130,7 @@ class Store:
 
 
 def best_value(instance: Instance, name: str, optima: Store) -> float:
-    """The optimum; from the file if it was found before, for the very same numbers."""
+    """The optimum, from the file if it was computed before for exactly these numbers."""
     demands = instance.demands
     sparse = scipy.sparse.issparse(demands)
     arrays = [demands.data, demands.indices, demands.indptr] if sparse else [demands]
@@ -151,7 +151,7 @@ def best_value(instance: Instance, name: str, optima: Store) -> float:
 def measure(
     cells: list[Cell], seeds: int, folder: Path, *, fresh: bool = False
 ) -> Iterator[tuple[Cell, list[Run]]]:
-    """The runs of each cell: those on file unless `fresh`, and the others."""
+    """The runs of each cell: those on file (unless `fresh`), and new ones."""
     store, optima = Store(folder / "loss.json"), Store(folder / "optima.json")
     instance, drawn, best = None, None, math.nan
     for done, cell in enumerate(cells):
@@ -186,7 +186,7 @@ HEAD = [
 
 
 def most_loss(cell: Cell, margin: float) -> float | None:
-    """The loss that is to be kept to; None if nothing is asked."""
+    """The largest acceptable loss; None if there is no limit."""
     if math.isinf(cell.epsilon):
         return NOT_PRIVATE_TIED if cell.family in ("tied", "identical") else NOT_PRIVATE
     if margin >= LARGEST_MARGIN:
@@ -195,7 +195,7 @@ def most_loss(cell: Cell, margin: float) -> float | None:
 
 
 def row(cell: Cell, runs: list[Run]) -> list[str]:
-    """A cell in words; what is not as it should be says NO."""
+    """A cell as a row of the table; whatever fails says NO."""
     first = [
         cell.family,
         f"{cell.n:,}",
@@ -232,17 +232,17 @@ def row(cell: Cell, runs: list[Run]) -> list[str]:
 
 
 def yes(true: bool) -> str:
-    """Yes, or a NO that is easily found."""
+    """Yes, or a NO that is easy to find."""
     return "yes" if true else "NO"
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def numbers(text: str) -> list[float]:
-    """Numbers with commas."""
+    """Parse numbers separated by commas."""
     return [float(part) for part in text.split(",")]
 
 
@@ -251,9 +251,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one run of 4,000 agents, epsilon 3")
     parser.add_argument("--families", default=",".join(FAMILIES), help="names, with commas")
-    parser.add_argument("--n", type=numbers, help="numbers of agents; 1e4,1e5,1e6 if not given")
-    parser.add_argument("--epsilon", type=numbers, help="budgets; 0.3,1,3,inf if not given")
-    parser.add_argument("--seeds", type=int, help="runs of each row; 3 if not given")
+    parser.add_argument("--n", type=numbers, help="numbers of agents (1e4,1e5,1e6)")
+    parser.add_argument("--epsilon", type=numbers, help="budgets (0.3,1,3,inf)")
+    parser.add_argument("--seeds", type=int, help="runs per row (3)")
     parser.add_argument("--policy", default="default", help="the name of an algorithm")
     parser.add_argument("--private-only", action="store_true", help="no epsilon inf (no privacy)")
     parser.add_argument("--fresh", action="store_true", help="repeat runs that are on file")
@@ -264,7 +264,7 @@ def main() -> None:
     seeds = given.seeds or (1 if given.quick else 3)
     names = given.families.split(",")
     if unknown := set(names) - set(FAMILIES):
-        parser.error(f"there is no family {unknown.pop()!r}; there are {', '.join(FAMILIES)}")
+        parser.error(f"unknown family {unknown.pop()!r}; choose from {', '.join(FAMILIES)}")
     cells = [
         Cell(family, int(n), epsilon, divisible, given.policy)
         for family in names

@@ -1,8 +1,8 @@
-"""Plots of experiments and benchmarks, in the colours and letters of the pages.
+"""Plots of experiments and benchmarks, in the colours and fonts of the pages.
 
-The same numbers give the same bytes: no date, no random names, and text stays text. Colours are
-those of the pages' style sheet; for more lines than it has, those of Okabe & Ito's palette, which
-all kinds of colour vision tell apart. Shapes differ too.
+The same numbers give the same bytes: no date, no random names, and text stays text. Colours come
+from the pages' style sheet; further lines use Okabe & Ito's palette, which people with any kind of
+colour vision can tell apart. Shapes differ too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from jdpack.errors import JdpackError
 
 _SHEET = resources.files("jdpack.pages").joinpath("web", "style.css").read_text(encoding="utf-8")
-_LIGHT = _SHEET.split("@media")[0]  # the first rules are those of light pages
+_LIGHT = _SHEET.split("@media")[0]  # the first rules are for light pages
 
 
 def colour(name: str) -> str:
@@ -32,15 +32,15 @@ def colour(name: str) -> str:
 INK, SOFT, RULE = colour("ink"), colour("soft"), colour("rule")
 FIRST, SECOND, THIRD = colour("price"), colour("load"), "#009E73"
 STYLES = ((FIRST, "o"), (SECOND, "D"), (THIRD, "s"), ("#CC79A7", "^"), ("#E69F00", "v"))
-"""Colour and shape of one series after the other."""
+"""The colour and shape of each series, in order."""
 
-_FONTS = re.search(r"font: [\d.]+rem/[\d.]+ ([^;]+);", _SHEET)  # of the body, the first
+_FONTS = re.search(r"font: [\d.]+rem/[\d.]+ ([^;]+);", _SHEET)  # the first is that of the body
 _STYLE: dict[Any, Any] = {
     "font.family": ["sans-serif"],
     "font.size": 11.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "jdpack",
-    "text.parse_math": False,  # a name may have a $
+    "text.parse_math": False,  # a name may contain a $
     "text.color": INK,
     "axes.labelcolor": SOFT,
     "axes.edgecolor": RULE,
@@ -55,15 +55,15 @@ _STYLE: dict[Any, Any] = {
 
 
 def check() -> None:
-    """Refuse before any work if the library that draws is not there."""
+    """Refuse, before any work, if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise JdpackError(
-            "plots are drawn by matplotlib, which is not installed", "pip install 'jdpack[plots]'"
+            "plots need matplotlib, which is not installed", "pip install 'jdpack[plots]'"
         )
 
 
 def svg(width: float, height: float, draw: Callable[[Any], None]) -> str:
-    """A drawing in our style, as text; `draw` is given the empty figure."""
+    """A drawing in our style, as SVG text; `draw` gets the empty figure."""
     check()
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -71,7 +71,7 @@ def svg(width: float, height: float, draw: Callable[[Any], None]) -> str:
 
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a reader's fonts may have it
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts may have it
         figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
         figure.set_layout_engine("constrained")
@@ -83,7 +83,7 @@ def svg(width: float, height: float, draw: Callable[[Any], None]) -> str:
 
 
 def plain_numbers(axis: Any) -> None:
-    """Numbers without exponents on an axis of logarithms; more of them, where powers are few."""
+    """Label a logarithmic axis without exponents, and more densely if it has few powers."""
 
     def text(x: float, _: object) -> str:
         if x >= 1e6:
@@ -99,7 +99,7 @@ def plain_numbers(axis: Any) -> None:
 
 
 def lines(across: str, up: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Series of points with lines between them, by their names; both axes are of logarithms."""
+    """Named series of points joined by lines, on two logarithmic axes."""
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
@@ -122,7 +122,7 @@ def bars(
     *,
     mark: tuple[float, str] | None = None,
 ) -> str:
-    """Bars to the right: of each row, one for each of the same series; and a marked value."""
+    """Horizontal bars, one per row and series, and perhaps a marked value."""
     names = list(next(iter(rows.values())))
 
     def fill(figure: Any) -> None:

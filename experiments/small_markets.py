@@ -1,15 +1,15 @@
 """Ten thousand runs of small markets: does supply hold, and do bounds fail no more than they say?
 
-Real budgets have a beta near 1e-7, at which no failure of a load bound would ever be seen. So most
-runs here are given a beta of 5% or 20%, and everything else as it is; the others have their own.
-Each run is checked on the agents' true numbers and against the optimum of the linear program:
+Real budgets have a beta near 1e-7, so nobody would ever see a load bound fail. Most runs here
+therefore get a beta of 5% or 20%, with nothing else changed; the others keep their own. Each run is
+checked on the agents' true numbers and against the linear program's optimum:
 
-* exceeded: some supply is exceeded, in true units. Never, whatever fails;
-* load: some `load_at_most` is below what would be given without a repair: at most beta;
+* exceeded: some supply is exceeded, in true units. This never happens, whatever fails;
+* load: some `load_at_most` is below the load without a repair: with probability at most beta;
 * value: `welfare_at_least`, `optimum_at_most` or `ratio_at_least` is wrong: at most value_beta;
 * repaired: winners were dropped so that supply holds: at most beta.
 
-Every run is seeded by its number. The table goes to stdout, small_markets.json has it too.
+The seed of a run is its number. The table goes to stdout and to small_markets.json.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HAIR = 1.0 + 1e-9  # the optimum is known to one part in 10^9
 
 @dataclass(frozen=True)
 class Case:
-    """A market, its agents, and how it is to be solved."""
+    """A market, its agents, and how to solve it."""
 
     number: int
     market: Market
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is true of one run."""
+    """What one run showed."""
 
     number: int
     policy: str
@@ -75,7 +75,7 @@ class Verdict:
     exceeded: bool
     repaired: bool
     load: bool
-    """Whether a bound failed; the same for those below."""
+    """Whether this bound failed; so for the next three."""
     welfare: bool
     optimum: bool
     ratio: bool
@@ -107,7 +107,7 @@ def draw(number: int) -> Case:
     if rng.random() < 0.2:
         values = np.ceil(4.0 * values) / 4.0  # ties
     supply = demands.sum(axis=0) / counts.mean() * rng.uniform(0.2, 0.9, m)
-    supply = np.maximum(supply, rng.uniform(1.0, 3.0, m))  # no less than what one may demand
+    supply = np.maximum(supply, rng.uniform(1.0, 3.0, m))  # at least what one agent may demand
     market = Market(
         supply=supply.tolist(),
         max_demand=1.0,
@@ -128,7 +128,7 @@ def draw(number: int) -> Case:
 
 @functools.cache
 def split(epsilon: float) -> Budget:
-    """A real budget."""
+    """The usual budget for this epsilon."""
     return Budget.split(epsilon, DELTA, truncated=False)
 
 
@@ -160,7 +160,7 @@ def judge(case: Case, engine: MemoryEngine, board: Billboard, optimal: float) ->
     allocation, before = engine.allocate(board), engine.drop(board, NOBODY)
     whole = case.market.supply_code * SHARE
     bounds = zip(before.loads, certificate.load_at_most, strict=True)
-    # A repair is the business of beta alone: statements about value are about what it began with.
+    # Only beta covers a repair: statements about value are about the allocation before it.
     began, ended = engine.shares(board, before), engine.shares(board, allocation)
     given = math.fsum((case.values * began).tolist()) / SHARE
     most, ratio = certificate.optimum_at_most, certificate.ratio_at_least
@@ -180,7 +180,7 @@ def judge(case: Case, engine: MemoryEngine, board: Billboard, optimal: float) ->
 
 
 def fits(case: Case, shares: np.ndarray) -> bool:
-    """Whether true demands fit into every supply; in exact rationals where it is close."""
+    """Whether true demands fit into every supply; exact rationals decide where it is close."""
     for resource, column in zip(case.market.resources, case.demands.T, strict=True):
         if column @ shares > (1.0 - 1e-9) * resource.supply * SHARE:
             taken = zip(column.tolist(), shares.tolist(), strict=True)
@@ -200,12 +200,12 @@ def verdict(number: int) -> Verdict:
 
 
 def unlikely(failures: int, runs: int, probability: float) -> float:
-    """How likely so many failures or more are, if each has at most this probability."""
+    """The probability of at least this many failures, if each has at most this probability."""
     return float(stats.binom.sf(failures - 1, runs, probability))
 
 
 def rows(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
-    """The table: a row for each policy, kind of goods and beta."""
+    """The table: one row per policy, kind of goods and beta."""
     groups: dict[tuple[str, bool, float], list[Verdict]] = {}
     for v in verdicts:
         groups.setdefault((v.policy, v.divisible, v.beta if v.beta >= 0.01 else 0.0), []).append(v)
@@ -237,7 +237,7 @@ HEAD = ["policy", "goods", "beta", "runs", "exceeded", "load", "repaired", "valu
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row of the table; a failure more frequent than chance allows says NO."""
+    """A row of the table; failures more frequent than chance allows say NO."""
     count = row["runs"]
     marks = {
         "beta": f"{row['beta']:g}" if row["beta"] else "< 1e-6",

@@ -1,31 +1,31 @@
 """Table 1 of Huang & Zhu (ICALP 2019), measured: least supply and time of every algorithm.
 
 Least supply. An algorithm *reaches* alpha at a supply b if at least 9 of 10 seeded runs lose at
-most alpha n V against the optimum, after everything: noise, certificate, scaling so that supply
-holds. Supplies are searched on a grid of ratio 2^(1/12); the least is between the last that fails
-and the first that does, and we take their geometric mean.
+most alpha n V against the optimum, after everything: noise, certificate, and scaling so that supply
+holds. The search uses a grid of supplies of ratio 2^(1/12). The least supply is between the last
+that fails and the first that reaches alpha; we take their geometric mean.
 
-The market. n agents with values uniform on [0, 1] and V = 1; agent i asks the share 4 u_ij / n of
-the supply of resource j, u_ij uniform on [0, 1], so that all agents together ask twice of what
-there is, whatever b. Supply is measured in units of the most that one agent may ask (max_demand =
-1, the paper's unit): b is how small one agent is, and nothing else depends on it. (With demands of
-a fixed size, a small supply would also make the optimum small, and alpha n trivial to reach.) So b
-is at most n / 4. Every bundle touches all m resources.
+The market. n agents have values uniform on [0, 1], and V = 1. Agent i asks for the fraction
+4 u_ij / n of the supply of resource j, with u_ij uniform on [0, 1], so all agents together ask for
+twice the supply, whatever b. Supply is measured in units of the most that one agent may ask for
+(max_demand = 1, the paper's unit): b says how small one agent is, and nothing else depends on it.
+(With demands of a fixed size, a small supply would also make the optimum small, and alpha n trivial
+to reach.) So b is at most n / 4. Every bundle touches all m resources.
 
 Sweeps change one number of a base case. Only mwu-online is proved to need more supply for more
-agents; so, but for it and the sweep over n itself, there are 6 b agents at a supply of b. (The
-rounds of mwu-fixed and dual-gd grow as (n / b)^2.) mwu-online has a base case of its own, with more
-agents and a larger epsilon: at the other one no supply is enough for it.
+agents. Except for it and for the sweep over n itself, there are 6 b agents at a supply of b. (The
+rounds of mwu-fixed and dual-gd grow as (n / b)^2.) mwu-online has its own base case, with more
+agents and a larger epsilon, because no supply is enough for it in the other one.
 
-The algorithms run through the same door and loop as any run of jdpack. Their parameter alpha is set
-so that without noise they lose less than half of alpha n: alpha / 2 for multiplicative weights,
-alpha for dual-gd.
+The algorithms run through the same door and loop as any run of jdpack. Their parameter alpha makes
+them lose less than half of alpha n without noise: alpha / 2 for multiplicative weights, alpha for
+dual-gd.
 
-Time. At a constant supply, over the number of agents: the seconds of whole runs; for the two
-algorithms whose rounds grow as n^2, the seconds of one round (of 40) times the rounds.
+Time. At a constant supply, as the number of agents grows: the seconds of whole runs; for the two
+algorithms whose rounds grow as n^2, the seconds of one round (of 40) times the number of rounds.
 
-Every run is seeded and protects nobody. Losses go to one file for each sweep as they come, and a
-run that is there already is not repeated.
+Every run is seeded and protects nobody. Losses go to one file per sweep as they come, and runs on
+file are not repeated.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ import numpy as np
 import plots
 from jdpack import (
     Budget,
+    BudgetWarning,
     DualGd,
     JdpackError,
     Market,
@@ -68,40 +69,40 @@ from loss import Store, say
 
 DELTA = 1e-6
 CROWD = 6.0
-ASKED = 4.0  # one agent asks for up to this, over n, of each supply
+ASKED = 4.0  # one agent asks for up to this fraction, over n, of each supply
 SEEDS, NEEDED = 10, 9
 GRID = 12  # steps of supply to a factor of 2
 MOST = 12 * GRID  # a supply of 4096
-ROUNDS = 1_000  # of mirror-descent, which knows no alpha
+ROUNDS = 1_000  # of mirror-descent, which has no alpha
 
 
 @dataclass(frozen=True)
 class Case:
-    """What the least supply is asked for."""
+    """A setting whose least supply is to be found."""
 
     m: int = 4
     n: int | None = None
-    """Agents; None for CROWD to a unit of supply."""
+    """Agents; None for CROWD per unit of supply."""
     epsilon: float = 1.0
     alpha: float = 0.2
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A row of the table, with what is proved of it."""
+    """A row of the table, with what is proved about it."""
 
     name: str
     policy: Callable[[float], Policy]
     """The policy for an additive loss of alpha n."""
     supply: str
-    """The least supply that is proved to be enough, up to logarithms."""
+    """A supply proved to be enough, up to logarithms."""
     exponents: dict[str, float]
-    """Of the least supply in m, n, epsilon and alpha, as proved."""
+    """The proved exponents of that supply in m, n, epsilon and alpha."""
     time: str
     base: Case = Case()
 
     def cell(self, parameter: str, law: Fit | None) -> str:
-        """A measured exponent of the least supply, and in brackets what is proved."""
+        """A measured exponent of the least supply, with the proved one in brackets."""
         proved = self.exponents.get(parameter)
         return f"{law or 'none'}" if proved is None else f"{law or 'none'} ({proved:g})"
 
@@ -158,7 +159,7 @@ SWEEPS: dict[Case, dict[str, list[float]]] = {
 
 @cache
 def agents(m: int, n: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Values, demands as shares of supply, and the optimum, which no supply changes."""
+    """Values, demands as fractions of supply, and the optimum, which no supply changes."""
     rng = np.random.default_rng([1, m, n])
     values, shares = rng.random(n), rng.random((n, m)) * ASKED / n
     return values, shares, optimum(values, shares, np.ones(m)).value
@@ -170,7 +171,7 @@ def market_of(m: int, n: int, supply: float) -> Market:
 
 
 def loss(policy: Policy, case: Case, supply: float, seed: int) -> float:
-    """What one run loses against the optimum, as a share of n V."""
+    """What one run loses against the optimum, as a fraction of n V."""
     n = case.n or round(CROWD * supply)
     values, shares, best = agents(case.m, n)
     result = solve(
@@ -195,9 +196,9 @@ def supply_at(level: int) -> float:
 
 
 def least_level(reaches: Callable[[int], bool], guess: int, most: int) -> int | None:
-    """The least level that reaches alpha and whose lower neighbour does not; None if `most` fails.
+    """A level that reaches alpha while the one below does not; None if `most` fails.
 
-    From a guess in growing strides to a level on the other side, then by bisection.
+    It goes from a guess in growing strides to a level on the other side, then bisects.
     """
     guess, stride = min(guess, most), GRID // 3
     low = high = guess
@@ -219,7 +220,7 @@ def sweep(
     name: str, parameter: str, points: list[float], folder: Path, seeds: int
 ) -> list[tuple[float, float]]:
     """The least supply at every point; points without one are left out."""
-    warnings.simplefilter("ignore", SupplyWarning)
+    _ignore_warnings()
     algorithm = next(a for a in ALGORITHMS if a.name == name)
     store = Store(folder / f"{name} {parameter}.json")
     found: list[tuple[float, float]] = []
@@ -253,10 +254,16 @@ def sweep(
     return found
 
 
+def _ignore_warnings() -> None:
+    """Too little supply and weak budgets are the point here."""
+    for kind in (SupplyWarning, BudgetWarning):
+        warnings.simplefilter("ignore", kind)
+
+
 def _loss_or_all(policy: Policy, case: Case, supply: float, seed: int) -> float:
     try:
         return loss(policy, case, supply, seed)
-    except JdpackError as error:  # a supply so small that the algorithm refuses reaches nothing
+    except JdpackError as error:  # it refuses so small a supply, which counts as losing all
         say(f"{policy}: {error.message}")
         return 1.0
 
@@ -277,11 +284,11 @@ class Timed:
     seconds: float
     rounds: int
     asked: float
-    """Answers of agents: rounds times the agents that a round asks."""
+    """The answers of agents: rounds times the agents asked per round."""
 
 
 def timed(algorithm: Algorithm, n: int) -> Timed:
-    """The time of a whole run; for rounds of order n^2, that of a few rounds times their number."""
+    """The time of a whole run; with order n^2 rounds, that of one round times their number."""
     rng = np.random.default_rng([2, n])
     values, shares = rng.random(n), rng.random((n, TIME_M)) * ASKED / n
     market, policy = market_of(TIME_M, n, TIME_SUPPLY), algorithm.policy(TIME_ALPHA)
@@ -310,7 +317,7 @@ def timed(algorithm: Algorithm, n: int) -> Timed:
 
 
 def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
-    """The times of an algorithm; those on file are not taken again."""
+    """The times of an algorithm; those on file are not measured again."""
     store = Store(folder / f"{algorithm.name} time.json")
     sizes = TIMES.get(algorithm.name, TIMES_OF_OTHERS)
     for n in sizes[:3] if quick else sizes:
@@ -326,7 +333,7 @@ def timings(algorithm: Algorithm, folder: Path, *, quick: bool) -> list[Timed]:
 def table(
     chosen: list[Algorithm], supplies: dict[str, Lines], times: dict[str, list[Timed]]
 ) -> Iterator[str]:
-    """Table 1 in markdown: proved beside measured."""
+    """Table 1 in Markdown: proved beside measured."""
     yield (
         "| algorithm | least supply, proved | measured: m | n | epsilon | alpha "
         "| time, proved | measured: seconds | agents asked |"
@@ -363,9 +370,9 @@ def table(
 
 
 def certificate_law(base: Case, parameter: str) -> Fit | None:
-    """How z sqrt(m) / sqrt(2 rho), the noise that a certificate allows for, goes with a parameter.
+    """How z sqrt(m) / sqrt(2 rho), the noise that a certificate allows for, grows with a parameter.
 
-    z = sqrt(2 ln(m / beta)) as in `headroom.floor`: logarithms that Table 1 leaves out.
+    z = sqrt(2 ln(m / beta)) as in `headroom.floor`. Table 1 leaves such logarithms out.
     """
     points = []
     for point in SWEEPS[base].get(parameter, []):
@@ -399,7 +406,7 @@ def main() -> None:
     """Measure what is missing, print the table, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three points and two seeds each")
-    parser.add_argument("--algorithms", help="names, with semicolons; all if not given")
+    parser.add_argument("--algorithms", help="names, with semicolons (all)")
     parser.add_argument("--sweeps", default=",".join(ROOT), help="what to change, with commas")
     parser.add_argument("--workers", type=int, default=2, help="processes side by side")
     parser.add_argument("--results", type=Path, default=Path("results/table1"))
@@ -407,8 +414,9 @@ def main() -> None:
     names = given.algorithms.split(";") if given.algorithms else [a.name for a in ALGORITHMS]
     chosen = [a for a in ALGORITHMS if a.name in names]
     if len(chosen) != len(names):
-        parser.error(f"there are {', '.join(a.name for a in ALGORITHMS)}")
+        parser.error(f"choose from {', '.join(a.name for a in ALGORITHMS)}")
     plots.check()
+    _ignore_warnings()
     seeds, every = (2, 2) if given.quick else (SEEDS, 1)
     tasks = [
         (a.name, p, SWEEPS[a.base][p][::every], given.results, seeds)

@@ -1,8 +1,8 @@
-"""What mwu-adaptive achieves against the optimum, above and below the paper's required supply.
+"""How close mwu-adaptive gets to the optimum, above and below the paper's required supply.
 
-Prints two tables: the loss at supplies that are multiples of the requirement (with every constant
-explicit, `MwuAdaptive.supply_ratio`), and rounds and time as the number of agents grows.
-Everything is seeded, so the numbers can be reproduced; see `--help` for a quick version.
+It prints two tables: the loss at multiples of the required supply (with every constant explicit,
+`MwuAdaptive.supply_ratio`), and rounds and time as the number of agents grows. Everything is
+seeded, so the numbers can be reproduced. `--help` shows a quick version.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def required_supply(instance: Instance, policy: MwuAdaptive) -> float:
 def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
     """The loss of every family at multiples of the required supply."""
     print(f"\n## Loss against the optimum, n = {n:,}, epsilon = {EPSILON:g}, delta = {DELTA:g}\n")
-    print("Loss is (optimum - welfare) / n, to be held against alpha; `x` is supply / required.\n")
+    print("Loss is (optimum - welfare) / n, to compare with alpha; `x` is supply / required.\n")
     print("| family | alpha | required | x | supply | optimum / n | share | loss | <= alpha |"
           " indivisible loss | <= alpha | feasible | rounds |")  # fmt: skip
     print("|---" * 13 + "|")
@@ -40,7 +40,7 @@ def losses(n: int, alphas: list[float], multiples: list[float]) -> None:
         for alpha in alphas:
             policy = MwuAdaptive(alpha=alpha)
             required = required_supply(instance, policy)
-            # The first supply is above the requirement, and half of the demand where that is more.
+            # The first supply is the requirement, or half of the demand if that is more.
             half = float(instance.demands.sum()) / instance.demands.shape[1] / 2
             supplies = [max(required, half), *(required * x for x in multiples)]
             for supply in dict.fromkeys(float(math.ceil(b)) for b in supplies):
@@ -96,7 +96,7 @@ def growth(sizes: list[int], alpha: float) -> None:
 def run(
     instance: Instance, supply: float, policy: MwuAdaptive, divisible: bool
 ) -> tuple[float, bool, int]:
-    """Welfare of the allocation on the true values, whether it truly fits, and rounds."""
+    """The welfare at the true values, whether the true demands fit, and the rounds."""
     result = solve(
         instance.with_supply(supply).market(divisible=divisible),
         values=instance.values,
@@ -118,7 +118,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Print both tables."""
-    warnings.simplefilter("ignore", SupplyWarning)  # supplies that are too small are the point
+    warnings.simplefilter("ignore", SupplyWarning)  # too little supply is the point here
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small markets, for the tests")
     if parser.parse_args().quick:

@@ -1,13 +1,14 @@
 """The weight leak: a coalition reads the last agent's record out of Algorithm 1 as printed.
 
 Huang & Zhu (ICALP 2019), Algorithm 1, hands agent i the output xbar_i = sum_t eta^t x_i^t /
-eta_sum. The step sizes eta^t are exact functions of everybody's demand, and on no billboard. All
-agents but one pool what they know: the posted prices, their own records (so their own x_i^t) and
-their own outputs. That is a linear system for the eta^t. A round with eta^t < alpha / b gives the
-total demand b + alpha / eta^t; minus the coalition's own demand, what is left is the last agent's.
+eta_sum. The step sizes eta^t are exact functions of everybody's demand, and no billboard shows
+them. All agents except one pool what they know: the posted prices, their own records (so their own
+x_i^t) and their own outputs. That is a linear system for the eta^t. A round with eta^t < alpha / b
+reveals the total demand b + alpha / eta^t. Subtracting the coalition's own demand leaves the last
+agent's.
 
 The same coalition then faces jdpack, where every number that shapes an output is on the billboard
-and came there with noise. Run it: `python experiments/weight_leak.py`, or `make experiments`.
+and got its noise first. To run it: `python experiments/weight_leak.py`, or `make experiments`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CAP = 1.0  # the paper's: every demand and value is in [0, 1]
 
 @dataclass(frozen=True)
 class People:
-    """Values and demands; the last row is the agent whom the others attack."""
+    """Values and demands; the others attack the agent in the last row."""
 
     values: Floats
     demands: Floats
@@ -43,7 +44,7 @@ class People:
 
 
 def make_people(last_demand: float, agents: int = AGENTS, seed: int = 2019) -> People:
-    """Two resources, similar values a unit, and a last agent that values its bundle highest."""
+    """Two resources, similar values per unit, and a last agent that values its bundle most."""
     rng = np.random.default_rng(seed)
     demands = np.stack([rng.uniform(0.6, 1.0, agents), rng.uniform(0.3, 0.7, agents)], axis=1)
     values = rng.uniform(0.6, 0.8, agents) * demands.mean(axis=1)
@@ -61,7 +62,7 @@ class Printed:
     prices: Floats
     outputs: Floats
     hidden_steps: Floats
-    """The step sizes eta^t. Nobody is told them; here to compare with."""
+    """The step sizes eta^t, for comparison. No agent sees them."""
 
 
 def printed_algorithm(
@@ -84,7 +85,7 @@ def printed_algorithm(
         eta = min(alpha / supply, alpha / float(np.abs(gradient).max()))  # line 4
         sigma = math.sqrt(m * eta_sum * eta * math.log(most_rounds * m / delta)) / epsilon
         if sigma > alpha:
-            raise ValueError(f"the paper's noise needs sigma <= alpha, and sigma is {sigma:.3g}")
+            raise ValueError(f"the paper's noise needs sigma <= alpha, but sigma is {sigma:.3g}")
         noise = truncated_laplace(rng, sigma, 1.0 - alpha, m)
         exponent = np.append(eta * gradient + noise, 0.0)  # line 5
         prices.append(price[:-1].copy())
@@ -111,7 +112,7 @@ def truncated_laplace(rng: np.random.Generator, scale: float, bound: float, coun
 
 @dataclass(frozen=True)
 class Reading:
-    """What the coalition reads in one round: the last agent's demand, 0 if it did not buy."""
+    """What the coalition reads in one round: the last agent's demand, or 0 if it did not buy."""
 
     round: int
     resource: int
@@ -121,8 +122,8 @@ class Reading:
 def solve_for_steps(coalition: People, prices: Floats, outputs: Floats, eta_sum: float) -> Floats:
     """The step sizes that the coalition's outputs determine; NaN for the other rounds.
 
-    The system is sum_t x_i^t eta^t = eta_sum xbar_i, a row for each member. Rounds in which every
-    member does the same share a column, and only their sum can be known.
+    The system is sum_t x_i^t eta^t = eta_sum xbar_i, with one row per member. Rounds in which every
+    member does the same have one column, and only their sum can be known.
     """
     bought = np.array([best_responses(coalition, p) for p in prices])
     patterns, column, shared = np.unique(bought, axis=0, return_inverse=True, return_counts=True)
@@ -155,18 +156,18 @@ def row_reduce(system: Floats) -> Floats:
 def attack_printed(
     coalition: People, prices: Floats, outputs: Floats, supply: float, alpha: float
 ) -> list[Reading]:
-    """Everything that the coalition reads of the last agent. It never sees that agent's row."""
+    """Everything the coalition reads about the last agent, whose row it never sees."""
     m = prices.shape[1]
     steps = solve_for_steps(coalition, prices, outputs, math.log(m + 1) / (alpha * supply))
     readings = []
     for t, (price, eta) in enumerate(zip(prices, steps, strict=True)):
-        if not eta < alpha / supply * (1.0 - 1e-9):  # NaN, or capped: it only says D <= 2b
+        if not eta < alpha / supply * (1.0 - 1e-9):  # NaN, or capped, which only says D <= 2b
             continue
         # |b - D_j| = alpha / eta > b for some j, and demand is not negative: D_j = b + alpha / eta.
         largest = supply + alpha / eta
         own = coalition.demands[best_responses(coalition, price)].sum(axis=0)
         j = int(own.argmax())
-        if np.delete(own, j).max(initial=-math.inf) + CAP < own[j]:  # which j it is, is certain
+        if np.delete(own, j).max(initial=-math.inf) + CAP < own[j]:  # then j is certain
             readings.append(Reading(t, j, float(largest - own[j])))
     return readings
 
@@ -189,7 +190,7 @@ def make_market(agents: int, supply: float = SUPPLY) -> Market:
 
 
 def run_ours(people: People, seed: int, epsilon: float = EPSILON) -> Billboard:
-    """The billboard of a jdpack run: noise of the size of a private run, but reproducible."""
+    """The billboard of a seeded jdpack run, with as much noise as a private run."""
     return solve(
         make_market(len(people.values)),
         values=people.values,
@@ -198,12 +199,12 @@ def run_ours(people: People, seed: int, epsilon: float = EPSILON) -> Billboard:
         delta=DELTA,
         policy=MwuAdaptive(alpha=ALPHA),
         seed=seed,
-        threads=1,  # so few agents are faster on one core
+        threads=1,  # faster on one core with so few agents
     ).billboard
 
 
 class Coalition:
-    """It knows all records but the last demand, and asks what follows from each guess at that."""
+    """It knows everything except the last demand, and computes what follows from each guess."""
 
     def __init__(self, coalition: People) -> None:
         self.people = coalition
@@ -217,7 +218,7 @@ class Coalition:
         return MemoryEngine(encode(self.market, batches), threads=1)
 
     def expected(self, board: Billboard, last_demand: float) -> list[tuple[int, ...]]:
-        """The exact answer to every query on the billboard, if the last demand is this."""
+        """The exact answer to every query on the billboard, for this last demand."""
         engine, seed = self.engines[last_demand], board.seed
         assert seed is not None
         return [statistic(r.step, engine, board, seed) for r in board.releases]
@@ -264,7 +265,7 @@ class Coalition:
 
 
 def success_printed(runs: int) -> int:
-    """In how many of the runs the coalition tells a demand of 0 from the cap."""
+    """In how many runs the coalition can tell a demand of 0 from the cap."""
     worlds = [make_people(0.0), make_people(CAP)]
     right = 0
     for seed in range(runs):
@@ -274,7 +275,7 @@ def success_printed(runs: int) -> int:
 
 
 def success_ours(runs: int, epsilon: float = EPSILON) -> int:
-    """The same against jdpack, by the best test there is."""
+    """The same against jdpack, by the best possible test."""
     worlds = [make_people(0.0), make_people(CAP)]
     coalition = Coalition(worlds[0].coalition)
     right = 0
@@ -285,12 +286,12 @@ def success_ours(runs: int, epsilon: float = EPSILON) -> int:
 
 
 def most_success(epsilon: float, delta: float) -> float:
-    """No test of two equally likely neighbours is right more often under (epsilon, delta)-DP."""
+    """Under (epsilon, delta)-DP, no test of two equally likely neighbours is right more often."""
     return (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1.0)
 
 
 def most_success_gaussian(rho: float) -> float:
-    """The same for Gaussian noise that costs rho in all: Phi(mu / 2), mu = sqrt(2 rho)."""
+    """The same for Gaussian noise of total cost rho: Phi(mu / 2), mu = sqrt(2 rho)."""
     return 0.5 * (1.0 + math.erf(math.sqrt(2.0 * rho) / 2.0 / math.sqrt(2.0)))
 
 

@@ -1,4 +1,4 @@
-"""Target: billboards. Seeds are runs of every policy; changes are sealed again, or played on."""
+"""Target: billboards. Seeds are runs of every policy; changed ones are sealed or played again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _KINDS: list[tuple[Policy[Any], Market]] = [
 
 
 def seeds() -> list[bytes]:
-    """A finished billboard of every policy, with answers of chance."""
+    """A finished billboard of every policy, with random answers."""
     random = Random(1)
     found = []
     for policy, market in _KINDS:
@@ -70,14 +70,14 @@ def seeds() -> list[bytes]:
 
 
 def mutate(data: bytes, size: int, random: Random) -> bytes:
-    """Another billboard."""
+    """A changed billboard."""
     text = data.decode()
     changed = _replayed if random.random() < 0.3 else chain_changed
     return changed(text, random).encode()[:size]
 
 
 def run(data: bytes, folder: str) -> None:
-    """All that anybody does with somebody's billboard."""
+    """Everything that people do with somebody else's billboard."""
     board = Billboard.from_text(data.decode(errors="replace"))
     for use in (verify, _page, _allocate, _warm):
         try:
@@ -104,7 +104,7 @@ def _warm(board: Billboard) -> None:
 
 
 def _replayed(text: str, random: Random) -> str:
-    """The run of a changed header, with answers that no run comes to."""
+    """The run of a changed header, with answers that no real run reaches."""
     first = json.loads(text.partition("\n")[0])
     for part in random.choices(["market", "policy", "budget"], k=random.choice([0, 1, 2])):
         first[part] = changed_json(first[part], random)
@@ -117,12 +117,12 @@ def _replayed(text: str, random: Random) -> str:
 
 
 def chain_of(first: dict[str, Any]) -> str:
-    """A billboard of a header alone."""
+    """A billboard with only a header."""
     return sealed([first])
 
 
 def _played(header: Header, policy: Policy[Any], random: Random, most: int, *, honest: bool) -> str:
-    """A run of so many lines at most, followed as `verify` follows it."""
+    """A run of at most `most` lines, followed as `verify` follows it."""
     board = Billboard(header)
     answers = [0, 100, 10_000, 100_000] if honest else _HUGE
     try:
@@ -138,5 +138,5 @@ def _played(header: Header, policy: Policy[Any], random: Random, most: int, *, h
             board.post(release)
             state.observe(release)
     except (JdpackError, ArithmeticError, ValueError, AssertionError):
-        pass  # whoever reads it comes to the same place
+        pass  # every reader gets to the same point
     return "".join(line + "\n" for line in board.lines())

@@ -1,4 +1,4 @@
-"""A page shows what others wrote as text, and nothing else."""
+"""Checks that a page shows what others wrote as plain text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Reader(HTMLParser):
 
 
 def check_page(page: str) -> None:
-    """Raise if a page has any mark-up that its template has not."""
+    """Raise if a page has any markup that its template does not have."""
     reader = _Reader()
     reader.feed(page)
     reader.close()

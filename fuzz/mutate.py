@@ -1,4 +1,4 @@
-"""Changes to JSON, and to lines of it that are sealed again, so that readers get past the hash."""
+"""Changes JSON and hash-chained lines, and seals the lines again, so readers get past the hash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD: list[Any] = [
 
 
 def changed(value: Any, random: Random) -> Any:
-    """JSON with one change somewhere in it."""
+    """The JSON value with one change somewhere."""
     if isinstance(value, dict | list) and value and random.random() < 0.85:
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         key = random.choice(keys)

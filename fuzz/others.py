@@ -1,4 +1,4 @@
-"""Targets: market files, tables of agents, ledgers, and what a run keeps for its resume."""
+"""Targets: market files, tables of agents, ledgers, and the files from which a run resumes."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def table_run(data: bytes, folder: str) -> None:
 
 
 def _odd_table(random: Random) -> pa.Table:
-    """A table that is right, or has some columns of odd types and values."""
+    """A table that is valid, or has some columns of odd types and values."""
     long, n = random.random() < 0.4, random.choice([0, 1, 3, 3, 3, 4])
     names = ["id", "value", "resource", "amount", "option"][: 4 + (random.random() < 0.5)]
     names = names if long else ["id", "value", "beds", "nurses"]
@@ -298,7 +298,7 @@ def ledger_run(data: bytes, folder: str) -> None:
 
 
 def _put_lines(path: Path, lines: list[str]) -> None:
-    """Write these lines into a ledger, as somebody would who means to."""
+    """Write these lines into a ledger, as an attacker would."""
     with sqlite3.connect(path) as db:
         triggers = list(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
         for name, _ in triggers:
@@ -310,12 +310,12 @@ def _put_lines(path: Path, lines: list[str]) -> None:
     db.close()
 
 
-# --- what a run keeps for its resume ------------------------------------------------------
+# --- run files ----------------------------------------------------------------------------
 
 
 @cache
 def _run_file() -> dict[str, Any]:
-    """What a run on a ledger has written."""
+    """The run file of a run with a ledger."""
     with TemporaryDirectory() as folder:
         agents, ledger = Path(folder) / "agents.csv", Path(folder) / "ledger.db"
         agents.write_text(_WIDE)
@@ -338,14 +338,14 @@ def _run_file() -> dict[str, Any]:
 
 
 def runfile_seeds() -> list[bytes]:
-    """Of runs with every engine, with a ledger and without."""
+    """Run files of every engine, with and without a ledger."""
     own, engines = _run_file(), [settings.to_dict(kind()) for kind in settings.KINDS.values()]
     paid = [json.dumps({**own, "engine": engine}).encode() for engine in engines]
     return [*paid, json.dumps({**own, "ledger": None, "market": "/data/market.toml"}).encode()]
 
 
 def runfile_mutate(data: bytes, size: int, random: Random) -> bytes:
-    """Another run file, or one with another header, sealed again."""
+    """A changed run file, or one with a changed header that is sealed again."""
     own = json.loads(data)
     if random.random() < 0.3:
         own["header"] = chain_changed(own["header"], random).rstrip("\n")
@@ -355,7 +355,7 @@ def runfile_mutate(data: bytes, size: int, random: Random) -> bytes:
 
 
 def runfile_run(data: bytes, folder: str) -> None:
-    """All that a resume does with it before it looks at any other file."""
+    """Everything that a resume does with a run file before it opens any other file."""
     path = Path(folder) / "run.json"
     path.write_bytes(data)
     run = RunFile.read(path)

@@ -1,4 +1,4 @@
-"""Bugs on purpose: a fuzzer that finds none of them would find nothing else."""
+"""Bugs on purpose. A fuzzer that misses them would find nothing else either."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jdpack.privacy import noise
 from watch import SPARE
 
 LEGAL, TOO_MUCH = SPARE - 2**25, SPARE + 2**25
-"""Bytes that the first input takes, as it may, and that the bug takes after it."""
+"""The bytes that the first input takes, which is allowed, and that the bug takes after it."""
 
 
 def plant(kind: str) -> None:
-    """Break the reading of noise, which only a sealed change of a billboard comes to."""
+    """Break the reading of noise, which only a billboard that is sealed again reaches."""
     right, large = noise.from_dict, [LEGAL] if kind == "memory" else []
 
     def wrong(data: Mapping[str, Any]) -> Any:

@@ -1,11 +1,11 @@
-"""Coverage-guided fuzzing of what others may have written (atheris, on libFuzzer).
+"""Coverage-guided fuzzing of files that others may have written (atheris, on libFuzzer).
 
     python fuzz/run.py billboard --seconds 300     one target; `all` for each in turn
     python fuzz/run.py billboard results/fuzz/billboard/crash-...     one input again
 
-An input must be refused with a sentence or taken: any other exception, more than 10 seconds, more
-memory than 256 MB and 64 times its length, and any file or process that is none of ours is a crash,
-which is kept in results/fuzz.
+An input must be accepted, or refused with a sentence. Anything else is a crash, which is kept in
+results/fuzz: another exception, more than 10 seconds, more memory than 256 MB plus 64 times the
+input's length, or any access to a file or process that is not ours.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ COMPILED = (
     "records.ids",
     "engines.screening",
 )
-"""Modules with kernels, which no instrumentation may touch."""
+"""Modules with kernels, which must not be instrumented."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz what others may have written.")
+    parser = argparse.ArgumentParser(description="Fuzz files that others may have written.")
     parser.add_argument("target", choices=[*NAMES, "all"])
-    parser.add_argument("inputs", nargs="*", type=Path, help="inputs to run again, and no others")
+    parser.add_argument("inputs", nargs="*", type=Path, help="run only these inputs again")
     parser.add_argument("--seconds", type=int, default=300, help="for each target")
-    parser.add_argument("--runs", type=int, default=-1, help="stop after so many inputs")
-    parser.add_argument("--seed", type=int, default=0, help="other inputs for other seeds")
+    parser.add_argument("--runs", type=int, default=-1, help="stop after this many inputs")
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other inputs")
     parser.add_argument("--timeout", type=int, default=10, help="seconds for one input")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where crashes are kept")
     parser.add_argument("--jobs", type=int, default=1, help="targets at the same time")
@@ -59,7 +59,7 @@ def main() -> int:
     sys.path.insert(0, str(Path(__file__).parent))
     compiled = [f"jdpack.{module}" for module in COMPILED]
     with (
-        contextlib.redirect_stderr(io.StringIO()),  # a line for every module
+        contextlib.redirect_stderr(io.StringIO()),  # it prints a line for every module
         atheris.instrument_imports(include=["jdpack", "tomllib"], exclude=compiled),
     ):
         import targets
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _tell(target: str, kept: Path, code: int) -> None:
-    """Print what came of a target."""
+    """Print the result of a target."""
     text = (kept / "log.txt").read_text(errors="replace")
     done = re.findall(r"^#(\d+)\s.*\bcov: (\d+)", text, re.M)
     runs, coverage = done[-1] if done else ("0", "0")
@@ -107,7 +107,7 @@ def _tell(target: str, kept: Path, code: int) -> None:
 
 
 def _fuzz(target: Any, plant: str, folder: Path, kept: Path, given: argparse.Namespace) -> None:
-    """Fuzz a target in this process; ends it."""
+    """Fuzz a target in this process, then end the process."""
     log = os.open(kept / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -135,12 +135,12 @@ def _fuzz(target: Any, plant: str, folder: Path, kept: Path, given: argparse.Nam
             crash.write_bytes(data)
             print(f"Test unit written to {crash}\nstat::number_of_executed_units: {number}")
             sys.stdout.flush()
-            os._exit(77)  # libFuzzer's own end is now and then cut short by its alarm
+            os._exit(77)  # libFuzzer's alarm sometimes interrupts its own exit
 
     def mutate(data: bytes, size: int, seed: int) -> bytes:
         random, found = Random(seed), None
         if target.mutate is not None and random.random() < 0.9:
-            with contextlib.suppress(Exception):  # this one cannot be changed so
+            with contextlib.suppress(Exception):  # the target cannot change this input
                 found = target.mutate(data, size, random)
         return found if found is not None else atheris.Mutate(data, len(data))
 

@@ -1,4 +1,4 @@
-"""All targets by name. Seeds are made by code; there is no corpus of files."""
+"""All targets by name. Code makes the seeds; there is no corpus of files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import others
 
 
 class Target(NamedTuple):
-    """What to feed a part of jdpack with, and how."""
+    """A part of jdpack, and what to feed it."""
 
     seeds: Callable[[], list[bytes]]
     mutate: Callable[[bytes, int, Random], bytes] | None
-    """May raise: then the bytes are changed as bytes."""
+    """May raise: then the input is changed byte by byte."""
     run: Callable[[bytes, str], None]
 
 

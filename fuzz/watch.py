@@ -1,4 +1,4 @@
-"""What no input may do, whatever the target: take memory, run code, reach for other files."""
+"""What no input may do, whatever the target: use too much memory, run code, open other files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jdpack
 from jdpack.errors import JdpackError
 
 SPARE, TIMES = 256 * 2**20, 64
-"""An input may take so many bytes, and so many times its own length, of memory."""
+"""An input may take SPARE bytes of memory, plus TIMES its own length."""
 
 _OWN = (
     sys.prefix,
@@ -27,12 +27,12 @@ _watching: str | None = None
 
 
 class ForbiddenError(BaseException):
-    """An input made the program do what no input may; no handler of errors takes it for one."""
+    """An input made the program do what no input may. `except Exception` does not catch it."""
 
 
 @contextmanager
 def watched(length: int, folder: str) -> Iterator[None]:
-    """Raise ForbiddenError for what no input may do; JdpackError is how inputs are refused."""
+    """Raise ForbiddenError for what no input may do. A JdpackError refuses an input, as it may."""
     global _watching
     before, _watching = _from_here(), folder
     try:
@@ -46,17 +46,17 @@ def watched(length: int, folder: str) -> Iterator[None]:
 
 
 def check_error(error: JdpackError) -> None:
-    """A refusal is one sentence, and a hint, that steers no terminal."""
+    """A refusal is one sentence and a hint, without control characters for the terminal."""
     for text in (error.message, error.hint):
         if not text.isprintable() or len(text) > 2000:
             raise ForbiddenError(f"an error is not fit to be shown: {text[:2000]!r}")
 
 
 def _from_here() -> int:
-    """How much memory is taken now; from here on, `_peak` counts anew.
+    """The memory in use now; resets the peak that `_peak` reads.
 
-    Where the kernel knows no such thing, the peak stays that of the whole process: then an input
-    is seen only if it takes more than any before it.
+    If the kernel cannot reset it, the peak stays that of the whole process, and an input is caught
+    only if it takes more than any before it.
     """
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
@@ -68,7 +68,7 @@ def _peak() -> int:
 
 
 def _memory(what: str) -> int:
-    """A number of /proc/self/status, in bytes."""
+    """A number from /proc/self/status, in bytes."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what + ":"))
 

@@ -1,7 +1,7 @@
-"""Folders of runs that somebody puts back from a backup, with the ledger current.
+"""Attacks that put a run's folder back from a backup while the ledger stays current.
 
-Each attack is made on a real run, which is copied while it is at work. None may make a line public
-twice, or give back what was reserved.
+Each attack copies a real run while it is at work. None may make a line public twice, or cancel
+what was reserved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strike import Ended, Strike, Watch, run
 
 
 def attack(folder: Path, seed: float) -> Counts:
-    """Every attack on every policy."""
+    """Make every attack on every policy."""
     rng, counts = random.Random(seed), Counter()  # type: random.Random, Counts
     for number, policy in enumerate(POLICIES):
         for name, one in ATTACKS.items():
@@ -35,7 +35,7 @@ def attack(folder: Path, seed: float) -> Counts:
 
 
 def earlier_folder(case: Case, rng: random.Random) -> int:
-    """Copies from many rounds, put back one by one once the run is killed, and once it is over."""
+    """Put back copies from several rounds, after the run is killed and after it has finished."""
     copies = _copied_at(case, sorted(rng.sample(range(1, 30), 4)))
     tried = sum(_put_back(case, copy) for copy in copies)
     proof.must(not run(resuming(case)).error, "the run itself cannot resume")
@@ -44,7 +44,7 @@ def earlier_folder(case: Case, rng: random.Random) -> int:
 
 
 def cut_files(case: Case, rng: random.Random) -> int:
-    """The billboard cut to some of its lines, with an empty, an older or a torn journal."""
+    """Cut the billboard to some of its lines, with an empty, an older or a torn journal."""
     _copied_at(case, [])
     whole = proof.board(case)
     lines, tried = whole.splitlines(keepends=True), 0
@@ -60,7 +60,7 @@ def cut_files(case: Case, rng: random.Random) -> int:
 
 
 def refund(case: Case, rng: random.Random) -> int:
-    """A copy from before the first line, whose records cannot be read any more."""
+    """Put back a copy from before the first line, after its records have become unreadable."""
     (copy,) = _copied_at(case, [0])
     records = case.world.records(case.kind, False)
     records.rename(records.with_suffix(".away"))
@@ -70,7 +70,7 @@ def refund(case: Case, rng: random.Random) -> int:
 
 
 def at_work(case: Case, rng: random.Random) -> int:
-    """A copy that is resumed while the run itself is at work."""
+    """Resume a copy while the run itself is at work."""
     moments = rng.sample(range(1, 12), 2)
 
     def copy(name: str) -> None:
@@ -78,10 +78,10 @@ def at_work(case: Case, rng: random.Random) -> int:
         case.name = proof.name_of(case.private / "run.json") or ""
         before = proof.known_of(case)
         ended = run(resuming(twin))
-        proof.must(ended.error, "a copy of a run that is at work went on")
+        proof.must(ended.error, "a copy of a run that is at work resumed")
         proof.must("reading" not in ended.passed, f"refused too late: {ended.error}")
         proof.must(proof.known_of(case) == before, "a copy of a run at work changed the ledger")
-        proof.must("at work" in ended.error, f"another refusal: {ended.error}")
+        proof.must("at work" in ended.error, f"refused for another reason: {ended.error}")
 
     def watched(rounds: int, stage: str) -> None:
         if stage == "rounds" and rounds in moments:
@@ -102,7 +102,7 @@ ATTACKS: dict[str, Callable[[Case, random.Random], int]] = {
 
 
 def _telling(case: Case, told: Callable[[int, str], None]) -> Callable[[Watch], object]:
-    """Work that begins a run and tells of every round; stage "reading" comes first."""
+    """Work that begins a run and reports every round; stage "reading" comes first."""
     return lambda watch: solve(
         market(case.kind),
         case.world.records(case.kind, False),
@@ -116,21 +116,21 @@ def _telling(case: Case, told: Callable[[int, str], None]) -> Callable[[Watch], 
 
 
 def _copied_at(case: Case, rounds: list[int]) -> list[Path]:
-    """Copies of a run at some of its rounds, 0 being while records are read; then it is killed."""
+    """Copy a run at some of its rounds (0: while it reads records), then kill it near its end."""
 
     def told(at: int, stage: str) -> None:
         if at in rounds and (stage == "rounds" or (at == 0 and stage == "reading")):
             _copy(case, f"copy {at}")
 
     ended: Ended = run(_telling(case, told), Strike(at=2, stage="closing"))
-    proof.must(ended.killed, f"the run was to be killed at its end: {ended.error}")
+    proof.must(ended.killed, f"the run should have been killed near its end: {ended.error}")
     proof.after_kill(case)
     copies = [case.world.copies / f"copy {at}" for at in rounds]
     return [copy for copy in copies if copy.exists()]
 
 
 def _copy(case: Case, name: str) -> Case:
-    """Copy a run's folder as a backup would: by another process."""
+    """Copy a run's folder as a backup would, from another process."""
     case.world.copies.mkdir(exist_ok=True)
     to = case.world.copies / name
     if not to.exists():
@@ -139,9 +139,9 @@ def _copy(case: Case, name: str) -> Case:
 
 
 def _put_back(case: Case, copy: Path) -> int:
-    """Put a copy in the run's own place, resume, and look; then put the run back.
+    """Put a copy in the run's own place, try to resume, check, then put the run back.
 
-    A copy that lacks nothing is no attack: 0 is returned.
+    Returns 0 if the copy is up to date, because that is no attack; otherwise 1.
     """
     if proof.may_resume(case, Case(case.world, copy, case.kind, case.policy, case.dataset)):
         return 0
@@ -150,7 +150,7 @@ def _put_back(case: Case, copy: Path) -> int:
     shutil.copytree(copy, case.folder)
     try:
         ended = run(resuming(case))
-        proof.must(ended.error, "a folder from a backup went on")
+        proof.must(ended.error, "a folder from a backup resumed")
         proof.must("reading" not in ended.passed, f"it was refused too late: {ended.error}")
         public = (copy / "public" / "billboard.jsonl").read_bytes()
         proof.must(proof.board(case) == public, "a folder from a backup posted something")

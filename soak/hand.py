@@ -1,4 +1,4 @@
-"""Who starts processes one after the other, strikes them, and looks what they left."""
+"""A hand starts processes one after the other, strikes them, and checks what they left."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def solving(case: Case) -> Callable[[Watch], object]:
 
 
 def resuming(case: Case) -> Callable[[Watch], object]:
-    """Work that goes on with a run."""
+    """Work that resumes a run."""
 
     def work(watch: Watch) -> None:
         watch.stage = "reading back"
@@ -47,10 +47,10 @@ def resuming(case: Case) -> Callable[[Watch], object]:
 
 
 class Hand:
-    """Starts processes one after the other, strikes them, and looks what they left."""
+    """Starts processes one after the other, strikes them, and checks what they left."""
 
     copies = 0.3
-    """How often the folder of a killed run is copied, to be put back later."""
+    """The probability of copying the folder of a killed run, to put it back later."""
 
     def __init__(self, world: World, name: str, seed: float, typical: dict[str, Any]) -> None:
         self.world, self.name, self.rng = world, name, random.Random(seed)
@@ -70,7 +70,7 @@ class Hand:
     # --- one process --------------------------------------------------------------------
 
     def _run(self, case: Case, command: str, strike: Strike | None) -> Ended:
-        """A process on a run; after a kill, check what it left, and cut the power if so."""
+        """Run a process. If it was killed, check what it left, and cut the power if asked to."""
         disk = self.world.folder / f"{self.name}.disk"
         disk.write_bytes(pickle.dumps(case.safe))
         work = solving(case) if command == "solve" else resuming(case)
@@ -105,9 +105,9 @@ class Hand:
         self.counts["ledger entries checked",] += entries
 
     def _end(self, case: Case, ended: Ended, command: str) -> None:
-        """Check a run that nobody has killed: it ended well, or it was refused."""
+        """Check a run that was not killed: it succeeded, or it was refused."""
         if not ended.error:
-            proof.must(not case.bad, "bad records were taken")
+            proof.must(not case.bad, "bad records were accepted")
             self._checked(proof.after_end(case))
             looked = run(lambda _: proof.allocation(case))
             proof.must(not looked.error, looked.error)
@@ -117,27 +117,27 @@ class Hand:
         self._checked(proof.after_kill(case))
         books = proof.no_reservation_is_lost(case.world)
         begun = proof.posted(case.seen)
-        proof.must(not begun, f"a run that has begun cannot go on: {ended.error}")
+        proof.must(not begun, f"a run that has begun cannot resume: {ended.error}")
         proof.must(case.name not in books.live(), f"a refused run still counts: {ended.error}")
         if command == "solve":
             self._checked(proof.after_refusal(case))
         full = ended.error.startswith("BudgetError")
-        half = not case.billboard.exists()  # refused before, and killed while it was taken back
+        half = not case.billboard.exists()  # refused before, and killed while it took back
         proof.must(full or case.bad or half, f"refused without a reason: {ended.error}")
         self.counts["runs refused", "bad records" if case.bad else "no budget left"] += 1
         if full and self.rng.random() < 0.5:
             self._datasets = [*self._datasets[-2:], self._ledger_victim(None)]
 
     def lead(self, case: Case, strikes: list[Strike], command: str = "solve") -> None:
-        """Take a run to its end, through some strikes; then put back copies of earlier states."""
+        """Take a run to its end through some strikes, then put back copies of earlier states."""
         copies: list[Case] = []
         for strike in [*strikes, None]:
             ended = self._run(case, command, strike)
             if not ended.killed:
                 self._end(case, ended, command)
                 break
-            if not (case.private / "run.json").exists():  # nothing to go on from, nothing spent
-                proof.must(not case.seen, "a billboard has begun, and nobody can go on with it")
+            if not (case.private / "run.json").exists():  # nothing to resume, nothing spent
+                proof.must(not case.seen, "a billboard has begun, but its run cannot resume")
                 self.counts["runs that left nothing",] += 1
                 break
             copies = self._try_copies(case, copies)
@@ -151,7 +151,7 @@ class Hand:
             shutil.rmtree(copy.folder)
 
     def _try_copies(self, case: Case, copies: list[Case]) -> list[Case]:
-        """Resume from copies of a run's folder that lag behind the run; the others are left."""
+        """Try to resume from copies that lag behind the run; return the other copies."""
         left = []
         for copy in copies:
             if not case.folder.exists() or proof.may_resume(case, copy):
@@ -166,7 +166,7 @@ class Hand:
     # --- kills at random ----------------------------------------------------------------
 
     def at_random(self, kills: int) -> None:
-        """So many kills, of all kinds."""
+        """Kill processes of all kinds, `kills` times."""
         while self.kills < kills:
             match self.rng.randrange(20):
                 case 0 | 1 | 2:
@@ -187,7 +187,7 @@ class Hand:
         return at_random(self.rng, *self._typical[what], stages)
 
     def _ledger_victim(self, strike: Strike | None) -> str:
-        """Enter a data set and runs without folders; then the same again from where it stopped."""
+        """Enter a data set and runs without folders; if killed, continue where it stopped."""
         self._number += 1
         dataset = f"set {self.name} {self._number}"
         todo = todo_of(self.world, dataset, self.rng.randint(1, 3) if strike else 0)
@@ -213,18 +213,19 @@ class Hand:
         return dataset
 
     def _entered(self, dataset: str, todo: list[Any], done: int) -> int:
-        """Everything that was told to be done is in the ledger, and at most the next thing too."""
+        """The ledger holds everything reported as done, and at most the next thing too."""
         books = proof.no_reservation_is_lost(self.world)
         self._checked(len(books.entries))
         found = [(e["type"], e.get("run")) for e in books.entries if e["dataset"] == dataset]
         wanted = [(kind, name) for kind, name, _ in todo]
         proof.must(
-            found in (wanted[:done], wanted[: done + 1]), f"{done} were done, and there is {found}"
+            found in (wanted[:done], wanted[: done + 1]),
+            f"{done} were done, but the ledger has {found}",
         )
         return len(found)
 
     def _ask(self) -> None:
-        """Agents compute what they get, and are killed: nothing on disk changes."""
+        """Kill agents while they compute what they get: nothing on disk may change."""
         case = self.rng.choice(self._finished)
         before = _contents(case.folder)
 
@@ -239,7 +240,7 @@ class Hand:
             self._count_kill("allocate", ended, strike)
 
     def _write_again(self) -> None:
-        """The allocation was lost; whoever writes it again is killed at it."""
+        """Lose the allocation, and kill the process that writes it again."""
         case = self.rng.choice(self._finished)
         before = _contents(case.folder)
         (case.private / "allocation.parquet").unlink()
@@ -247,22 +248,22 @@ class Hand:
         stage = self.rng.choice(["allocation", "allocation", "pages", "finishing"])
         self._run(case, "allocate", Strike(at=self.rng.randint(1, 8), stage=stage))
         self._end(case, self._run(case, "allocate", None), "allocate")
-        self.counts["runs finished",] -= 1  # it had been
+        self.counts["runs finished",] -= 1  # it was counted before
         after = _contents(case.folder)
-        proof.must(before.items() <= after.items(), "the allocation came out another")
+        proof.must(before.items() <= after.items(), "the second allocation differs from the first")
 
     # --- kills at every operation -------------------------------------------------------
 
     def everywhere(self, first: int, step: int) -> None:
-        """Kill a run at every operation from `first` on, with the given step between them."""
+        """Kill a run at every `step`-th operation, starting at `first`."""
         fresh = Case.small(World(self.world.folder / "fresh").make())
         ends = [Strike(torn=True, part=0.0)], [Strike(torn=True, part=1.0)]
         ctrl_c = [Strike(interrupt=True)], [Strike(interrupt=True, again=1)]
         for strikes in ([Strike()], *ends, [Strike(power=True)], *ctrl_c):
             self.sweep(fresh, "solve", strikes, first, step)
-        # A kill, and a power cut while the next process goes on from what was not synced.
+        # A kill, then a power cut while the next process resumes from what was not synced.
         self.sweep(fresh, "solve", [Strike(), Strike(power=True)], first, step)
-        # The same for going on from a line that is half posted.
+        # The same for resuming from a line that is half posted.
         torn = Case.small(World(self.world.folder / "torn").make())
         # The writes: run.json three times, the header, then each line in the journal, its hash
         # beside the ledger, and the line itself.
@@ -274,9 +275,9 @@ class Hand:
     def sweep(
         self, start: Case, command: str, strikes: list[Strike], first: int, step: int
     ) -> None:
-        """Go on from copies of a run, the first strike at another operation each time."""
+        """Start from copies of a run, and move the first strike to another operation each time."""
         place, at = World(self.world.folder / "sweep"), first
-        self.copies = 1.0  # every state that a backup could hold
+        self.copies = 1.0  # copy every state that a backup could hold
         while True:
             shutil.rmtree(place.folder, ignore_errors=True)
             shutil.copytree(start.world.folder, place.folder)
@@ -301,7 +302,7 @@ class Hand:
 
 
 def todo_of(world: World, dataset: str, runs: int) -> list[tuple[str, str | None, Any]]:
-    """A data set to enter and runs to reserve: what kind of entry, of which run, and how."""
+    """Entries to make, for a data set and its runs: the kind, the run, and the function."""
     path, budget = world.ledger, Budget.split(2.0, 1e-7, truncated=False)
 
     def reserve(run: str) -> None:
@@ -332,7 +333,7 @@ def todo_of(world: World, dataset: str, runs: int) -> list[tuple[str, str | None
 
 
 def ask(case: Case) -> None:
-    """What some agents get, as each of them computes it."""
+    """Compute what some agents get, as each of them would."""
     board, records = Billboard.read(case.billboard), columns(case.kind)
     for agent in range(0, AGENTS, 7):
         rows = (records["id"] == agent).nonzero()[0]

@@ -1,11 +1,11 @@
-"""What a power cut leaves of a run: what was synced, and by chance some of the rest.
+"""What a power cut leaves of a run: everything that was synced, and by chance some of the rest.
 
-A file holds what it had at its last fsync for certain, and of what was written since any part:
-none, all, or a beginning, with zeros or what was there before for the rest. A folder has the names
-that it had at its last fsync, and each change since may have come to the disk or not.
+A file keeps what it held at its last fsync. Of later writes any part may survive: none, all, or a
+beginning, followed by zeros or by the old content. A folder keeps the names it had at its last
+fsync; each later change may have reached the disk or not.
 
 A run is its folder, and the file beside the ledger that says how far it has come. The ledger's own
-file is not followed: what SQLite syncs, and how it rolls back, is left to SQLite.
+file is not followed: syncing it and rolling it back is up to SQLite.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _open, _close = os.open, os.close
 
 @dataclass
 class Durable:
-    """What of some folders is safe."""
+    """What is safe on disk."""
 
     contents: dict[int, bytes] = field(default_factory=dict)
-    """Of files, by their number in the file system."""
+    """The bytes of each file, by inode."""
     names: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of folders: the numbers of the names in them."""
+    """For each folder, the names in it and their inodes."""
 
 
 class Disk:
-    """Follows in a process what becomes safe."""
+    """Tracks what becomes safe while a process works."""
 
     def __init__(self, safe: Durable) -> None:
         self._safe = safe
@@ -44,7 +44,7 @@ class Disk:
 
     def opened(self, handle: int, path: Any, new: bool) -> None:
         self._paths[handle] = os.path.abspath(os.fspath(path))
-        if new:  # its number may be that of a file that is gone
+        if new:  # a deleted file may have had the same inode
             self._safe.contents.pop(os.fstat(handle).st_ino, None)
 
     def synced(self, handle: int) -> None:
@@ -61,12 +61,12 @@ class Disk:
 
 
 def names(folder: str) -> dict[str, int]:
-    """The names in a folder, and the numbers of their files."""
+    """The names in a folder, and their inodes."""
     return {entry.name: entry.inode() for entry in os.scandir(folder)}
 
 
 def content(path: str | Path) -> bytes:
-    """The bytes of a file, read without what `strike` wraps."""
+    """The bytes of a file, read without the functions that `strike` wraps."""
     handle = _open(path, os.O_RDONLY)
     try:
         return b"".join(iter(lambda: os.read(handle, 2**20), b""))
@@ -75,7 +75,7 @@ def content(path: str | Path) -> bytes:
 
 
 def as_it_is(folder: Path, heads: Path | None = None) -> Durable:
-    """All of a run, as if it had been there for long; `heads` says how far it has come."""
+    """Everything there is of a run, as if it were synced; `heads` says how far it has come."""
     safe = Durable()
     for path in (folder, heads or folder):
         top = str(path.parent.absolute())
@@ -92,7 +92,7 @@ def as_it_is(folder: Path, heads: Path | None = None) -> Durable:
 
 
 def cut(folder: Path, safe: Durable, rng: random.Random, heads: Path | None = None) -> None:
-    """Take away what was not safe, by chance."""
+    """Lose some of what was not safe, by chance."""
     top = folder.parent.absolute()
     if heads is not None:
         known, now = safe.names.get(str(heads.parent.absolute()), {}), names(str(heads.parent))

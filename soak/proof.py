@@ -1,4 +1,4 @@
-"""What must be true after every strike, by jdpack's own checks and by arithmetic of its own.
+"""What must hold after every strike, checked by jdpack itself and by the soak's own arithmetic.
 
 Every check raises `Wrong` with a sentence.
 """
@@ -33,7 +33,7 @@ FILES = {
 _HEX = re.compile("[0-9a-f]{64}").fullmatch
 _HASH = re.compile(r'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)
 _LIFE = re.compile("(RC)*(R(BF?)?)?")
-"""What becomes of a run: reserved, cancelled, reserved again, begun, finished."""
+"""The life of a run: reserved, cancelled, reserved again, begun, finished."""
 _LETTERS = {"reserve": "R", "begin": "B", "again": "A", "cancel": "C", "finish": "F"}
 
 
@@ -57,7 +57,7 @@ class Books:
     entries: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     lives: dict[str, str] = field(default_factory=dict)
-    """Of runs: R, B, C and F in turn."""
+    """For each run, its letters in order: R, B, C, F."""
     reserved: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def live(self, dataset: str | None = None) -> set[str]:
@@ -77,7 +77,7 @@ class Books:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The entries of a ledger as they stand in its file."""
+    """The entries of a ledger, as in its file."""
     db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
     try:
         return [line for (line,) in db.execute("SELECT line FROM entries ORDER BY number")]
@@ -86,7 +86,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def books_of(path: Path) -> Books:
-    """Read and check a ledger: chain, order of entries, and at no time more than the limits."""
+    """Read and check a ledger: the chain, the order of entries, and the limits at all times."""
     Ledger.open(path).verify()
     books, last = Books(), ""
     for line in lines_of(path):
@@ -105,14 +105,14 @@ def _book(books: Books, entry: dict[str, Any]) -> None:
     books.entries.append(entry)
     dataset = entry["dataset"]
     if entry["type"] == "dataset":
-        must(dataset not in books.totals, f"data set {dataset} is there twice")
+        must(dataset not in books.totals, f"data set {dataset} appears twice")
         numbers = (entry[key] for key in ("rho_limit", "delta_limit", "epsilon", "delta"))
         must(_hold(*numbers), f"the limits of {dataset} do not imply its total")
         books.totals[dataset] = entry
         return
     run = entry["run"]
     life = books.lives.get(run, "") + _LETTERS[entry["type"]]
-    must(_LIFE.fullmatch(life), f"run {run} is in the ledger as {life}: spent twice or given back")
+    must(_LIFE.fullmatch(life), f"run {run} is in the ledger as {life}: spent twice or cancelled")
     books.lives[run] = life
     if entry["type"] == "reserve":
         books.reserved[run] = entry
@@ -132,14 +132,14 @@ def _hold(rho_limit: float, delta_limit: float, epsilon: float, delta: float) ->
 
 
 def no_reservation_is_lost(world: World) -> Books:
-    """Every reservation that counts is that of a folder from which its run can go on."""
-    for _ in range(3):  # a run that is refused cancels first, then takes its folder back
+    """Every reservation that counts belongs to a folder from which its run can resume."""
+    for _ in range(3):  # a refused run first cancels, then removes its folder
         books = books_of(world.ledger)
         names = {name_of(folder / "private" / "run.json") for folder in world.runs.iterdir()}
         lost = {run for run in books.live() - names if not run.startswith("bare ")}
         if not lost:
             return books
-    raise Wrong(f"reserved by runs that left nothing to go on from: {lost}")
+    raise Wrong(f"reserved by runs that left nothing to resume from: {lost}")
 
 
 def name_of(run_file: Path) -> str | None:
@@ -154,7 +154,7 @@ def name_of(run_file: Path) -> str | None:
 
 
 def may_resume(case: Case, copy: Case) -> bool:
-    """Whether a copy of a run's folder is where the run itself is, by a reading of our own."""
+    """Whether a copy of a run's folder is as far as the run, by the soak's own reading."""
     books = books_of(case.world.ledger)
     life = books.lives.get(case.name, "")
     if not life.endswith(("B", "F")):
@@ -170,7 +170,7 @@ def may_resume(case: Case, copy: Case) -> bool:
 
 
 def _hashes(board: bytes) -> list[str]:
-    """The hashes of the whole lines after the header."""
+    """The hashes of the complete lines after the header."""
     found = (
         _HASH.fullmatch(line.decode(errors="replace")) for line in _lines(board).split(b"\n")[1:]
     )
@@ -181,7 +181,7 @@ def _hashes(board: bytes) -> list[str]:
 
 
 def after_kill(case: Case) -> int:
-    """Check what a killed process left of a run; gives the number of ledger entries checked."""
+    """Check what a killed process left; returns the number of ledger entries checked."""
     books = no_reservation_is_lost(case.world)
     _look(case)
     data = board(case)
@@ -192,7 +192,7 @@ def after_kill(case: Case) -> int:
         must(not case.bad, "a run on bad records has begun")
     if posted(data) or posted(case.seen):
         life = books.lives.get(case.name, "")
-        must(case.name in books.live(), f"noise is posted, and its run is in state {life!r}")
+        must(case.name in books.live(), f"noise is posted, but its run is in state {life!r}")
     if begun and case.left is None:
         spent = verify(_whole(data)).spent
         must(spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
@@ -200,21 +200,21 @@ def after_kill(case: Case) -> int:
 
 
 def after_interrupt(case: Case, command: str, stage: str) -> None:
-    """Check that a run that was interrupted once, before it began, gave everything back."""
+    """Check that a run interrupted once, before it began, took everything back."""
     if stage not in ("reserving", "reading", "header") or b"\n" in board(case):
         return
     must(command != "solve" or not case.folder.exists(), f"Ctrl-C while {stage} left a folder")
     live = books_of(case.world.ledger).live()
-    must(not case.name or case.name not in live, f"Ctrl-C while {stage} gave nothing back")
+    must(not case.name or case.name not in live, f"Ctrl-C while {stage} left a reservation")
 
 
 def after_copy(case: Case, copy: Case, before: list[str], ended: Ended) -> None:
-    """Check a folder from a backup with which somebody tried to go on."""
+    """Check an attempt to resume from a backup."""
     if ended.error:
         read = "reading" in ended.passed
         must(not read, f"a copy of an earlier state was refused too late: {ended.error}")
     else:
-        must(board(copy) == board(case), "a copy of an earlier state went on")
+        must(board(copy) == board(case), "a copy of an earlier state resumed")
         life = books_of(case.world.ledger).lives[case.name]
         must(life.endswith("F"), f"a copy ended a run, which is in state {life!r}")
     must(case.seen.startswith(_lines(board(copy))), "noise was drawn twice, for a copy")
@@ -222,29 +222,29 @@ def after_copy(case: Case, copy: Case, before: list[str], ended: Ended) -> None:
 
 
 def known_of(case: Case) -> list[str]:
-    """All that the ledger knows of a run: its entries, and how far it has come."""
+    """Everything the ledger knows about a run: its entries, and how far it has come."""
     entries = [line for line in lines_of(case.world.ledger) if case.name in line]
     heads = case.heads
     return [*entries, heads.read_text(errors="replace") if heads and heads.exists() else ""]
 
 
 def after_end(case: Case) -> int:
-    """Check a run that has ended well."""
+    """Check a run that has succeeded."""
     books = no_reservation_is_lost(case.world)
     case.left = None
     _look(case)
     data = board(case)
-    must(data.startswith(case.seen), "the billboard is not what its readers have seen")
+    must(data.startswith(case.seen), "the billboard is not what readers have seen")
     case.seen = data
     verdict = verify(case.billboard)
-    must(verdict.finished, "a run ended well with a billboard that is not finished")
+    must(verdict.finished, "a run succeeded, but its billboard is not finished")
     must(verdict.spent.rho <= Fraction(books.reserved[case.name]["rho"]), "overspent")
     head = json.loads(data.splitlines()[-1])["hash"]
     finishes = [e for e in books.entries if e["type"] == "finish" and e["run"] == case.name]
-    must([e["billboard"] for e in finishes] == [head], "the ledger knows another end of the run")
+    must([e["billboard"] for e in finishes] == [head], "the ledger has a different end of the run")
     found = {str(p.relative_to(case.folder)) for p in case.folder.rglob("*") if p.is_file()}
-    must(found == FILES, f"files too many or too few: {sorted(found ^ FILES)}")
-    must(case.heads is None or not case.heads.exists(), "a run is over, and its heads are left")
+    must(found == FILES, f"too many or too few files: {sorted(found ^ FILES)}")
+    must(case.heads is None or not case.heads.exists(), "a run is over, but its heads remain")
     return len(books.entries)
 
 
@@ -259,24 +259,24 @@ def after_refusal(case: Case) -> int:
 def _look(case: Case) -> None:
     """Learn the name of a run; check who may read its files, and what readers have seen."""
     name = name_of(case.private / "run.json")
-    must(name in (None, case.name) or not case.name, "the run has another name than before")
+    must(name in (None, case.name) or not case.name, "the run has changed its name")
     case.name = name or ""
     for path in case.folder.rglob("*"):
         mode = stat.S_IMODE(path.lstat().st_mode)
         if case.private in path.parents:
-            must(mode == 0o600, f"{path.name} may be read by others: {mode:o}")
+            must(mode == 0o600, f"others may read {path.name}: {mode:o}")
         elif path == case.private:
-            must(mode == 0o700, f"the private folder may be read by others: {mode:o}")
+            must(mode == 0o700, f"others may read the private folder: {mode:o}")
     data = board(case)
     if case.left == data:
         return  # nobody has mended it yet
     case.left = None
     same = data.startswith(case.seen) or case.seen.startswith(data)
-    must(same, "noise was drawn twice: the billboard is not what its readers have seen")
+    must(same, "noise was drawn twice: the billboard is not what readers have seen")
 
 
 def board(case: Case) -> bytes:
-    """The billboard as it is."""
+    """The billboard's bytes."""
     return case.billboard.read_bytes() if case.billboard.exists() else b""
 
 
@@ -286,7 +286,7 @@ def posted(data: bytes) -> bool:
 
 
 def _lines(data: bytes) -> bytes:
-    """The whole lines."""
+    """The complete lines."""
     return data[: data.rfind(b"\n") + 1]
 
 
@@ -295,28 +295,30 @@ def _whole(data: bytes) -> Billboard:
 
 
 def allocation(case: Case) -> None:
-    """Check what everybody is given: by jdpack, by everybody's own function, and by addition."""
+    """Check the allocation: by jdpack, by the agents' own function, and by addition."""
     must(verify_run(case.folder, threads=1).agents == AGENTS, "agents are missing")
     records = columns(case.kind)
     table = pyarrow.parquet.read_table(case.private / "allocation.parquet")
     given = table[table.column_names[-1]].to_numpy().astype(float)
-    must(table["id"].to_pylist() == records["id"].tolist(), "the ids are not those of the records")
+    must(table["id"].to_pylist() == records["id"].tolist(), "the ids differ from the records")
     board = Billboard.read(case.billboard)
     for resource in board.header.market.resources:
         load = math.fsum(given * records[resource.name])
         must(load <= resource.supply * (1 + 1e-12), f"supply of {resource.name} is exceeded")
     for agent in range(0, AGENTS, 29):
         rows = np.flatnonzero(records["id"] == agent)
-        must(given[rows].sum() <= 1.0, f"agent {agent} is given more than one option")
+        must(given[rows].sum() <= 1.0, f"agent {agent} gets more than one option")
         demand = [[records[r.name][row] for r in board.header.market.resources] for row in rows]
         outcome = allocate(board, value=records["value"][rows], demand=demand, agent=agent)
-        must(list(outcome.given) == given[rows].tolist(), f"agent {agent} computes another share")
+        must(
+            list(outcome.given) == given[rows].tolist(), f"agent {agent} computes a different share"
+        )
 
 
 def at_last(world: World) -> tuple[int, int]:
-    """Check a world where nobody is at work: nothing is lost, and what is left can be spent.
+    """Check a world where nobody is at work: nothing is lost, and the rest can be spent.
 
-    Gives the numbers of data sets and of runs with folders that count.
+    Returns the number of data sets, and of runs with folders that count.
     """
     books = no_reservation_is_lost(world)
     ledger = Ledger.open(world.ledger)
@@ -324,11 +326,11 @@ def at_last(world: World) -> tuple[int, int]:
         balance = ledger.balance(dataset)
         rho, delta = books.spent(dataset)
         must((balance.rho_spent, balance.delta_spent) == (rho, delta), f"{dataset} adds up wrong")
-        must(balance.runs == len(books.live(dataset)), f"{dataset} counts other runs")
+        must(balance.runs == len(books.live(dataset)), f"{dataset} counts its runs wrong")
         run = Budget.split(EPSILON, DELTA, truncated=False)
         fits = rho + Fraction(run.rho) <= Fraction(total["rho_limit"])
         fits = fits and delta + Fraction(run.delta) <= Fraction(total["delta_limit"])
-        must(balance.fits(run) == fits, f"{dataset} has room for a run, or not: {fits}")
+        must(balance.fits(run) == fits, f"whether a run fits in {dataset} should be {fits}")
     for folder in world.runs.iterdir():
         name = name_of(folder / "private" / "run.json")
         board = folder / "public" / "billboard.jsonl"

@@ -1,4 +1,4 @@
-"""Small worlds for the soak: markets, records, a ledger with data sets for a few runs each."""
+"""Small worlds for the soak: markets, records, and a ledger whose data sets pay for a few runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATASETS = {"clinic": (50.0, 1e-5), "ward": (24.0, 1e-4), "school": (40.0, 6e-6)
 
 
 def market(kind: str) -> Market:
-    """Two resources for which there is not enough."""
+    """A market with two scarce resources."""
     return Market(
         supply=[150.0, 210.0],
         max_demand=[2.0, 3.0],
@@ -78,7 +78,7 @@ class World:
         return self.folder / f"{'bad ' if bad else ''}{kind}.parquet"
 
     def make(self) -> World:
-        """Write records and a ledger; some records are bad: their last value is beyond bounds."""
+        """Write a ledger, good records, and bad ones, whose last value is out of bounds."""
         self.runs.mkdir(parents=True)
         for kind in KINDS:
             table = columns(kind)
@@ -92,7 +92,7 @@ class World:
 
 @dataclass
 class Case:
-    """A run of the soak, as those who watch it know it."""
+    """A run of the soak, as an observer knows it."""
 
     world: World
     folder: Path
@@ -101,11 +101,11 @@ class Case:
     dataset: str
     bad: bool = False
     seen: bytes = b""
-    """All that a reader of the billboard can have seen."""
+    """Everything that a reader of the billboard may have seen."""
     left: bytes | None = None
-    """The billboard as a power cut left it, until somebody mends it."""
+    """The billboard as a power cut left it, until it is mended."""
     name: str = ""
-    """Of the run in the ledger, once it is known."""
+    """The run's name in the ledger, once known."""
     safe: Durable = field(default_factory=Durable)
 
     @classmethod
@@ -118,7 +118,7 @@ class Case:
 
     @classmethod
     def small(cls, world: World, start: Case | None = None) -> Case:
-        """The run that is killed at every operation, or a copy of one in another world."""
+        """The run that the sweep kills, or a copy of `start` in another world."""
         case = cls(world, world.runs / "1", "whole", "mwu-adaptive", "clinic")
         if start is not None and start.name:
             case.seen, case.name = start.seen, start.name
@@ -134,7 +134,7 @@ class Case:
         return Progress(self.world.ledger, self.name).path if self.name else None
 
     def now(self) -> Durable:
-        """All that there is of the run, as if it had been there for long."""
+        """Everything there is of the run, as if it had been on disk for long."""
         return as_it_is(self.folder, self.heads)
 
     @property

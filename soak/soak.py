@@ -1,19 +1,20 @@
-"""Kill -9 a thousand times, over ledger, solve, resume and allocate, and check after every kill.
+"""Kill -9 ledger, solve, resume and allocate a thousand times, and check after every kill.
 
     python soak/soak.py --kills 1000 --every 1
 
-First one small run is struck at *every* operation on files, one after the other: killed before it,
-after the first byte of every write and before the last, killed with a power cut that takes what was
-not synced, and interrupted (Ctrl-C) once and twice; so is the resumption of a run with a torn line.
-Each of these runs is then resumed to its end. Then come so many kills, and a quarter as many
-interrupts, at random moments, in worlds where several processes share a ledger that has room for a
-few runs. The folder of a killed run is copied, at every operation of the sweep and now and then at
-random; once the run has gone further, whoever resumes from the copy must be refused. Before all
-that, folders are copied while a run is at work and put back in its place (`backups`).
+1. Copy folders while a run is at work, and put the copies back in its place (`backups`).
+2. Sweep: strike one small run at *every* file operation in turn. Kill it before the operation,
+   after the first byte of every write and before the last; kill it with a power cut that loses what
+   was not synced; interrupt it (Ctrl-C) once and twice. Do the same to a run that resumes from a
+   torn line. Then resume each of these runs to its end.
+3. Strike at random moments: `--kills` kills, and a quarter as many interrupts, in worlds where
+   several processes share a ledger that pays for a few runs.
 
-A power cut takes from the folders of runs, and from the files that say how far they have come. The
-ledger's own file is not in this model: what SQLite syncs is trusted to be on the disk, and only
-kills strike it.
+The folder of a killed run is copied, at every operation of the sweep and sometimes in step 3. Once
+the run has come further, resuming from the copy must be refused.
+
+A power cut damages the folders of runs, and the files that say how far runs have come. It spares
+the ledger's own file: the soak trusts SQLite to sync it, and only kills it.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ from strike import STAGES, run
 HANDS = 3
 """Processes at once."""
 PER_WORLD = 120
-"""Kills in a world; then another one begins, with an empty ledger."""
+"""Kills in a world, before the next one begins with an empty ledger."""
 
 
 def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What some jobs give, all done at once, each in a process of its own."""
+    """Run all jobs at once, each in its own process, and return their results."""
     pipes = []
     for job in jobs:
         heard, told = os.pipe()
@@ -85,28 +86,25 @@ def together(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def in_fork(job: Callable[[], Any]) -> Any:
-    """What a job gives in a process of its own."""
+    """Run a job in its own process, and return its result."""
     return together([job])[0]
 
 
 def warm_up() -> None:
-    """Load and compile here, in one thread, what every fork would else load and compile."""
+    """Load and compile everything here, in one thread, so that forks need not."""
     for kind in KINDS:
         for policy in POLICIES.values():
             result = solve(market(kind), pa.table(columns(kind)), policy=policy, threads=1)
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)
-    for kernel in (
-        encode_kernels.encode_values,
-        encode_kernels.encode_amounts,
-    ):  # of files, not of tables
+    for kernel in (encode_kernels.encode_values, encode_kernels.encode_amounts):  # for files
         column, *rest = kernel.signatures[0]
         kernel.compile((column.copy(readonly=False), *rest))
 
 
 def typical(folder: Path) -> dict[str, tuple[float, int]]:
-    """How many seconds runs take, and how many operations they do."""
+    """How many seconds and operations runs take."""
     world, found = World(folder), {}
     world.make()
     Ledger.create(world.ledger, "all", epsilon=50.0, delta=1e-4)
@@ -124,12 +122,12 @@ def typical(folder: Path) -> dict[str, tuple[float, int]]:
 def soak(
     folder: Path, kills: int, every: int, seed: int, tell: Callable[[str], object] = len
 ) -> Counts:
-    """All kills; raises `proof.Wrong` if anything ever is."""
+    """Do everything; raise `proof.Wrong` at the first thing that is wrong."""
     folder.mkdir(exist_ok=True)
     for kind in (SupplyWarning, BudgetWarning):
         warnings.simplefilter("ignore", kind)
     warm_up()
-    gc.freeze()  # forks need not look at what is here already
+    gc.freeze()  # spares forks from collecting what exists already
     measured = in_fork(functools.partial(typical, folder / "typical"))
     total: Counts = Counter()
     jobs = [functools.partial(backups.attack, folder / f"backups {h}", seed + h) for h in range(2)]
@@ -157,7 +155,7 @@ def soak(
 
 
 def sweep(folder: Path, number: int, every: int, seed: int) -> Counts:
-    """One hand's part of the kills at every operation."""
+    """One hand's part of the sweep."""
     world = World(folder / f"everywhere {number}")
     world.folder.mkdir()
     hand = Hand(world, str(number), seed + number, {})
@@ -169,7 +167,7 @@ def sweep(folder: Path, number: int, every: int, seed: int) -> Counts:
 def strike(
     world: World, name: str, kills: int, seed: float, measured: dict[str, tuple[float, int]]
 ) -> Counts:
-    """One hand's part of the kills at random moments in a world."""
+    """One hand's part of the random kills in a world."""
     hand = Hand(world, name, seed, measured)
     hand.at_random(kills)
     hand.counts["random kills",] += hand.kills
@@ -177,18 +175,18 @@ def strike(
 
 
 def struck(counts: Counts, *what: str) -> int:
-    """How many kills and interrupts there were, or of one of them."""
+    """How many kills and interrupts there were, or only those named."""
     return sum(n for key, n in counts.items() if key[0] in (what or ("kills", "Ctrl-C")))
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kills", type=int, default=1000, help="how many at random moments")
     parser.add_argument(
-        "--every", type=int, default=1, help="sweep every so many operations; 0: no"
+        "--every", type=int, default=1, help="sweep every n-th operation; 0: no sweep"
     )
-    parser.add_argument("--seed", type=int, default=None, help="of the moments; not of the noise")
+    parser.add_argument("--seed", type=int, default=None, help="for the moments, not the noise")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**32)
@@ -209,12 +207,12 @@ def main() -> None:
 
 
 def plain(counts: Counts) -> dict[str, int]:
-    """The counts, for programs."""
+    """The counts, for JSON."""
     return {", ".join(key): n for key, n in sorted(counts.items())}
 
 
 def report(counts: Counts) -> str:
-    """The counts, for people: a table of all kills, by command and stage, and their total."""
+    """The counts as text: a table of all kills by command and stage, and their total."""
     kills = {key[1:]: n for key, n in counts.items() if key[0] == "kills"}
     lines = [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if len(k) < 3]
     lines += [f"{', '.join(k)}: {n:,}" for k, n in sorted(counts.items()) if k[0] == "every"]

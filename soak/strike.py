@@ -1,9 +1,9 @@
-"""Processes that are killed, or interrupted: at some time, or by themselves at an operation.
+"""Processes that are killed or interrupted, at some time or at some operation.
 
-A process is forked with everything loaded and runs one piece of work. In it the functions through
-which jdpack changes files are wrapped: each call is an operation, before which it can be struck,
-or in the middle of which if it writes (a torn write). SIGKILL ends it at once. SIGINT, which is
-Ctrl-C, lets it take back what it can, and a second one comes while it does. It tells its stage in
+A process is forked with everything loaded, and does one job. In it, the functions through which
+jdpack changes files are wrapped. Each call is an operation. A strike hits before an operation, or
+in the middle of a write (a torn write). SIGKILL ends the process at once. SIGINT (Ctrl-C) lets it
+take back what it can, and a second one may come while it does. The process notes its stage in
 shared memory, which outlives it.
 """
 
@@ -49,9 +49,9 @@ STAGES = (
     ),
 )
 RUN_STAGES = STAGES[1:10]
-"""Those of a run that ends well, in order."""
+"""The stages of a run that succeeds, in order."""
 REFUSED_STAGES = ("reading", "cancelling", "taking back")
-"""Those of a run on bad records, from the first that fails."""
+"""The stages of a run on bad records, from the one that fails."""
 
 _CREATES = os.O_CREAT | os.O_TRUNC
 _REFUSED, _INTERRUPTED = 3, 4
@@ -59,24 +59,24 @@ _REFUSED, _INTERRUPTED = 3, 4
 
 @dataclass(frozen=True)
 class Strike:
-    """When a process is killed, or interrupted."""
+    """When and how to kill or interrupt a process."""
 
     at: int = 0
-    """Before the operation with this number, from 1; 0: at no operation."""
+    """Strike before the operation with this number, counted from 1; 0: at no operation."""
     stage: str = ""
     """Count the operations of this stage only."""
     torn: bool = False
-    """Count writes only, and let a part of the data be written."""
+    """Count writes only, and write a part of the data."""
     part: float = 0.5
-    """The part that a torn write leaves: of 0 a byte, of 1 all but the last."""
+    """The part that a torn write leaves: 0 leaves one byte, 1 all except the last."""
     delay: float | None = None
-    """The parent strikes, so many seconds after that operation is told, or after the start."""
+    """The parent strikes, this many seconds after that operation, or after the start."""
     interrupt: bool = False
-    """By SIGINT, not SIGKILL."""
+    """Use SIGINT, not SIGKILL."""
     again: int = 0
-    """By another SIGINT, before so many operations (or half milliseconds) more; 0: by one only."""
+    """Send a second SIGINT after this many operations (or half milliseconds); 0: send one only."""
     power: bool = False
-    """What was not synced may be lost (`jdpack` must have called fsync)."""
+    """Cut the power: what jdpack has not synced may be lost."""
 
 
 @dataclass
@@ -86,18 +86,18 @@ class Ended:
     killed: bool
     """Or interrupted."""
     stage: str
-    """Where it was when it was struck, or when it ended."""
+    """Its stage when it was struck, or when it ended."""
     passed: set[str]
-    """Where it has been."""
+    """All stages it went through."""
     operations: int
     done: int
-    """How many things it told to be done."""
+    """How many things it reported as done."""
     error: str
-    """The message of what it refused with; empty if it ended well or was killed."""
+    """The message of its error; empty if it succeeded or was killed."""
 
 
 class Watch:
-    """What a process shows of itself, in memory that outlives it."""
+    """What a process shows of itself, in shared memory that outlives it."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 4096)
@@ -113,7 +113,7 @@ class Watch:
 
     @property
     def stage(self) -> str:
-        """Where it is."""
+        """The current stage."""
         return STAGES[self._get(8)]
 
     @stage.setter
@@ -124,16 +124,16 @@ class Watch:
 
     @property
     def passed(self) -> set[str]:
-        """Where it has been."""
+        """All stages so far."""
         return {stage for number, stage in enumerate(STAGES) if self._get(32) >> number & 1}
 
     @property
     def struck(self) -> str:
-        """The stage in which it was struck; nothing if it was not."""
+        """The stage in which it was struck; empty if it was not."""
         return ("", *STAGES)[self._get(24)]
 
     def strike(self) -> None:
-        """Note that it is struck now."""
+        """Note that the process is struck now."""
         self._set(24, self._get(8) + 1)
 
     @property
@@ -149,12 +149,12 @@ class Watch:
 def run(
     work: Callable[[Watch], object], strike: Strike | None = None, disk: Path | None = None
 ) -> Ended:
-    """Fork, work, and perhaps be killed. An error that is not one of jdpack's is raised here.
+    """Work in a fork, and perhaps kill it. Raises if the fork ends with an error not of jdpack's.
 
     Args:
         work: what to do.
         strike: when to kill; None: not at all.
-        disk: where the process leaves what of its files is safe from a power cut.
+        disk: where the process notes which of its data is safe from a power cut.
     """
     watch = Watch()
     heard, told = os.pipe()
@@ -168,10 +168,10 @@ def run(
     try:
         if strike is not None and strike.delay is not None:
             if strike.at:
-                os.read(heard, 1)  # or it has ended
+                os.read(heard, 1)  # returns when it is there, or when the process has ended
             time.sleep(strike.delay)
             watch.strike()
-            # It is not waited for yet: the number is still its own.
+            # Nobody has waited for it yet, so the pid is still its own.
             os.kill(pid, signal.SIGINT if strike.interrupt else signal.SIGKILL)
             if strike.again:
                 time.sleep(0.0005 * strike.again)
@@ -195,7 +195,7 @@ def _child(
         code = 1
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            sys.unraisablehook = lambda _: None  # an interrupt in a destructor: it was in vain
+            sys.unraisablehook = lambda _: None  # Python ignores an interrupt in a destructor
             operations = Operations(strike, watch, told, disk)
             operations.wrap()
             _tell_stages(watch, operations)
@@ -242,7 +242,7 @@ def _tell_stages(watch: Watch, operations: Operations) -> None:
 
 def _enter(watch: Watch, operations: Operations, stage: str, *_: Any, **__: Any) -> None:
     watch.stage = stage
-    operations.point()  # some stages have no other
+    operations.point()  # some stages have no other operation
 
 
 def _wrap(owner: Any, name: str, before: Callable[..., object]) -> None:
@@ -266,7 +266,7 @@ class Operations:
         self._again = 0
 
     def leave(self) -> None:
-        """Leave what of the files is safe from a power cut."""
+        """Write down what is safe from a power cut."""
         if self._disk is not None and self._disk_path is not None:
             self._disk_path.write_bytes(pickle.dumps(self._disk.durable()))
 
@@ -283,7 +283,7 @@ class Operations:
                 disk.opened(handle, path, new)
             return handle
 
-        def synced(handle: int) -> None:  # a kill leaves the same without it; `power` cuts
+        def synced(handle: int) -> None:  # matters only for a power cut
             self.point()
             if disk is not None:
                 disk.synced(handle)
@@ -319,7 +319,7 @@ class Operations:
         sqlite3.connect = connected  # type: ignore[assignment]
 
     def point(self, torn: Callable[[float], object] | None = None) -> None:
-        """An operation is about to be done."""
+        """Called before every operation: count it, and strike if its turn has come."""
         strike = self._strike
         if self._again:
             self._again -= 1
@@ -365,7 +365,7 @@ class _Raw(io.FileIO):
 
 
 class _Connection(sqlite3.Connection):
-    """A connection whose statements are operations, if it writes."""
+    """A connection whose statements are operations once it writes."""
 
     point: Callable[[], None]
     writes = False
@@ -380,7 +380,7 @@ class _Connection(sqlite3.Connection):
 def at_random(
     rng: random.Random, seconds: float, operations: int, stages: tuple[str, ...] = RUN_STAGES
 ) -> Strike:
-    """A moment of a process that takes so many seconds and does so many operations."""
+    """A random strike at a process that takes about this many seconds and operations."""
     strike = _moment(rng, seconds, operations, stages)
     if rng.random() < 0.8:
         return strike

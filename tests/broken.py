@@ -1,6 +1,6 @@
-"""Pipelines that are broken on purpose, as context managers: an audit must catch each of them.
+"""Pipelines broken on purpose, as context managers. An audit must catch each of them.
 
-Each one changes the real code while it is entered, so that the same call of `audit` sees it.
+Each one changes the real code while its context is active, so the same call of `audit` sees it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Broken = Callable[[], AbstractContextManager[Any]]
 
 
 def drawing(draw: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """Gaussian noise from another function of the true source, its scale, count and index."""
+    """Replace Gaussian noise by a function of the true source, the scale, count and index."""
     honest = SystemRandomness.draw
 
     def changed(self, noise, count, index):
@@ -51,18 +51,18 @@ def drawing(draw: Callable[..., Any]) -> AbstractContextManager[Any]:
 
 
 def noise_too_small() -> AbstractContextManager[Any]:
-    """By 30%."""
+    """The noise is 30% too small."""
     return drawing(lambda honest, scale, count, index: honest(Gaussian(0.7 * scale), count, index))
 
 
 def noise_in_doubles() -> AbstractContextManager[Any]:
-    """Not rounded at all."""
+    """The noise is not rounded at all."""
     rng = np.random.default_rng()
     return drawing(lambda honest, scale, count, index: rng.normal(0.0, scale, count).tolist())
 
 
 def noise_in_rounded_doubles() -> AbstractContextManager[Any]:
-    """Rounded, from a generator that is not made for secrets."""
+    """Rounded, but from a generator that is not cryptographic."""
     rng = np.random.default_rng()
     return drawing(
         lambda honest, scale, count, index: [
@@ -72,7 +72,7 @@ def noise_in_rounded_doubles() -> AbstractContextManager[Any]:
 
 
 def noise_in_singles() -> AbstractContextManager[Any]:
-    """Rounded, in single precision."""
+    """Rounded, but drawn in single precision."""
     rng = np.random.default_rng()
 
     def draw(honest, scale, count, index):
@@ -83,7 +83,7 @@ def noise_in_singles() -> AbstractContextManager[Any]:
 
 
 def noise_of_every_round_the_same() -> AbstractContextManager[Any]:
-    """Each run draws once, and scales that."""
+    """Each run draws once, and scales that draw for every release."""
     kept: dict[int, tuple[list[int], float]] = {}
 
     def draw(honest, scale, count, index):
@@ -98,7 +98,7 @@ def noise_of_every_round_the_same() -> AbstractContextManager[Any]:
 
 
 def noise_of_every_second_run_the_same() -> AbstractContextManager[Any]:
-    """Every second run has the noise of the run before it."""
+    """Every second run reuses the noise of the run before it."""
     runs, kept = [0], {}
 
     def draw(honest, scale, count, index):
@@ -134,7 +134,7 @@ def scale_without_noise() -> Iterator[None]:
 
 
 def sum_in_the_order_of_values(dtype: Any = np.float64) -> AbstractContextManager[Any]:
-    """Loads are added in floating point, the most valued first, and rounded down."""
+    """Loads are summed in floating point, highest values first, and rounded down."""
     exact = shard.Shard.demand
 
     def demand(self, prices):
@@ -181,7 +181,7 @@ def doubled(query: Query) -> Broken:
 
 @contextlib.contextmanager
 def peeking_policy() -> Iterator[None]:
-    """A price is one unit higher if the exact demand is an odd number."""
+    """A price is one unit higher if the exact demand is odd."""
     opened: list[MemoryEngine] = []
     make = MemoryEngine.__init__
 
@@ -208,7 +208,7 @@ def peeking_policy() -> Iterator[None]:
 
 
 def filter_off_by_one() -> AbstractContextManager[Any]:
-    """It refuses from the second release on that the budget does not cover."""
+    """The filter accepts the first release that the budget does not cover, then refuses."""
     charge = Filter.charge
 
     def late(self, cost, batch=None):
@@ -232,7 +232,7 @@ def _bytes_of(agents: Any, arguments: Any) -> bytes:
 
 
 def _seeding(seed_of: Callable[[bytes], bytes]) -> AbstractContextManager[Any]:
-    """The seed of the coins is a function of the records' hash."""
+    """The coins' seed is a function of the records' hash."""
     from jdpack.run import solve as pipeline
 
     solve = pipeline.solve
@@ -251,7 +251,7 @@ def seed_from_the_records() -> AbstractContextManager[Any]:
 
 
 def seed_from_salted_records() -> AbstractContextManager[Any]:
-    """Fresh in every run, and yet a function of the records."""
+    """The seed is fresh in every run, but still a function of the records."""
     return _seeding(lambda records: hashlib.sha256(records + secrets.token_bytes(16)).digest())
 
 
@@ -269,7 +269,7 @@ def coin_from_the_value() -> AbstractContextManager[Any]:
 
 
 def better_of_two_seeds() -> AbstractContextManager[Any]:
-    """Two seeds are drawn, and the records decide which one is used."""
+    """The run draws two seeds, and the records decide which one it uses."""
 
     def better(records: bytes) -> bytes:
         seeds = [secrets.token_bytes(16), secrets.token_bytes(16)]
@@ -283,7 +283,7 @@ def better_of_two_seeds() -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def stop_when_the_exact_demand_fits() -> Iterator[None]:
-    """The run ends in the first round that counts in which everybody's true demand fits."""
+    """The run ends at the first counting round in which the true demand fits."""
     opened: list[MemoryEngine] = []
     make, step = MemoryEngine.__init__, RunState.step
 
@@ -309,7 +309,7 @@ def stop_when_the_exact_demand_fits() -> Iterator[None]:
 
 
 def repair_from_97_percent() -> AbstractContextManager[Any]:
-    """Agents are dropped although everything fits."""
+    """The repair drops agents although everything fits."""
 
     def early(self, board):
         limit, low, high = int(0.97 * self.market.supply_code) * SHARE, 0, shard.NOBODY
@@ -326,7 +326,7 @@ def repair_from_97_percent() -> AbstractContextManager[Any]:
 
 
 def screening_counts_twice() -> AbstractContextManager[Any]:
-    """Agents whose choice is known are counted, and then asked all the same."""
+    """Agents whose choice is known are counted, and then asked anyway."""
     screen = Box.screen.__func__
 
     def twice(cls, parts, *rest):

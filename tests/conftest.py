@@ -1,4 +1,4 @@
-"""Settings for all tests: what Hypothesis finds is the same on every run and every machine."""
+"""Settings for all tests: Hypothesis tries the same examples on every run and every machine."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,7 +10,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# For a longer look by hand: pytest --hypothesis-profile=search
+# For a longer search by hand: pytest --hypothesis-profile=search
 settings.register_profile(
     "search", settings.get_profile("fixed"), derandomize=False, max_examples=2000
 )

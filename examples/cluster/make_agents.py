@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 CAPS = {"cpu": 10_000.0, "memory": 40_000.0, "gpu": 120.0, "storage": 1.6}
-"""What the form of request admits; the same as in the market file."""
+"""The most that the form allows; the same as in the market file."""
 
 
 def users(n: int) -> pa.Table:
-    """A row a user: credits, and core hours, GB hours, GPU hours and TB."""
+    """One row per user: credits, core hours, GB hours, GPU hours and TB."""
     rng = np.random.default_rng(1969)
     cpu = rng.lognormal(7.3, 1.0, n)
     memory = cpu * rng.choice([2.0, 4.0, 8.0], n, p=[0.5, 0.35, 0.15])
@@ -33,7 +33,7 @@ def users(n: int) -> pa.Table:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description="Invent the requests of users.")
-    parser.add_argument("--agents", type=int, default=15_000, help="how many users; 15,000")
+    parser.add_argument("--agents", type=int, default=15_000, help="how many users (15,000)")
     parser.add_argument("-o", "--output", default="agents.parquet", help="the table to write")
     given = parser.parse_args(arguments)
     pyarrow.parquet.write_table(users(given.agents), given.output)

@@ -24,7 +24,7 @@ SEED = Seed(bytes(range(16)))
 
 @cache
 def charging() -> Billboard:
-    """A private run of divisible goods, with four of them and one option."""
+    """A private run with four divisible goods and one option."""
     rng = np.random.default_rng(5)
     n, names = 4000, ["18-21 h", "21-24 h", "0-3 h", "3-6 h"]
     market = Market(
@@ -40,7 +40,7 @@ def charging() -> Billboard:
 
 @cache
 def clinic() -> Billboard:
-    """A private run of indivisible goods, with up to three options an agent."""
+    """A private run of indivisible goods, with up to three options per agent."""
     rng = np.random.default_rng(6)
     n, m = 3000, 12
     names = [f"{day} {hour}" for day in ("Mon", "Tue", "Wed") for hour in (8, 10, 13, 15)]
@@ -68,7 +68,7 @@ def lottery() -> Billboard:
 
 
 def named(name: str, resource: str, unit: str) -> Billboard:
-    """A billboard with names that somebody chose to do harm."""
+    """A billboard with malicious names."""
     market = Market(
         name=name, names=[resource, "plain"], units=[unit, ""], supply=[10.0, 10.0],
         max_demand=1.0, max_value=1.0, agents=10, options=2,
@@ -78,7 +78,7 @@ def named(name: str, resource: str, unit: str) -> Billboard:
 
 @cache
 def example(name: str) -> Billboard:
-    """A billboard of a market of the gallery, at invented prices: of the order of half the cap."""
+    """A billboard of a gallery market, at invented prices of about half the cap."""
     market = Market.from_toml(Path(__file__).parents[2] / "examples" / name / "market.toml")
     rng, m = np.random.default_rng(8), len(market.resources)
     level = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE / market.bundle_size / 4
@@ -88,7 +88,7 @@ def example(name: str) -> Billboard:
 
 
 def large(rounds: int = 300, m: int = 50) -> Billboard:
-    """A long run of many goods, with prices and answers of full length."""
+    """A long run of many goods, whose prices and answers have all their digits."""
     rng = np.random.default_rng(7)
     market = Market(
         name="Large", names=[f"good number {j}" for j in range(m)], units=["units"] * m,
@@ -110,7 +110,7 @@ def large(rounds: int = 300, m: int = 50) -> Billboard:
 
 
 def unfinished(board: Billboard, lines: int) -> Billboard:
-    """The first lines of a billboard: its run, a while ago."""
+    """The first lines of a billboard, as if its run were still under way."""
     return Billboard.from_text("".join(f"{line}\n" for line in list(board.lines())[:lines]))
 
 
@@ -172,7 +172,7 @@ def random_board(number: int) -> Billboard:
 
 
 def random_agents(board: Billboard, count: int, seed: int) -> list[dict[str, Any]]:
-    """Agents with numbers of all kinds: random, at bounds, beyond them, and where codes change."""
+    """Agents with all kinds of numbers: random, at bounds, beyond them, and where codes change."""
     random, market = Random(seed), board.header.market
     rounds = list(board.rounds)
     letters = "abcXYZ0189 -_.,;'\"<>&/éßñ漢字🩺\u0301\u200d\u2028\t"
@@ -191,7 +191,7 @@ def random_agents(board: Billboard, count: int, seed: int) -> list[dict[str, Any
         for j in random.sample(range(len(demand)), random.randint(0, market.bundle_size)):
             demand[j] = amount(market.resources[j].max_demand, market.unit_sizes[j])
         value = amount(market.max_value, market.value_step)
-        if random.random() < 0.5:  # worth just what it costs in some round, or one code less
+        if random.random() < 0.5:  # worth exactly its cost in some round, or one code less
             ((_, codes),) = encoded(market, 0.0, demand)
             prices = random.choice(rounds).prices
             cost = sum(code * price for code, price in zip(codes, prices, strict=True))

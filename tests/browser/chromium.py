@@ -1,9 +1,9 @@
-"""The Chromium of the tests of pages: found on the machine, or else installed.
+"""Finds Chromium for the tests of pages, or installs it.
 
 `make test` runs this file first. It takes the browser that JDPACK_CHROMIUM names, one on the PATH,
-or one that Playwright has downloaded. If there is none, it installs one: with apt-get, where it is
-root or may become it without a password; or else with Playwright, into the user's cache. What
-cannot be started is passed over. Where nothing helps it says so, and what to do.
+or one that Playwright has downloaded. If there is none, it installs one: with apt-get, if it is
+root or may become root without a password; otherwise with Playwright, into the user's cache. It
+skips browsers that do not start. If nothing helps, it says so, and what to do.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ HINT = (
 
 
 class MissingError(Exception):
-    """There is no browser, and why."""
+    """There is no browser; the message says why."""
 
 
 def find() -> str | None:
-    """The path of one that starts; MissingError if JDPACK_CHROMIUM names one that does not."""
+    """The path of a working browser; MissingError if JDPACK_CHROMIUM names one that is not."""
     if named := os.environ.get("JDPACK_CHROMIUM"):
         if not _starts(named):
             raise MissingError(f"JDPACK_CHROMIUM is {named!r}, which does not start")
@@ -42,13 +42,13 @@ def find() -> str | None:
 
 
 def install() -> str:
-    """Install a browser, and give its path; MissingError if that cannot be done here."""
+    """Install a browser and return its path; MissingError if that is impossible here."""
     tried = []
     for what, commands in _ways():
         sys.stdout.write(f"installing Chromium for the tests of pages, with {what}\n")
         sys.stdout.flush()
         failed = [why for command in commands if (why := _failure(command)) is not None]
-        if found := find():  # whatever the commands said
+        if found := find():  # whatever the commands printed
             return found
         tried.append(f"{what}: {failed[-1] if failed else 'what it installed does not start'}")
     raise MissingError("; ".join(tried))
@@ -65,7 +65,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _starts(path: str) -> bool:
-    """Whether it starts: a package may be an empty shell, or lack libraries."""
+    """Whether it starts: a package may be a stub, or lack libraries."""
     try:
         return subprocess.run([path, "--version"], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -83,7 +83,7 @@ def _ways() -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def _root() -> list[str] | None:
-    """What stands before a command to run it as root; None if we may not."""
+    """The prefix that runs a command as root; None if we may not."""
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
@@ -101,7 +101,7 @@ def _failure(command: Sequence[str], quiet: bool = False) -> str | None:
 
 
 def main() -> int:
-    """Make sure that there is one."""
+    """Make sure that a browser is installed."""
     try:
         if find() is None:
             sys.stdout.write(f"installed {install()}\n")

@@ -1,4 +1,4 @@
-"""Chromium for the tests of pages. It is needed, not optional: without it these tests fail.
+"""Chromium for the tests of pages, which fail without it.
 
 `make test` installs it where it can (`chromium.py`).
 """
@@ -48,8 +48,8 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     """Opens the page of a billboard from a file, as `opened(board, size="phone", ...)`.
 
-    The test fails at its end if the page said anything on the console, a violation of its security
-    policy or an exception among them.
+    At its end, the test fails if the page printed anything on the console, including a violation of
+    its security policy or an exception.
     """
     contexts, said = [], []
 
@@ -79,7 +79,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
-    """A folder, the address at which a web server shows it, and the paths that were asked for."""
+    """A folder, the address at which a web server shows it, and the paths requested."""
     asked: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):

@@ -14,7 +14,7 @@ AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(
 
 
 def violations(page):
-    """What axe finds, of all of its rules, the best practices among them."""
+    """What axe finds with all its rules, including best practices."""
     page.evaluate(f"() => {{ {AXE} }}")
     found = page.evaluate("async () => (await axe.run()).violations")
     return [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in found]
@@ -100,7 +100,7 @@ def test_what_a_screen_reader_finds(opened):
 
 @pytest.mark.parametrize("kind", ["charging", "clinic", "large"])
 def test_nothing_is_cut_off_at_four_times_the_size(opened, kind):
-    """1280 pixels at 400% are 320: all is one column, and only wide tables scroll on their own."""
+    """1280 pixels at 400% are 320: everything is one column, and only wide tables scroll."""
     page = opened(getattr(boards, kind)())
     page.set_viewport_size({"width": 320, "height": 640})
     for summary in page.locator("summary:visible").all():

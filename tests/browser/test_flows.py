@@ -1,4 +1,4 @@
-"""What people do on the page, in a real browser, at the size of a desktop and of a phone."""
+"""What people do on the page, in a real browser, on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbers(page):
 
 
 def fill(page, id, options):
-    """Type a record: of each option its value, and its amounts by name."""
+    """Type a record: the value of each option, and its amounts by name."""
     page.fill("#id", id)
     for o, (value, demand) in enumerate(options):
         if o > 0:
@@ -107,7 +107,7 @@ def test_several_options_and_many_goods(opened, size):
 
 @sizes
 def test_a_coin_decides_and_the_page_says_how_close_it_was(opened, size):
-    """At a value of 3 half of the rounds are taken, at 4 all; the factor is 0.9."""
+    """A value of 3 takes half of the rounds, a value of 4 all of them; the factor is 0.9."""
     board, seen = boards.lottery(), set()
     page = opened(board, size)
     coins = {id: allocate(board, value=3, demand=[1], agent=id).coin for id in map(str, range(99))}
@@ -130,7 +130,7 @@ def test_a_coin_decides_and_the_page_says_how_close_it_was(opened, size):
             assert close is None and "no value up to the most" in why
             seen.add("never")
             continue
-        # The value that is shown changes the outcome when it is typed, and a little less does not.
+        # Typing the value shown changes the outcome, and a little less does not.
         least = float(close[1])
         assert least == pytest.approx(2 if wins else 4, rel=1e-3)
         for value, gets in [(least, True), (least * 0.999, False)]:
@@ -239,7 +239,7 @@ EXAMPLES = {
     "charging": ("C000042", [(6, {"18:00": 3.7, "18:30": 3.7}), (5.8, {"00:00": 3.7})], "kWh"),
     "airport": ("0704-UA1545-EWR", [(900, {"EWR 06": 1}), (700.25, {"EWR 07": 1})], "departures"),
 }
-"""Records of the pages of the gallery, and the unit of the first good."""
+"""Records from the gallery's pages, and the unit of the first good."""
 
 
 @sizes
@@ -268,7 +268,7 @@ def test_the_markets_of_the_gallery(opened, size, name):
 
 @pytest.mark.parametrize("name", [*EXAMPLES, "names"])
 def test_the_page_shows_what_a_file_looks_like(opened, name):
-    """And such a file is one that it takes."""
+    """It also accepts such a file."""
     odd = boards.named("x", 'a, "b" <i>', "kg")
     board = odd if name == "names" else boards.example(name)
     market = board.header.market
@@ -353,7 +353,7 @@ def test_two_files_or_none_are_dropped(opened):
     assert page.locator("#file-error").is_hidden()
 
 
-def test_a_file_is_mended_and_chosen_again(opened, tmp_path):
+def test_a_file_is_fixed_and_chosen_again(opened, tmp_path):
     board, file = boards.charging(), tmp_path / "me.json"
     page = opened(board)
     for value, wrong in [("x", True), (12.5, False), (11, False)]:

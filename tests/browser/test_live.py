@@ -1,4 +1,4 @@
-"""The live page in Chromium: it grows in place, disturbs nobody, and ends as the finished page."""
+"""The live page in Chromium: it grows, disturbs no reader, and ends as the final page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def watched(browser, server):
-    """A page of the server, what it said on the console, and what it asked for."""
+    """A page of the server, its console output, and its requests."""
     context = browser.new_context(
         viewport=dict(zip(("width", "height"), SIZES["phone"], strict=True))
     )
@@ -75,7 +75,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
         assert page.locator("#course figure").count() == 4
         order = "[...document.querySelectorAll('main > section')].map(s => s.id).filter(Boolean)"
         assert page.evaluate(order) == ["mine", "goods", "course", "safe", "check"]
-        # The reader is somewhere: nothing of that moves when more comes in.
+        # The reader is in the middle of the page: nothing there moves when more comes in.
         page.locator("#course figure summary").nth(1).click()
         page.locator("#course figure summary").nth(1).focus()
         page.evaluate(
@@ -93,7 +93,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
         assert page.locator("#course details").nth(0).evaluate("d => d.open") is False
         assert page.evaluate("window.told") == 0, "no round is announced"
         assert page.inner_text(STATUS) == FOLLOWS
-        assert page.evaluate("window.stays") is True, "and nothing was loaded anew"
+        assert page.evaluate("window.stays") is True, "and nothing was loaded again"
         head = list(BOARD().lines())[39][-66:-2]
         assert page.inner_text("#check .hash") == head
         assert page.inner_text(".pill") == "Running"
@@ -128,8 +128,8 @@ def test_the_live_page_connects_to_nothing_but_its_server(server, watched, site)
     assert reached == [] and any("Content Security Policy" in text for text in said)
 
 
-def test_a_tab_that_sleeps_and_a_folder_that_is_made_anew(server, watched):
-    """A frozen tab hears nothing, and catches up when it wakes; so does one whose run is gone."""
+def test_a_tab_that_sleeps_and_a_folder_that_is_made_again(server, watched):
+    """A frozen tab gets no news, and catches up when it wakes, even if its run is gone."""
     page, said, _ = watched
     server.show(text_of(BOARD(), 5))
     page.goto(server.address)
@@ -174,7 +174,7 @@ def test_without_scripts_it_reads_as_well(browser, server):
 
 
 def test_a_server_that_ends_and_comes_back(browser, tmp_path):
-    """The page says so politely, once, and goes on when there is a server again."""
+    """The page says so politely, once, and continues when the server is back."""
     out = tmp_path / "out"
     (out / "public").mkdir(parents=True)
     (out / "public" / "billboard.jsonl").write_text(text_of(BOARD(), 5))

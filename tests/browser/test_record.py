@@ -1,7 +1,7 @@
-"""A person's own record from a file is read as the table of agents is, wide and long.
+"""A person's own record is read from a file like the table of agents, wide or long.
 
-On the page by `pages/web/own_record.js`, on the command line by `jdpack.agent.own_record`: alike,
-to the sentence.
+The page uses `pages/web/own_record.js`, the command line `jdpack.agent.own_record`. They agree,
+down to the sentences.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def a_market(layout, options=2):
 
 
 def parsed(layout, *texts, options=2):
-    """What the page reads in each text, or says of it; and Python, the same."""
+    """What the page reads in each text, or its error; Python must say the same."""
     market = a_market(layout, options)
     found = in_node(PARSE, data(finished_board(market, [((1, 1, 1), 1)], SHARE)), texts)
     for text, on_page in zip(texts, found, strict=True):
-        # In a terminal, characters that would steer it are spelled out.
+        # In a terminal, control characters are spelled out.
         assert in_python(market, text) == (fit(on_page) if isinstance(on_page, str) else on_page)
     return found
 
@@ -81,14 +81,14 @@ RECORD = {
 
 
 def test_the_table_of_agents_is_understood():
-    """What Python's own writer writes, wide and long, is the same record."""
+    """What Python's own writer writes, wide and long, gives the same record."""
     assert parsed("wide", written(WIDE)) == [RECORD]
     assert parsed("long", written(LONG)) == [RECORD]
     assert parsed("wide", written(WIDE).replace("\r\n", "\n").rstrip()) == [RECORD]
     keys = {"note"}
     bare = [{k: v for k, v in row.items() if k not in keys} for row in WIDE]
     assert parsed("wide", written(bare)) == [RECORD]
-    for layout, rows in [("wide", WIDE), ("long", LONG)]:  # as `solve` takes it
+    for layout, rows in [("wide", WIDE), ("long", LONG)]:  # as `solve` reads it
         names = [name for name in rows[0] if name != "note"]
         table = pa.table({name: [row[name] for row in rows] for name in names})
         market = Market.from_dict({
@@ -152,7 +152,7 @@ def test_numbers_are_those_that_python_reads():
 
 
 def test_a_good_may_be_named_by_its_column():
-    """Where no good has that name; twice is refused, by whatever names."""
+    """If no good has that name. Naming a good twice is refused, by whatever names."""
     named = {"id": "007", "value": 1, "demand": {"ab": 1, "d": 2}}
     (found,) = parsed("wide", json.dumps(named))
     assert found["options"] == [{"value": 1, "demand": [1, 0, 2]}]
@@ -161,7 +161,7 @@ def test_a_good_may_be_named_by_its_column():
 
 
 def test_odd_files_are_read_alike():
-    """Numbers, spaces, quotes and nesting at which the two languages might differ."""
+    """Numbers, spaces, quotes and nesting on which the two languages might differ."""
     parsed(
         "wide",
         *('""', '"', ",", "\n\n", " ", "\ufeff", "\ufeff\ufeff{}", "\u00a0{}", "\x1c{}", "\x85"),

@@ -23,7 +23,7 @@ from unit.curator.test_compare import a_comparison
 
 
 def curators(board):
-    """A curator's report with all of its parts."""
+    """A curator's report with all its parts."""
     exact = ExactNumbers(4000, 2300, 0.55, 38_000.0, (0.9, 0.95, 0.2, 0.4), 3, 0)
     winners = tuple(max(0, 10 * (i - 12)) for i in range(2 * HALF))
     losers = tuple(max(0, 8 * (24 - i)) for i in range(2 * HALF))
@@ -98,7 +98,7 @@ def test_the_page_of_a_command_is_for_everybody(opened, tmp_path, kind, size, sc
         summary.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert violations(page) == []
-    # Charts are seen, and no word in them lies outside, or over another.
+    # Charts are visible, and no word in them lies outside, or over another.
     for chart in page.locator("svg.chart").all():
         assert chart.evaluate(OVERLAPS) == []
 

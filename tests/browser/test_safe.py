@@ -1,4 +1,4 @@
-"""Nothing leaves the page, nothing but its own script runs in it, and names stay names."""
+"""Nothing leaves the page, only its own script runs in it, and names stay names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOOPHOLES = """async (target) => {
 
 
 def everything(page):
-    """All that a reader does."""
+    """Everything that a reader does."""
     fill(page, "H1", [(9.5, {"18-21 h": 11})])
     submit(page)
     page.get_by_label("What it is worth to you").fill("x")
@@ -56,7 +56,7 @@ def everything(page):
 
 
 def test_nothing_is_requested_after_load(browser, site):
-    """From a web server: the page itself and nothing else, whatever the reader does."""
+    """From a web server, only the page itself is requested, whatever the reader does."""
     folder, address, asked = site
     (folder / "index.html").write_text(public_page(boards.charging()), encoding="utf-8")
     context = browser.new_context()
@@ -89,7 +89,7 @@ def test_nothing_is_requested_from_a_file(browser, tmp_path):
 
 
 def test_the_security_policy_stops_every_way_out(browser, site):
-    """Even a script that is put into the page by force gets nothing through."""
+    """Even a script forced into the page gets nothing out."""
     folder, address, asked = site
     html = public_page(boards.charging())
     (folder / "index.html").write_text(html, encoding="utf-8")
@@ -98,14 +98,14 @@ def test_the_security_policy_stops_every_way_out(browser, site):
     page.goto(address)
     page.evaluate(LOOPHOLES, f"{address}out-")
     assert [path for path in asked if "out-" in path] == []
-    # The control: the same without the policy goes out in many ways.
+    # The control: without the policy, the same script gets out in many ways.
     open_html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html)
     assert open_html != html
     (folder / "open.html").write_text(open_html, encoding="utf-8")
     page.goto(f"{address}open.html")
     page.evaluate(LOOPHOLES.replace("HTMLFormElement", "// "), f"{address}out-")
     ways = {"image", "frame", "sheet", "script", "font", "beacon", "xhr", "fetch", "events"}
-    for _ in range(100):  # a busy machine takes its time
+    for _ in range(100):  # a busy machine is slow
         gone = {path.split("out-")[1] for path in asked if "out-" in path}
         if gone >= ways:
             break
@@ -197,7 +197,7 @@ def test_a_name_without_end_hides_nothing(opened, size):
 
 
 def test_the_script_has_no_way_out_of_its_own():
-    """What no security policy forbids, such as opening another page, is not in the script."""
+    """The script does nothing that no policy can forbid, such as opening another page."""
     ways = (
         r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|RTCPeerConnection|location|opener"
         r"|history|cookie|localStorage|sessionStorage|indexedDB|caches|innerHTML|outerHTML|srcdoc"

@@ -1,4 +1,4 @@
-"""Python, Node and a real browser give every agent the same, number by number."""
+"""Python, Node and a real browser give every agent the same numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CLOSE = """(market, agents) => agents.map(({id, options}) => {
 
 
 def in_node(code: str, *arguments: object) -> object:
-    """What a function gives in Node, which comes with the library that drives the browser."""
+    """The result of a function in Node, which comes with the library that drives the browser."""
     node = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
     program = (
         "".join((WEB / f"{name}.js").read_text() for name in ("allocate", "record", "words"))
@@ -64,7 +64,7 @@ def in_node(code: str, *arguments: object) -> object:
 
 
 def in_browser(page, agents, market=None):
-    """The same with the page's own script and market, or another."""
+    """The same with the page's own script and its market, or another market."""
     own = "JSON.parse(document.getElementById('market').textContent)"
     if market is not None:
         own = json.dumps(market)
@@ -88,7 +88,7 @@ def check(board, agents, found):
 
 
 def check_reasons(expected, own):
-    """All that an outcome is explained by."""
+    """Everything that explains an outcome."""
     assert (tuple(own["rounds"]), int(own["coin"])) == (expected.asked, expected.coin)
     for o, option in enumerate(expected.options):
         assert own["codes"][o] == [option.value_code, list(option.demand_codes)]
@@ -118,7 +118,7 @@ def test_random_agents(opened, number):
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_what_another_value_would_have_brought(number):
-    """Each step that the page tells of is there in Python, and so is the value below it."""
+    """Python agrees with each step that the page shows, and with the value just below it."""
     board, checked = random_board(number), 0
     market = board.header.market
     agents = random_agents(board, 60, seed=1000 + number)
@@ -176,7 +176,7 @@ def test_the_golden_vectors(opened):
 
 
 def test_the_hash():
-    """SipHash-2-4 of every length to 70 bytes, among them the vector of the paper."""
+    """SipHash-2-4 of every length up to 70 bytes, including the paper's vector."""
     code = "(key, texts) => texts.map((t) => String(jdpack.siphash(key, Uint8Array.from(t))))"
     key = bytes(range(16))
     texts = [[(7 * i + n) % 256 for i in range(n)] for n in range(70)] + [list(range(15))]

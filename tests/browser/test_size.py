@@ -1,4 +1,4 @@
-"""A long run of many goods still fits on a page, and the page is quick."""
+"""A long run of many goods still fits on a page, and the page is fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jdpack.pages.billboard_page import NUMBERS_MAX, data, public_page
 
 
 def test_300_rounds_of_50_goods(opened):
-    """Under 1 MB. Interactive in 0.3 seconds; a minute is for machines with much else to do."""
+    """Under 1 MB and interactive in 0.3 seconds; the limit is a minute, for busy machines."""
     board = boards.large()
     assert len(list(board.rounds)) == 300 and len(board.header.market.resources) == 50
     html = public_page(board)

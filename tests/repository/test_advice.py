@@ -1,6 +1,6 @@
 """No advice that leaks: hints, warnings, help and pages never say to fit public numbers to records.
 
-This keeps known phrasings out, and no more than that: who writes a hint must still think.
+This only keeps known phrasings out. The author of a hint must still think.
 """
 
 import ast
@@ -40,13 +40,13 @@ HAD_ONCE = [
 ]
 
 ADMITTED = {
-    # Of two public numbers that contradict each other, before any record is read.
+    # Two public numbers contradict each other, before any record is read.
     "no option may ask for more than the supply; lower max_demand",
 }
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The texts of a module, except its docstrings; of other files, all."""
+    """The texts of a module except its docstrings; the whole text of other files."""
     source = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield re.sub(r"\s+", " ", source)

@@ -1,4 +1,4 @@
-"""What the package promises: `jdpack.__all__`, and nothing besides."""
+"""What the package promises: `jdpack.__all__`, and nothing else."""
 
 import inspect
 import re
@@ -18,8 +18,8 @@ def test_all_is_sorted_unique_and_importable():
         assert hasattr(jdpack, name)
 
 
-def test_all_is_everything_that_is_there():
-    for name in jdpack.__all__:  # they are loaded at first use
+def test_all_has_every_public_name():
+    for name in jdpack.__all__:  # loads the names, which happens at first use
         getattr(jdpack, name)
     there = {
         name
@@ -60,6 +60,6 @@ def test_errors_are_one_family():
     assert (caught.value.message, caught.value.hint) == ("what", "why")
 
 
-def test_the_version_is_the_one_of_the_package():
+def test_the_version_is_that_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert jdpack.__version__ == project["version"]

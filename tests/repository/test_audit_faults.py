@@ -1,4 +1,4 @@
-"""The planted faults still fit the source; what they do to the audit is for the experiment."""
+"""The planted faults still fit the source. The experiment shows what they do to the audit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The benchmarks, small: sifting against the optimum, fits, memory, and every command that needs
-no environment of its own.
+"""Small benchmarks: sifting against the optimum, fits, memory, and every command that needs no
+environment of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sifting import Settings, sift  # noqa: E402
 pytestmark = pytest.mark.long
 
 SMALL = Settings(first=100, ratio=5)
-"""Samples of samples, although there are few agents."""
+"""Take samples of samples, although there are few agents."""
 
 
 # --- sifting ------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_sifting_adds_columns_where_the_first_are_too_few():
     found = sift(*given, 1e-4, 1, Settings(first=100, ratio=5, near=0.3, more=0.5))
     assert found.masters > 1
     assert found.gap <= 1e-4
-    # Stopped after the first, it does not claim what it has not: the gap is wide, and holds.
+    # Stopped after the first master, it claims no more than it has: the gap is wide, and holds.
     early = sift(*given, 1e-4, 1, Settings(first=100, ratio=5, near=0.3, more=0.5, most=1))
     best = market.optimum().value
     assert early.gap > 1e-4
@@ -147,7 +147,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_plots_have_the_colours_and_letters_of_the_pages():
+def test_plots_have_the_colours_and_fonts_of_the_pages():
     style = (ROOT / "src" / "jdpack" / "pages" / "web" / "style.css").read_text(encoding="utf-8")
     svg = plots.bars("ms", {"a $x_1$ & <b>": {"one": 3.0, "two": 1.0}}, mark=(2.0, "limit"))
     assert svg == plots.bars("ms", {"a $x_1$ & <b>": {"one": 3.0, "two": 1.0}}, mark=(2.0, "limit"))
@@ -231,7 +231,7 @@ def test_memory_is_of_the_process_without_mapped_files(tmp_path, monkeypatch):
     )
     look = common._own_memory
 
-    def look_and_tell(pid: int) -> int:  # the process stays until it has been looked at
+    def look_and_tell(pid: int) -> int:  # the process stays until it has been sampled
         size = look(pid)
         seen.touch()
         return size
@@ -244,13 +244,13 @@ def test_memory_is_of_the_process_without_mapped_files(tmp_path, monkeypatch):
         assert done.out == "done\n"
         assert done.seconds > 0.0
         peaks.append(done.peak)
-    assert peaks[0] < 40e6  # the 120 MB that are mapped are not in it
+    assert peaks[0] < 40e6  # does not include the 120 MB that are mapped
     assert 55e6 < peaks[1] - peaks[0] < 65e6
     with pytest.raises(SystemExit, match="code 3"):
         common.watched([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-def test_peers_play_by_turns_and_repeat_none(tmp_path, monkeypatch, capsys):
+def test_peers_take_turns_and_repeat_none(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(peers, "fingerprint", lambda: "code")
     chosen = "sum,jdpack-divisible,sifting"
     arguments = ["--agents", "2000", "--repeats", "1", "--sides", chosen]

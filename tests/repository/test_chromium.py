@@ -1,5 +1,5 @@
-"""Where the browser of the tests comes from, on machines of all kinds, with commands that are made
-up: nothing is installed.
+"""Where the tests' browser comes from, on machines of all kinds. All commands are fakes:
+nothing is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STARTS, FAILS = "exit 0", "exit 3"
 
 
 class Machine:
-    """A PATH, a home, and a record of the commands that were run."""
+    """A PATH, a home, and a record of the commands run."""
 
     def __init__(self, folder: Path) -> None:
         self.bin, self.home, self.log = folder / "bin", folder / "home", folder / "log"
@@ -32,7 +32,7 @@ class Machine:
             (self.bin / needed).symlink_to(shutil.which(needed))
 
     def has(self, name: str, script: str, path: Path | None = None) -> str:
-        """A command that writes down how it was called."""
+        """A command that records how it was called."""
         path = path or self.bin / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'#!/bin/sh\necho "{name} $*" >> {self.log}\n{script}\n')
@@ -68,7 +68,7 @@ def be(monkeypatch, root: bool) -> None:
 # --- what is there ------------------------------------------------------------------------
 
 
-def test_the_one_that_is_named_comes_first(machine, monkeypatch, capsys):
+def test_the_named_browser_comes_first(machine, monkeypatch, capsys):
     machine.has("chromium", STARTS)
     own = machine.has("own", STARTS, machine.home / "own")
     monkeypatch.setenv("JDPACK_CHROMIUM", own)
@@ -101,8 +101,8 @@ def test_one_that_playwright_has_downloaded(machine, monkeypatch):
     assert chromium.find() == str(elsewhere)
 
 
-def test_one_that_does_not_start_is_passed_over(machine):
-    """As the package of Ubuntu, which is a shell that asks for snap."""
+def test_a_browser_that_does_not_start_is_skipped(machine):
+    """Like Ubuntu's package, which is a script that asks for snap."""
     machine.has("chromium-browser", FAILS)
     assert chromium.find() is None
     machine.has("chrome", STARTS, machine.cached)
@@ -124,7 +124,7 @@ def test_root_installs_it_with_apt(machine, monkeypatch, capsys):
     assert chromium.main() == 0 and machine.ran == APT, "once"
 
 
-def test_who_may_become_root_does(machine):
+def test_a_user_who_may_become_root_does(machine):
     machine.has("apt-get", machine.makes(machine.bin / "chromium"))
     machine.has("sudo", 'shift; [ "$1" = true ] || "$@"')
     assert chromium.main() == 0
@@ -133,7 +133,7 @@ def test_who_may_become_root_does(machine):
 
 
 @pytest.mark.parametrize("sudo", [None, FAILS], ids=["none", "asks for a password"])
-def test_who_may_not_gets_it_from_playwright(machine, sudo):
+def test_a_user_who_may_not_gets_it_from_playwright(machine, sudo):
     machine.has("apt-get", machine.makes(machine.bin / "chromium"))
     if sudo is not None:
         machine.has("sudo", sudo)
@@ -155,7 +155,7 @@ def test_where_apt_has_none_playwright_brings_it_with_its_libraries(machine, mon
     assert machine.ran == [*APT, "playwright install-deps chromium", "playwright install chromium"]
 
 
-def test_a_list_of_packages_that_cannot_be_renewed_may_still_do(machine, monkeypatch):
+def test_a_package_list_that_cannot_be_updated_may_still_do(machine, monkeypatch):
     be(monkeypatch, root=True)
     brings = machine.makes(machine.bin / "chromium")
     machine.has("apt-get", f'[ "$2" = install ] && {{ {brings}; }}')
@@ -186,7 +186,7 @@ def test_where_nothing_helps_it_says_what_to_do(machine, monkeypatch, capfd):
 
 
 def commands_of(*given: str) -> list[str]:
-    """What make would run; the environment is taken to be there."""
+    """What make would run, assuming that the environment exists."""
     command = ["make", "--dry-run", "--no-print-directory", "-o", ".venv/ready", *given]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True
@@ -202,7 +202,7 @@ def test_make_test_asks_for_the_browser_first_unless_told_not_to():
     *without, fewer, said = commands_of("test", "BROWSER=no")
     assert asks not in without
     assert fewer == f"{tests} --ignore tests/browser"
-    assert said == 'echo "left out: the tests of pages in tests/browser"'
+    assert said == 'echo "skipped: the tests of pages in tests/browser"'
     others = [
         [line for line in lines if line != asks and "--output-sync" not in line]
         for lines in (first, without)
@@ -210,7 +210,7 @@ def test_make_test_asks_for_the_browser_first_unless_told_not_to():
     assert others[0] == others[1]
 
 
-def test_it_takes_no_time_where_there_is_one(machine):
+def test_it_is_quick_if_a_browser_exists(machine):
     machine.has("chromium", STARTS)
     start = time.monotonic()
     script = ROOT / "tests" / "browser" / "chromium.py"

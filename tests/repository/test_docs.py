@@ -34,7 +34,7 @@ COMMAND = Path(sys.executable).parent / "jdpack"
 
 
 LANGUAGES = ["python", "toml", "console", "bash", "text", "{eval-rst}"]
-"""The last is for the site, which `test_site.py` builds."""
+"""The last one is for the site, which `test_site.py` builds."""
 
 
 def named(page: Path) -> str:
@@ -78,7 +78,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def code_cells(text: str) -> list[str]:
-    """What stands in backquotes in the first cells of the tables."""
+    """What is in backquotes in the first cells of the tables."""
     return [code for row in rows(text) for code in re.findall(r"`([^`]+)`", row[0])]
 
 
@@ -119,7 +119,7 @@ def run_page(text: str, page: Path, run: Run) -> None:
         assert language in LANGUAGES, f"{page.name}:{line}: {language}"
         if language == "python":
             exec(compile("\n" * line + block, str(page), "exec"), names)
-        elif language == "toml":  # a file, whose name its first line has
+        elif language == "toml":  # a file, with its name in the first line
             file = re.match(r"# (\w+\.toml)\n", block)
             assert file, f"{page.name}:{line}: a file without a name"
             Path(file[1]).write_text(block, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The gallery: every command of every page runs, and the numbers on the pages are what comes out.
+"""The gallery: every command of every page runs, and gives the numbers on the pages.
 
-Runs are private, so not seeded. What a page says of a run must be within the margin of its plan,
-which noise and coins exceed with a probability of some 1e-9.
+Runs are private, so not seeded. A page's numbers must be within the margin of its plan,
+which noise and coins exceed with a probability of about 1e-9.
 """
 
 import importlib.util
@@ -36,7 +36,7 @@ EPSILONS = [0.1, 0.3, 0.5, 1.0, 3.0]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left, in the terms of the pages; shares of 1."""
+    """The results of a run, in the terms of the pages, as fractions of 1."""
 
     agents: int
     options: int
@@ -49,7 +49,7 @@ class Ran:
     margins: dict[float, float]
 
     def complaints(self, page: str) -> list[str]:
-        """What a page says that is not so."""
+        """What is wrong on a page."""
         table = {row[0]: row[1:] for row in rows(section(page, "## What came out"))}
         wrong = [
             f"{name}: {table[name][0]}, not {exact:,}"
@@ -86,14 +86,14 @@ def number(text: str) -> float:
 
 
 def ran(folder: Path) -> Ran:
-    """The numbers of a run, from its files alone and not by the code that reported them."""
+    """The numbers of a run, from its files alone, not by the code that reported them."""
     market = Market.from_toml(folder / "market.toml")
     ids, values, demands = records(market, pa.parquet.read_table(folder / "agents.parquet"))
     allocation = pa.parquet.read_table(folder / "out/private/allocation.parquet")
     last = allocation.column_names[-1]
     shares = allocation[last].to_numpy().astype(np.float64)
     assert last == ("share" if market.divisible else "granted") and len(shares) == len(values)
-    agents = np.cumsum(np.concatenate([[0], ids[1:] != ids[:-1]]))  # whose options are adjacent
+    agents = np.cumsum(np.concatenate([[0], ids[1:] != ids[:-1]]))  # options are adjacent
     assert np.bincount(agents, shares).max() <= 1.0  # one option each
     supply = np.array([r.supply for r in market.resources])
     best = optimum(values, demands, supply, agents).value
@@ -135,7 +135,7 @@ def records(market: Market, table: pa.Table):
 
 @pytest.fixture(scope="module", params=NAMES)
 def example(request, tmp_path_factory):
-    """A copy of an example's folder, in which the commands of its page have been run in order."""
+    """A copy of an example's folder, after running the commands of its page in order."""
     name = request.param
     folder = tmp_path_factory.mktemp("examples") / name
     shutil.copytree(FOLDER / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -150,7 +150,7 @@ def example(request, tmp_path_factory):
 
 
 def data_command(page: str) -> list[str]:
-    """How a page makes its data: by its first command, and by no other."""
+    """How a page makes its data: with its first command, and no other."""
     console = [block for language, _, block in blocks(page) if language == "console"]
     commands = [line for block in console for line in block.split("\n")]
     assert commands[0].startswith("$ python make_agents.py ")
@@ -165,7 +165,7 @@ def test_a_page_says_what_comes_out(example):
     assert found.certified <= found.share + 1e-9 and found.fullest <= 1.0
     assert found.margin < 0.08 and found.share > 1 - 2 * found.margin  # useful at epsilon 1
 
-    # Every number is looked at: one that is off is seen.
+    # Every number is checked: a wrong one is found.
     for name, cell, several in rows(section(page, "## What came out")):
         wrong = f"{number(cell) * 1.1:,.0f}"
         if "%" in cell:
@@ -180,11 +180,11 @@ def test_a_page_says_what_comes_out(example):
         assert len(found.complaints(off)) == 1, row
 
 
-def test_the_run_is_private_and_its_page_is_there(example):
+def test_the_run_is_private_and_has_its_page(example):
     assert Billboard.read(example / "out/public/billboard.jsonl").header.private
     assert (example / "out/public/index.html").stat().st_size > 1000
     console = (FOLDER / example.name / "README.md").read_text(encoding="utf-8")
-    assert "\n$ jdpack verify out\n" in console  # which run_page has seen to end well
+    assert "\n$ jdpack verify out\n" in console  # run_page has checked that it succeeds
 
 
 def test_the_commands_of_a_page_are_those_that_make_its_data():
@@ -255,7 +255,7 @@ def test_fewer_flights_are_some_of_all_of_them(monkeypatch):
     module = generator("airport")
     flights = module.departures()
     assert len(set(flights["flight"])) == len(flights["flight"]) == 331_122
-    monkeypatch.setattr(module, "departures", lambda: flights)  # they take a while to read
+    monkeypatch.setattr(module, "departures", lambda: flights)  # reading them takes a while
     some = module.requests(500)
     assert len(set(some["flight"].to_pylist())) == 500
     assert set(some["flight"].to_pylist()) <= set(flights["flight"])

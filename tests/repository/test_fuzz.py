@@ -1,4 +1,4 @@
-"""The fuzzer itself: a sample of every target is clean, and bugs on purpose are found."""
+"""The fuzzer itself: a sample of every target is clean, and it finds bugs made on purpose."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ TARGETS = ("billboard", "market", "csv", "parquet", "table", "ledger", "runfile"
 PLANTED = {
     "traceback": "has no attribute 'hex'",
     "hang": "ERROR: libFuzzer: timeout",
-    "memory": "of input took 2[89]\\d MB of memory",  # after an input that took 224, as it may
+    "memory": "of input took 2[89]\\d MB of memory",  # an input may take 224
     "file": "ForbiddenError: opened",
 }
 
@@ -41,7 +41,7 @@ def test_a_sample_of_every_target_is_clean(tmp_path):
 
 
 def test_negative_control_bugs_on_purpose_are_found(tmp_path):
-    """What was found is found again by itself, and is no bug of the program as it is."""
+    """Each input found fails again by itself, and does not fail without the planted bug."""
     more = ["--runs", 3000, "--timeout", 4, "--jobs", 2, "--results", tmp_path]
     done = fuzz("billboard", *more, "--plant", *PLANTED)
     assert done.returncode == 1, done.stdout + done.stderr

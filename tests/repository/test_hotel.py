@@ -1,4 +1,4 @@
-"""The market that bookings become, by hand, on a file with the columns of the real one."""
+"""The market made from bookings, checked by hand on a file with the columns of the real one."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_by_night(bookings) -> None:
 
 def test_by_week(bookings) -> None:
     instance = bookings.market(7, 28)
-    assert instance.demands.shape == (4, 232)  # 810 nights are 116 weeks, the last begun
+    assert instance.demands.shape == (4, 232)  # 810 nights are 116 weeks, the last incomplete
     assert instance.supply.tolist() == [1309.0] * 116 + [1582.0] * 116
     assert (instance.max_demand, instance.bundle_size) == (7.0, 5)
     assert demanded(instance) == [
@@ -133,13 +133,13 @@ def test_without_a_bound_stays_and_values_are_whole(bookings) -> None:
 @pytest.mark.parametrize("period", hotel.PERIODS.values())
 @pytest.mark.parametrize("most", [1, 7, 14, 28, 30])
 def test_public_bounds_hold_for_every_stay_and_are_reached(period: int, most: int) -> None:
-    """Stays of the most nights from every night on: no bound fails, and none is too large."""
+    """Longest stays from every night on: every bound holds, and none is too large."""
     arrival = np.arange(hotel.NIGHTS)
     one = np.ones(len(arrival), int)
     instance = hotel.Bookings(0 * one, arrival, 99 * one, 1.0 * one).market(period, most)
     assert np.diff(instance.demands.indptr).max() == instance.bundle_size
     assert instance.demands.data.max() == instance.max_demand
-    left = hotel.NIGHTS - arrival  # a stay ends with the calendar
+    left = hotel.NIGHTS - arrival  # a stay ends when the calendar does
     assert instance.demands.sum(axis=1).ravel().tolist() == [np.minimum(most, left).tolist()]
     assert instance.values.tolist() == np.minimum(most, left).tolist()
 
@@ -157,7 +157,7 @@ def test_an_arrival_outside_the_calendar_is_refused(tmp_path: Path) -> None:
 
 
 def crowded(folder: Path) -> Path:
-    """Two rooms' worth of demand for every room of one week; half of it pays twice as much."""
+    """Twice as much demand as rooms in one week; half of it pays twice as much."""
     booked = [
         (RESORT, 2015, "July", 1, 2, 5, 100.0 if i % 2 else 50.0)
         for i in range(2 * hotel.ROOMS[RESORT])
@@ -175,7 +175,7 @@ def test_a_run_is_measured_on_true_numbers(tmp_path: Path) -> None:
         assert found.fits and found.rounds == 88
         assert found.clamped == 1
         assert 0.8 < found.share <= 1.0 + 1e-9
-        # The room in the city is free, and given; it counts as 3000 within bounds.
+        # The room in the city is free, so it is granted; within bounds it counts as 3000.
         assert found.within == pytest.approx((found.share * best - 2400.0) / (best - 2400.0))
         assert found.certified is not None and 0.8 < found.certified <= found.within
     with pytest.raises(hotel.TooLong, match="given up after 10 rounds"):
@@ -209,7 +209,7 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
             float(row[name].rstrip("%")) for name in ("least", "welfare share", "within bounds")
         )
         assert 0.0 < least <= share
-        # With three nights of seven everybody fits, and all that is little of what there was.
+        # With three nights of seven everybody fits, but gets little of what they asked for.
         assert share < 0.7 * within if row["nights at most"] == "3" else share > 0.9 * within
         assert row["margin"].endswith("%") and row["floor"].endswith("%")
     assert "0 bookings cut to 28 nights, then 1 clamped to a value of 3,000" in first.stdout

@@ -1,4 +1,4 @@
-"""The experiments' families are what they say, and the table of losses says NO where it must."""
+"""The experiments' families match their descriptions, and the loss table says NO where it must."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_family_keeps_to_its_public_numbers(name: str) -> None:
 def test_supplies_are_scarce_and_known_before_the_draw(name: str) -> None:
     one, two = (families.FAMILIES[name](3000, np.random.default_rng(s)) for s in (1, 2))
     assert not np.array_equal(one.values, two.values) or name == "identical"
-    if name != "identical":  # its one bundle is drawn, and is public
+    if name != "identical":  # its only bundle is drawn, and public
         assert np.array_equal(one.supply, two.supply)
     best = one.optimum()
     assert best.bound - best.value <= 1e-9 * best.bound
@@ -98,7 +98,7 @@ def test_one_bad_run_of_two_says_no(column: str, run: loss.Run) -> None:
         assert [c for c, text in line.items() if "NO" in text] == [column]
 
 
-def test_what_is_asked_depends_on_goods_and_budget() -> None:
+def test_the_limit_depends_on_goods_and_budget() -> None:
     assert loss.most_loss(CELL, 0.1) == pytest.approx(0.125)
     assert loss.most_loss(replace(CELL, divisible=False), 0.1) == pytest.approx(0.205)
     assert loss.most_loss(CELL, 0.2) is None
@@ -115,7 +115,7 @@ def experiment(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
-def test_the_experiment_runs_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_the_experiment_runs_and_resumes_where_it_stopped(tmp_path: Path) -> None:
     first = experiment(tmp_path)
     lines = [line for line in first.stdout.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 6
@@ -124,7 +124,7 @@ def test_the_experiment_runs_and_goes_on_where_it_stopped(tmp_path: Path) -> Non
     assert all(line.split(" | ")[feasible] == "yes" for line in lines[2:])
     kept = json.loads((tmp_path / "loss.json").read_text())
     assert len(kept) == 6
-    # The margin, from its definition: one resource of supply 0.3 0.55 n, and a demand of up to 1.
+    # The margin by its definition: one resource of supply 0.3 0.55 n, and a demand of up to 1.
     margin = kept["single n=3000 epsilon=3 divisible default"]["1"]["margin"]
     budget = Budget.split(3.0, loss.DELTA, truncated=False)
     z = math.sqrt(2.0 * math.log(1.0 / budget.beta))

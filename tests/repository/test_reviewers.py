@@ -1,4 +1,4 @@
-"""The reviewers' page: every name, test and link on it exists, and no claim lacks a column."""
+"""The reviewers' page: its names, tests and links exist, and no claim lacks a column."""
 
 import ast
 import importlib
@@ -20,9 +20,9 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def found(name: str) -> Any:
-    """What a dotted name stands for: a module, or an attribute of the longest module in it.
+    """What a dotted name refers to: a module, or an attribute of the longest module in it.
 
-    By import and not by attribute as far as modules go: `jdpack.solve` is a function and a module.
+    It imports modules instead of reading attributes: `jdpack.solve` is a function and a module.
     """
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
@@ -38,7 +38,7 @@ def found(name: str) -> Any:
 
 @cache
 def functions(path: str) -> set[str]:
-    """The functions of a file of tests; it is read, not run."""
+    """The functions of a test file, which is read, not run."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -48,7 +48,7 @@ def claims() -> list[list[str]]:
 
 
 def what_is_missing(text: str) -> list[str]:
-    """The names and tests of a text that do not exist."""
+    """The names and tests in a text that do not exist."""
     missing = []
     for name in NAME.findall(text):
         try:
@@ -71,7 +71,7 @@ def test_every_link_and_anchor_exists():
 
 
 def test_names_are_written_in_one_form():
-    """So that a script can rewrite them: whatever looks like a name of ours is one."""
+    """Whatever looks like a name of ours is one, so a script can rewrite it."""
     for code in re.findall(r"`([^`\n]+)`", TEXT):
         if "/" in code or "::" in code or code.startswith(("jdpack.", "test_")):
             assert NAME.fullmatch(f"`{code}`") or TEST.fullmatch(f"`{code}`"), code

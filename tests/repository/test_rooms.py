@@ -1,4 +1,4 @@
-"""The rooms: nothing under the wall imports anything above, and all say on which side they are."""
+"""The rooms: nothing below the wall imports anything above it, and each names its side."""
 
 import ast
 import subprocess
@@ -21,7 +21,7 @@ CURATOR = ["audit", "curator", "run"]
 JOINING = {"__init__.py", "door.py", "run/local.py", "run/solve.py"} | {
     f"cli/{path.name}" for path in (PACKAGE / "cli").iterdir()
 }
-"""They stand between the rooms, or are the package itself, and say so in their own words."""
+"""Modules between the rooms, or the package itself, which say so in their own words."""
 
 
 def name_of(path: Path) -> str:
@@ -74,7 +74,7 @@ LAYERS = [room for layer in rules()[0]["layers"] for room in layer.split(" | ")]
 
 
 def test_the_layers_are_the_rooms():
-    """The wall stands under `records`; what is private or the curator's is above it."""
+    """The wall is below `records`; private and curator modules are above it."""
     assert set(LAYERS) == {*ROOMS, "door", "errors"}
     wall = LAYERS.index("records") + 1
     assert set(LAYERS[:wall]) == {"cli", "door", *PRIVATE, *CURATOR}
@@ -112,10 +112,10 @@ RANDOM = {
 
 
 def test_nobody_else_draws_at_random():
-    """Noise in `door`, the seed of the coins in `lines`, the invented agents of `demo`.
+    """Only `door` draws noise, `lines` the seed of the coins, and `demo` invented agents.
 
-    `accounting` builds a Gaussian to ask what it costs, and never draws from it. An audit invents
-    agents too, and looks on while others draw.
+    `accounting` builds a Gaussian to learn its cost, and never draws from it. An audit invents
+    agents too, and watches others draw.
     """
     users = set()
     for path in MODULES:

@@ -1,4 +1,4 @@
-"""The site of the docs: it builds without warnings, hangs together, and loads nothing from afar."""
+"""The docs site builds without warnings, its links work, and it loads nothing from other hosts."""
 
 import ast
 import html.parser
@@ -29,7 +29,7 @@ NOTEBOOK = DOCS / "tutorial-python.ipynb"
 
 
 def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    """Run what `make docs` runs, on a tree of ours, to a folder of ours."""
+    """Run what `make docs` runs, on our own tree, into our own folder."""
     recipe = re.search(r"^docs:.*\n\t(.+)$", (ROOT / "Makefile").read_text(), re.M)
     places = {"site": str(target), "build/doctrees": str(target.parent / "doctrees")}
     command, *words = [places.get(word, word) for word in shlex.split(recipe[1])]
@@ -42,7 +42,7 @@ def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
         timeout=300,
         env={
             **os.environ,
-            # Whoever asks the network for anything meets a closed door.
+            # Any request to the network fails.
             **dict.fromkeys(["http_proxy", "https_proxy"], "http://127.0.0.1:9"),
             **{name: str(target.parent / name) for name in ["IPYTHONDIR", "JUPYTER_RUNTIME_DIR"]},
         },
@@ -50,7 +50,7 @@ def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, what it loads, and what in it can be linked to."""
+    """What a page links to, what it loads, and which anchors it has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Page(html.parser.HTMLParser):
 
 
 LOADING = ["src", "href", "data", "poster", "action", "formaction", "background"]
-"""Attributes by which anything but a link makes a browser ask for something."""
+"""Attributes, other than links, that make a browser request something."""
 
 
 def loads_of_style(css: str) -> list[str]:
@@ -154,7 +154,7 @@ def test_the_notebook_is_kept_without_outputs_and_shown_with_them(site):
 
 
 def broken(pages: dict[Path, Page]) -> list[str]:
-    """Links within the site that lead nowhere."""
+    """Broken links within the site."""
     found = []
     for path, page in pages.items():
         for link in page.links + page.loads:
@@ -229,7 +229,7 @@ def test_what_is_loaded_from_other_hosts_is_seen():
     assert loads_of_style("@import 'https://cdn.example/x.css';") == ["https://cdn.example/x.css"]
 
 
-def test_what_the_theme_leaves_undone_is_mended(site):
+def test_the_gaps_of_the_theme_are_fixed(site):
     texts = {path.name: path.read_text(encoding="utf-8") for path in site.rglob("docs/*.html")}
     for name, text in texts.items():
         for wrong in ["<pre>", 'role="heading"', '<div class="table-wrapper']:
@@ -262,7 +262,7 @@ def test_the_reference_has_every_promised_name_and_no_other(site):
     aliases = {f"{thing.__module__}.{thing.__name__}" for thing in things}
     others = {n for n, kind in names.items() if kind == "class" and n.count(".") > 1} - aliases
     assert "jdpack.ledger.balance.Balance" in others
-    for name in others:  # is there because something refers to it
+    for name in others:  # it exists because something refers to it
         assert f'class="reference internal" href="#{name}"' in text, name
 
 
@@ -275,7 +275,7 @@ def test_the_errors_are_drawn_as_they_are():
 
 
 def undescribed(thing: object) -> list[str]:
-    """The arguments of a function or class without a type, or without a word about them."""
+    """The arguments of a function or class without a type or a description."""
     told, kinds = set(), thing.__mro__ if inspect.isclass(thing) else [thing]
     for kind in kinds:
         args = re.search(r"^Args:\n((?: +.*\n|\n)+)", f"{inspect.getdoc(kind)}\n", re.M)
@@ -307,7 +307,7 @@ def described_fields(kind: type) -> list[str]:
 @pytest.mark.parametrize("name", jdpack.__all__)
 def test_every_argument_has_a_type_and_a_description(name):
     thing = getattr(jdpack, name)
-    if thing is not jdpack.Neighbours:  # whose members are described instead
+    if thing is not jdpack.Neighbours:  # its members are described instead
         assert undescribed(thing) == []
         if not inspect.isclass(thing):
             assert inspect.signature(thing).return_annotation is not inspect.Signature.empty

@@ -1,4 +1,4 @@
-"""A sample of the soak of kills, and that its checks see what is broken on purpose."""
+"""A sample of the soak, and tests that its checks catch what is broken on purpose."""
 
 import json
 import re
@@ -17,7 +17,7 @@ KILLS, EVERY, SEED = 14, 53, 5
 
 @pytest.fixture(scope="module")
 def found():
-    """In a process of its own, which has no threads and so may fork."""
+    """Run the sample in its own process, which has no threads and so may fork."""
     script = [sys.executable, str(ROOT / "tests" / "soak_sample.py")]
     arguments = [str(number) for number in (KILLS, EVERY, SEED)]
     done = subprocess.run([*script, *arguments], capture_output=True, text=True, timeout=300)
@@ -49,7 +49,7 @@ BROKEN = [
     *("knows_no_limit", "cancels_what_has_begun", "run_file_in_pieces", "private_files_for_all"),
     *("gives_everything_to_everybody", "allocation_of_another_billboard"),
     *("leaves_half_written_files", "takes_a_header_without_its_end"),
-    *("forgets_what_it_reserved", "any_folder_goes_on", "notes_after_the_line_is_public"),
+    *("forgets_what_it_reserved", "any_folder_resumes", "notes_after_the_line_is_public"),
     *("no_lock", "refunds_what_has_begun", "trusts_the_folder"),
 ]
 

@@ -1,4 +1,4 @@
-"""What is loaded when: a reader of a billboard need not wait for compilers and tables."""
+"""What is loaded when: reading a billboard must not wait for compilers and tables."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ HEAVY = {"numba", "pyarrow", "opendp", "scipy", "matplotlib", "ray", "jinja2", "
 
 
 def loaded(code: str) -> set[str]:
-    """The heavy modules that are there when a fresh Python has run some code."""
+    """The heavy modules loaded after a fresh Python has run some code."""
     told = f"import sys\n{code}\nprint('loaded', *({HEAVY | {'numpy'}} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True
@@ -57,7 +57,7 @@ def test_a_command_loads_what_it_needs(billboard):
 
 
 def test_every_command_can_be_loaded_alone():
-    """And says the same of itself as among all."""
+    """Its help is the same as among all commands."""
     for name in cli.COMMANDS:
         for arguments in ([name], ["no such", name]):
             wanted = [name] if arguments == [name] else list(cli.COMMANDS)
@@ -67,7 +67,7 @@ def test_every_command_can_be_loaded_alone():
 
 
 def test_no_room_has_the_name_of_a_promise():
-    """Or else importing the room would put it in the place of the function."""
+    """Otherwise importing the room would replace the function."""
     rooms = {path.stem for path in Path(jdpack.__file__).parent.iterdir()}
     assert {"run", "door", "market"} <= rooms, "the control"
     assert not rooms & set(jdpack.__all__)

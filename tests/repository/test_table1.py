@@ -1,4 +1,4 @@
-"""The experiment behind Table 1: its search, its fits, and a small version of the whole."""
+"""The experiment behind Table 1: its search, its fits, and a small version of everything."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_power_law_is_found_with_its_error():
 
 
 def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monkeypatch):
-    """Losses of 20 sqrt(m) / (b epsilon), a tenth of the runs far above."""
+    """Losses of 20 sqrt(m) / (b epsilon), with a tenth of the runs far above."""
     runs = []
 
     def loss(policy, case, supply, seed):
@@ -73,7 +73,7 @@ def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monk
         assert table1.sweep("newton", parameter, points, tmp_path, 10) == found
         assert len(runs) == before
 
-    # With two bad seeds of ten, nothing reaches alpha with probability 0.9.
+    # With two bad seeds in ten, nothing reaches alpha with probability 0.9.
     monkeypatch.setattr(table1, "loss", lambda *given: 0.9 if given[3] in (3, 7) else 0.0)
     assert table1.sweep("newton", "m", [2], tmp_path / "other", 10) == []
 
@@ -103,7 +103,7 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
     rows = {line.split("|")[1].strip(): line.split("|") for line in out.splitlines()[2:9]}
     assert set(rows) == {a.name for a in table1.ALGORITHMS}
     for name, cells in rows.items():
-        # -1 is proved; two seeds and supplies of a few units show no more than a fall.
+        # -1 is proved; two seeds and supplies of a few units can only show that it falls.
         assert -2.0 < float(cells[5].split("±")[0]) < -0.05, name
     for name, asked in [("mwu-fixed", 3.0), ("dual-gd", 3.0), ("mwu-online", 1.0), ("newton", 1.0)]:
         assert float(rows[name][9].split("±")[0]) == pytest.approx(asked, abs=0.25), name

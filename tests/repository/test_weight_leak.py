@@ -1,7 +1,7 @@
-"""The coalition of notes-on-the-paper.md: it breaks the printed algorithm, and cannot break ours.
+"""The coalition of notes-on-the-paper.md breaks the printed algorithm, but cannot break ours.
 
-The printed algorithm being recovered is the negative control of the attack on jdpack, and a run
-with next to no noise that of the test which the attack on jdpack uses.
+Breaking the printed algorithm is the negative control of the attack on jdpack, and a run
+with hardly any noise is that of the test which this attack uses.
 """
 
 import importlib.util
@@ -76,7 +76,7 @@ def test_row_reduction_knows_what_it_does_not_know():
 
 
 def test_the_printed_noise_has_the_papers_shape():
-    # The paper's lemma on its noise: mean mu, variance at most 2 sigma^2; support 1 - alpha.
+    # The paper's lemma on its noise: mean mu, variance at most 2 sigma^2, support 1 - alpha.
     noise = leak.truncated_laplace(np.random.default_rng(1), 0.2, 0.8, 100_000)
     assert np.abs(noise).max() <= 0.8
     assert abs(noise.mean()) < 6 * 0.2 * math.sqrt(2 / 100_000)
@@ -93,7 +93,7 @@ def test_the_attack_is_always_right_on_the_printed_algorithm_and_by_chance_on_ou
     right = leak.success_ours(RUNS)
     assert chance_of(right, RUNS, bound) > 1e-6
     assert chance_of(right, RUNS, leak.most_success(leak.EPSILON, leak.DELTA)) > 1e-6
-    # The same test on runs with little noise sees the last agent: it is not blind.
+    # On runs with little noise the same test sees the last agent, so it is not blind.
     assert chance_of(leak.success_ours(RUNS, epsilon=50.0), RUNS, bound) < 1e-6
 
 

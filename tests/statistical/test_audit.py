@@ -1,10 +1,10 @@
-"""An audit catches every pipeline of `broken`, and does not flag the honest one.
+"""An audit catches every pipeline in `broken`, and does not flag the honest one.
 
-Nothing here is seeded. What is wrong for certain is missed with a probability below 1e-9, which
-follows from how it is broken, so a few repetitions do. What shows in numbers must be found in all
-of 59 repetitions, by the statistical checks alone: a power below 95% would pass with a probability
-below 0.95^59 < 5%, and the true powers are such that this never fails. The honest pipeline is
-flagged with probability 1e-6 an audit.
+Nothing here is seeded. A certain fault is missed with a probability below 1e-9, which
+follows from how it is broken, so a few repetitions are enough. A statistical fault must be found in
+all of 59 repetitions, by the statistical checks alone: a power below 95% would pass with a
+probability below 0.95^59 < 5%, and the true powers are so high that this never fails. The honest
+pipeline is flagged with probability 1e-6 per audit.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ EPSILON, DELTA = 1.0, 1e-6
 QUICK, LONGER = DualGd(rounds=5), DualGd(rounds=40)
 TIMES = 59
 AGAIN = 3
-"""Repetitions of what is certain."""
+"""Repetitions where the fault is certain to show."""
 
 
 def audited(market: Market, policy, **more):
@@ -59,7 +59,7 @@ def test_the_honest_pipeline_is_not_flagged(policy, seed):
     relation = list(Neighbours)[seed % 2]
     market = example(agents=100, divisible=seed % 3 == 1, neighbours=relation)
     engines = ("memory", "mapped") if seed % 5 == 4 else ("memory",)
-    forced = policy is not QUICK and seed == 0  # they take the same paths, whoever asks
+    forced = policy is not QUICK and seed == 0  # these paths do not depend on the policy
     found = audited(market, policy, seed=seed, neighbours=4, engines=engines, paths=forced)
     assert found.passed, str(found)
     assert len(found.findings) - len(found.not_tested) > 60
@@ -93,7 +93,7 @@ CERTAIN = {
 }
 
 PATHS = (broken.repair_from_97_percent, broken.screening_counts_twice)
-"""These show where the audit forces a path that its own market does not take."""
+"""These show only on paths that the audit forces."""
 
 
 NINE = [variant for variant in CERTAIN if variant.__name__ in ("peeking_policy", "doubled_gauge")]
@@ -103,7 +103,7 @@ NINE = [variant for variant in CERTAIN if variant.__name__ in ("peeking_policy",
 @pytest.mark.parametrize("variant", CERTAIN, ids=lambda variant: variant.__name__)
 def test_an_audit_catches_every_broken_variant(variant):
     rounding = variant in (broken.sum_in_the_order_of_values, broken.sum_in_singles)
-    policy = DualGd(rounds=15) if rounding else QUICK  # of sums that round, not every one is wrong
+    policy = DualGd(rounds=15) if rounding else QUICK  # not every rounded sum is wrong
     few = variant not in NINE
     with variant():
         market, forced = example(agents=100), variant in PATHS
@@ -121,7 +121,7 @@ def crowd() -> People:
 
 @cache
 def few_with_many_resources() -> People:
-    """Their runs have many draws in few releases: a curvature of 12 resources is 144 numbers."""
+    """Runs with many draws in few releases: a curvature of 12 resources has 144 numbers."""
     return People.invented(
         Market(supply=[9.0] * 12, max_demand=1.0, max_value=1.0, agents=20, divisible=True)
     )
@@ -137,7 +137,7 @@ def recorded(policy, count: int, people: People | None = None) -> list[Tape]:
 
 
 def test_a_policy_that_peeks_is_caught_every_time():
-    """Every second sum is odd, in 5 rounds of 7 neighbours."""
+    """Every second sum is odd, and there are 5 rounds of 7 neighbours."""
     for _ in range(AGAIN):
         with broken.peeking_policy():
             group = neighbours.family(Setting(QUICK, EPSILON, DELTA), crowd(), 7)
@@ -167,7 +167,7 @@ def test_a_late_filter_is_caught_at_any_budget():
 
 
 def test_a_sum_with_an_order_is_caught_every_time():
-    """In doubles about every fifth of 120 answers is wrong, in singles most."""
+    """In doubles about one in five of 120 answers is wrong, in singles most."""
     for _ in range(AGAIN):
         with broken.sum_in_the_order_of_values():
             assert not answers.of_answers(recorded(LONGER, 3)).passed
@@ -177,7 +177,7 @@ def test_a_sum_with_an_order_is_caught_every_time():
 
 
 def test_a_sum_with_an_order_moves_by_more_than_is_claimed():
-    """The reason why sums are of integers: rounding takes part in the move of an answer."""
+    """This is why sums use integers: rounding adds to the move of an answer."""
     people, setting = People.invented(example(agents=1000)), Setting(LONGER, EPSILON, DELTA)
     with broken.sum_in_singles():
         group = neighbours.family(setting, people, 5)
@@ -246,7 +246,7 @@ def _weight_leak():
     file = Path(__file__).parents[2] / "experiments" / "weight_leak.py"
     spec = importlib.util.spec_from_file_location("weight_leak_audited", file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    sys.modules[spec.name] = module  # dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 
@@ -265,7 +265,7 @@ def test_the_printed_algorithm_is_not_private_by_the_game():
 
 @cache
 def busy() -> Coalition:
-    """Agents who demand so much that step sizes shrink."""
+    """Agents who demand so much that the step sizes shrink."""
     people = People.invented(example(agents=150, divisible=True))
     with known(Script):
         return Coalition.against(people, Setting(Script(), EPSILON, DELTA))
@@ -284,7 +284,7 @@ def test_step_sizes_without_noise_are_not_private_by_the_coalition():
 
 
 def test_the_coalition_comes_close_to_what_theory_allows():
-    """Its success is that of the best test; at a large epsilon few trials show it."""
+    """It succeeds as often as the best test; at a large epsilon few trials show it."""
     epsilon = 16.0
     setting = Setting(Script((0.0,), ("demand",)), epsilon, DELTA)
     with known(Script):

@@ -1,4 +1,4 @@
-"""The parts of an audit: bounds, people, arithmetic, and what it says."""
+"""The parts of an audit: bounds, people, arithmetic, and texts."""
 
 import importlib.util
 import json
@@ -65,7 +65,7 @@ def test_clopper_and_pearson_hold_the_tail_exactly(hits, trials):
 
 
 def test_a_bound_is_below_the_truth_as_often_as_it_says():
-    """Randomised response: epsilon is known, and every event shows all of it."""
+    """Randomised response: epsilon is known, and every event shows it in full."""
     rng, epsilon, times = np.random.default_rng(1), 1.0, 400
     p = math.exp(epsilon) / (1.0 + math.exp(epsilon))
     bounds = []
@@ -78,12 +78,12 @@ def test_a_bound_is_below_the_truth_as_often_as_it_says():
 
 
 def test_no_event_is_chosen_on_the_trials_that_measure_it():
-    """Equal worlds, and half of the confidence: above 0 in half of the cases, not in all."""
+    """Equal worlds at confidence 50%: the bound is above 0 in half of the cases, not in all."""
     rng, fair, peeked = np.random.default_rng(3), 0, 0
     for _ in range(60):
         first, second = rng.normal(size=80), rng.normal(size=80)
         fair += lower_bound(first, second, 0.0, 0.5).epsilon > 0.0
-        # Negative control: the same trials twice, so that both halves are the same.
+        # Negative control: the same trials twice, so both halves are equal.
         twice = [*first[:40], *first[:40]], [*second[:40], *second[:40]]
         peeked += lower_bound(*twice, 0.0, 0.5).epsilon > 0.0
     assert fair < 40
@@ -242,7 +242,7 @@ def test_moves_are_held_against_claims():
     assert moved("gauge", (3, 4), (0, 0), (5,)) == 1.0
     assert moved("gauge", (3, 4, 1), (0, 0, 0), (5,)) > 1.0
     big = 2**70
-    assert moved("gauge", (big, 1), (0, 0), (big,)) > 1.0  # by less than a double can tell
+    assert moved("gauge", (big, 1), (0, 0), (big,)) > 1.0  # by less than a double can resolve
 
 
 # --- noise ------------------------------------------------------------------------------------
@@ -379,14 +379,14 @@ def test_a_check_that_could_not_fail_is_shown_and_counted():
     one = Audit([good, idle[0]])
     assert one.passed and one.not_tested == idle[:1]
     assert "not tested  replay: 0: nobody" in str(one)
-    assert str(one).splitlines()[-2] == "Passed; 1 check could not be made: replay: 0."
+    assert str(one).splitlines()[-2] == "Passed; 1 check could not be tested: replay: 0."
     data = json.loads(json.dumps(one.to_dict() | {"epsilon": 1.0}))
     assert data["passed"] and data["not_tested"] == ["replay: 0"]
     assert [found["verdict"] for found in data["findings"]] == ["ok", "not tested"]
     many = str(Audit([good, *idle, bad])).splitlines()[-2]
-    assert many.startswith("FAILED: 1 of 9 checks; 7 checks could not be made: replay: 0; replay")
+    assert many.startswith("FAILED: 1 of 9 checks; 7 checks could not be tested: replay: 0; replay")
     assert many.endswith("replay: 4; and 2 more.")
-    assert verdicts([bad]) == ["FAILED"]  # what is seen to be wrong was tested
+    assert verdicts([bad]) == ["FAILED"]  # a check that failed was tested
     assert str(Audit([good])).splitlines()[-2] == "Passed."
 
 
@@ -398,7 +398,7 @@ def test_too_few_trials_are_no_test():
     assert (few.verdict, enough.verdict) == ("not tested", "FAILED")
     honest = judge(SETTING, ([0.0, 1.0] * 51, [1.0, 0.0] * 51), 0.95)
     assert verdicts(judged(honest)) == ["ok", "ok"]
-    # Of 8 guesses all may be right by chance.
+    # All 8 guesses may be right by chance.
     few, enough = (judge(SETTING, ([0.0] * n, [1.0] * n), 0.95)[1] for n in (4, 40))
     assert verdicts(judged([few])) == ["not tested"] and verdicts(judged([enough])) == ["FAILED"]
     for n, epsilon in [(15, 0.5), (51, 1.0), (1000, 3.0)]:
@@ -467,7 +467,7 @@ def test_neighbours_that_move_nothing_are_no_test(winning):
 
 
 def test_an_audit_says_what_it_could_not_test():
-    """Prices of this policy start so high that nobody can pay them in 5 rounds."""
+    """This policy's prices start so high that nobody can pay them in 5 rounds."""
     more = {"epsilon": 1.0, "delta": 1e-6, "trials": 4, "neighbours": 4, "engines": ("memory",)}
     found = audit(example(agents=60), policy=MwuFixed(rounds=5), paths=False, **more)
     assert found.passed
@@ -475,7 +475,7 @@ def test_an_audit_says_what_it_could_not_test():
     assert {"allocation: own function (memory)", "coalition: epsilon (greedy)"} <= missing
     assert "paths: all" in missing
     assert "coalition: success (mwu-fixed:rounds=5)" in missing
-    assert f"Passed; {len(missing)} checks could not be made: " in str(found)
+    assert f"Passed; {len(missing)} checks could not be tested: " in str(found)
     made = {one.check for one in found.findings} - missing
     assert "allocation: own function (memory, plenty)" in made
     assert "replay: other agents (memory, plenty)" in made
@@ -489,7 +489,7 @@ def test_files_and_progress(tmp_path):
         max_demand=1.0,
         max_value=2.0,
         agents=30,
-        names=["id", "value"],  # names that our own tables have, too
+        names=["id", "value"],  # names that the audit's own tables have too
         epsilon=2.0,
         delta=1e-5,
         columns=LONG,

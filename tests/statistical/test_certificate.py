@@ -1,6 +1,6 @@
-"""The certificate's statements fail no more often than it says.
+"""The certificate's statements fail no more often than promised.
 
-Real certificates have beta near 1e-9, where no failure would ever be seen. So we hand the run a
+Real certificates have beta near 1e-9, so nobody would ever see a failure. So we give each run a
 budget with beta = 0.2, play many seeded runs, and compare the statements with the truth.
 """
 
@@ -43,12 +43,12 @@ bounded = pytest.mark.parametrize("kind", ["newton", "gaussian"])  # that bound 
 
 
 def says(count: int) -> float:
-    """The probability of so many failures or more if each run fails with probability beta."""
+    """The probability of at least this many failures if each run fails with probability beta."""
     return float(stats.binom.sf(count - 1, RUNS, BETA))
 
 
 def a_third(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A bound on noise that is too narrow, for negative controls."""
+    """A bound on noise that is too small, for negative controls."""
     real = getattr(tail_bounds, name)
     monkeypatch.setattr(tail_bounds, name, lambda *given, **more: real(*given, **more) / 3)
 
@@ -58,7 +58,7 @@ def a_third(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @dataclass(frozen=True)
 class Played:
-    """A billboard, and the truth that it is about, in codes."""
+    """A billboard, and the truth behind it, in codes."""
 
     board: Billboard
     loads: list[Fraction]
@@ -67,7 +67,7 @@ class Played:
 
 @functools.cache
 def agents() -> tuple[MemoryEngine, float]:
-    """The agents of all runs, and the best that could be given to them."""
+    """The agents of all runs, and their optimum."""
     rng, n = np.random.default_rng(1), 400
     market = Market(
         supply=[60.0] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, divisible=True
@@ -97,7 +97,7 @@ def runs(kind: str) -> list[Played]:
 
 
 def overloads(kind: str) -> int:
-    """In how many runs any of the bounds, computed anew, is below the exact load."""
+    """In how many runs some bound, computed again, is below the exact load."""
     return sum(
         any(
             load > Fraction(most)
@@ -129,7 +129,7 @@ def test_the_posted_certificate_is_the_one_computed_anew(kind):
 
 @kinds
 def test_the_bounds_are_not_idle(kind):
-    # Most of the distance from a bound to the load is noise that could have been.
+    # Most of the distance from a bound to the load allows for noise.
     gaps = [
         float(Fraction(most) - load)
         for played in runs(kind)
@@ -139,7 +139,7 @@ def test_the_bounds_are_not_idle(kind):
 
 
 def false_values(kind: str) -> int:
-    """In how many runs a statement about value, computed anew, is false."""
+    """In how many runs a statement about value, computed again, is false."""
     engine, best = agents()
     count = 0
     for played in runs(kind):
@@ -171,7 +171,7 @@ def test_negative_control_welfare_as_it_was_released_is_caught(kind, monkeypatch
 
 
 def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
-    """Runs of indivisible goods: one round at price 0, and 50 agents ask for each resource."""
+    """Runs of indivisible goods: one round at price 0, with 50 agents asking for each resource."""
     n = 50 * RESOURCES
     market = Market(
         supply=[supply] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1
@@ -200,7 +200,7 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
 
 
 def exceeded() -> int:
-    """In how many runs with room for all the load of what is given is above its bound."""
+    """In how many runs with enough supply for all the load given exceeds its bound."""
     played = coin_runs(supply=100.0, rho=0.2)
     whole = played[0][0].header.market.supply_code * SHARE
     return sum(
@@ -222,7 +222,7 @@ def test_negative_control_a_third_of_a_release_s_radius_is_caught(monkeypatch):
 
 
 def repairs() -> int:
-    """In how many runs, thinned from 50 to 20, agents had to be dropped; next to no noise."""
+    """In how many runs, thinned from 50 to 20 with hardly any noise, agents were dropped."""
     played = coin_runs(supply=20.0, rho=1e9)
     assert all(0.05 < f / SHARE <= 0.41 for board, _ in played for f in board.certificate.factors)
     return sum(given.dropped > 0 for _, given in played)

@@ -1,4 +1,4 @@
-"""Coins are uniform and independent of the seed's and the ids' pattern; a bent coin is caught."""
+"""Coins are uniform, whatever the pattern of seeds and ids; a biased coin is caught."""
 
 import numpy as np
 import pytest
@@ -47,8 +47,8 @@ def test_coins_of_two_seeds_are_independent(coins):
 def test_a_bent_coin_is_caught(coins):
     """The negative control: some agents flip their coin again and keep the smaller one.
 
-    A share e of them adds n e^2 / 3 to a statistic of mean 255 and deviation 23; p < 1e-9 needs
-    about 160, so with n = 400,000 the least share that is caught is 3.5%, and 5% adds 333.
+    A fraction e of them adds n e^2 / 3 to a statistic of mean 255 and deviation 23; p < 1e-9 needs
+    about 160, so with n = 400,000 the least fraction caught is 3.5%, and 5% adds 333.
     """
     rng = np.random.default_rng(1)
     again = rng.integers(0, 2**COIN_BITS, AGENTS, dtype=np.uint64)

@@ -1,7 +1,7 @@
-"""Noise from the operating system has the law that it is charged for.
+"""Noise from the operating system has the law that is charged for.
 
 Nothing here is seeded: the tests fail by chance with probability below 1e-9 each. The negative
-controls put the same test to a law that is not the one, which it must reject.
+controls run the same test against a wrong law, which it must reject.
 """
 
 import functools
@@ -33,7 +33,7 @@ def drawn(noise: Noise) -> np.ndarray:
 
 
 def law(noise: Noise, scale: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The values that noise can take and their probabilities, from the definition."""
+    """The values that noise can take, and their probabilities, from the definition."""
     s = noise.scale if scale is None else scale
     reach = noise.bound if isinstance(noise, TruncatedLaplace) else math.ceil(12 * s) + 2
     z = np.arange(-reach, reach + 1)
@@ -73,7 +73,7 @@ def test_negative_control_the_other_kind_of_noise_is_rejected():
 
 @every_law
 def test_neither_sign_is_preferred(noise):
-    # A bias in the sign or at zero, as samplers have had, in a test of its own.
+    # Samplers have had a bias in the sign or at zero, so this has its own test.
     draws = drawn(noise)
     above, below = int((draws > 0).sum()), int((draws < 0).sum())
     assert stats.binomtest(above, above + below).pvalue > NEVER
@@ -91,7 +91,7 @@ def test_the_lemma_on_mean_and_variance_holds_of_draws(noise):
     assert draws.var() <= 2 * noise.scale**2 + 7 * error
     values, mass = law(noise)
     assert draws.var() == pytest.approx(float(mass @ values**2), abs=7 * error)
-    # Twice the scale would have been noticed.
+    # Twice the scale would show.
     assert draws.var() < 2 * (1.3 * noise.scale) ** 2 - 7 * error
 
 
@@ -101,15 +101,15 @@ ROUNDS, COORDINATES = 3000, 6
 
 
 def largest_correlation(table: np.ndarray) -> float:
-    """In standard errors: over pairs of coordinates, and of a round with the one before it.
+    """Correlations in standard errors: between coordinates, and between successive rounds.
 
-    `table` is [round, coordinate]. Below 7 but with probability under 1e-9 if all are independent.
+    `table` is [round, coordinate]. If all are independent, P(above 7) < 1e-9.
     """
     n, width = table.shape
     both = np.corrcoef(np.hstack([table[1:], table[:-1]]).T)
     np.fill_diagonal(both, 0.0)
-    # Within the same round, and across: that leaves out each column of the earlier rounds
-    # against the other columns there, which are the same pairs again.
+    # Within the same round, and across rounds. This leaves out each column of the earlier rounds
+    # against the other columns there, which would be the same pairs again.
     return float(np.abs(both[:width, :]).max() * math.sqrt(n))
 
 
@@ -131,7 +131,7 @@ def test_coordinates_and_rounds_are_independent(source, noise):
     assert largest_correlation(shared) > 7
     signs = table.copy()
     signs[:, 3] = np.abs(table[:, 4]) * np.where(table[:, 3] < 0, -1, 1)
-    assert largest_correlation(signs**2) > 12  # the same size with a sign of its own
+    assert largest_correlation(signs**2) > 12  # the same size with its own sign
     late = table.copy()
     late[1:, 2] += table[:-1, 0] // 4
     assert largest_correlation(late) > 7

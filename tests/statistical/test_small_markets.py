@@ -1,8 +1,8 @@
-"""Small markets: supply holds, and every statement of the certificate fails as rarely as it says.
+"""Small markets: supply holds, and the certificate's statements fail as rarely as promised.
 
-Real certificates have beta near 1e-9, where no failure would ever be seen. So runs are handed a
+Real certificates have beta near 1e-9, so nobody would ever see a failure. So these runs get a
 budget with beta = 0.2. A certificate is a function of the billboard: the negative controls compute
-it anew with one of its pieces broken, and must be caught.
+it again with one of its parts broken, and must be caught.
 """
 
 import copy
@@ -48,7 +48,7 @@ def with_rho(rho: float) -> Budget:
 
 
 def dense(number: int) -> Case:
-    """Five scarce resources, and noise of some percent: the bounds on loads are what matters."""
+    """Five scarce resources, and noise of a few percent: the bounds on loads matter most."""
     rng, n = np.random.default_rng([1, number]), 150
     market = Market(supply=[30.0] * 5, max_demand=1.0, max_value=1.0, agents=n)
     values, demands = rng.random(n), rng.random((n, 5))
@@ -56,7 +56,7 @@ def dense(number: int) -> Case:
 
 
 def loose(number: int, *, divisible: bool, rho: float) -> Case:
-    """Demands far below their cap: a cap is dear, so what matters is the noise of X, and luck."""
+    """Demands far below their cap, which is dear: the noise of X and luck matter most."""
     rng, n = np.random.default_rng([2, number]), 1000
     market = Market(supply=[2.0], max_demand=1.0, max_value=1.0, agents=n, divisible=divisible)
     values, demands = rng.random(n), rng.uniform(0.005, 0.01, (n, 1))
@@ -64,7 +64,7 @@ def loose(number: int, *, divisible: bool, rho: float) -> Case:
 
 
 def thinned(number: int) -> Case:
-    """Far more demand than supply, unit demands, and next to no noise: coins are what matters."""
+    """Far more demand than supply, unit demands, and hardly any noise: coins matter most."""
     rng, n = np.random.default_rng([3, number]), 400
     market = Market(supply=[20.0] * 8, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1)
     values, demands = rng.random(n), np.eye(8)[np.arange(n) % 8]
@@ -88,7 +88,7 @@ def played(kind: str) -> list[Played]:
 
 
 def free(case: Case) -> tuple[MemoryEngine, Billboard]:
-    """A run of one round, at prices of 0: all agents take what there is not enough of."""
+    """A run of one round, at prices of 0: all agents take something scarce."""
     engine, filter = small_markets.engine_of(case), Filter(case.budget)
     coins, noise = Seed(case.number.to_bytes(16, "little")), SeededRandomness(case.number)
     header = Header(case.market, case.policy.to_dict(), case.budget, coins.commitment, False)
@@ -104,7 +104,7 @@ def free(case: Case) -> tuple[MemoryEngine, Billboard]:
 
 
 def verdicts(kind: str) -> list[Verdict]:
-    """The verdicts on the runs of a kind, with the certificate as it is computed now."""
+    """The verdicts on the runs of a kind, with the certificate as computed now."""
     found = []
     for case, engine, board, best in played(kind):
         again = copy.copy(board)
@@ -120,7 +120,7 @@ def as_they_are(kind: str) -> list[Verdict]:
 
 
 def says(what: str, found: list[Verdict], probability: float) -> float:
-    """How likely so many failures or more are, if each run fails with at most this probability."""
+    """The probability of at least this many failures, if each run fails with at most this one."""
     return unlikely(sum(getattr(v, what) for v in found), len(found), probability)
 
 
@@ -149,7 +149,7 @@ def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
 
 
 def test_bounds_on_loads_are_sharp():
-    """At beta = 0.2 some of them fail, else they would be wider than need be."""
+    """At beta = 0.2 some bounds fail; otherwise they would be wider than needed."""
     assert sum(v.load for v in as_they_are("dense")) >= 2
 
 
@@ -209,7 +209,7 @@ def test_the_experiment_sees_a_supply_that_is_exceeded():
     shares = engine.shares(board, engine.allocate(board))
     assert small_markets.fits(case, shares)
     assert not small_markets.fits(case, np.full_like(shares, SHARE))
-    # By a hair more than is there, which sums of floats would not tell.
+    # A hair above the supply, which sums of floats would miss.
     exact = replace(case, demands=np.array([[10.0], [20.0]]), market=one_resource(30.0))
     all_of_it = np.full(2, SHARE, np.uint32)
     assert small_markets.fits(exact, all_of_it)
@@ -234,7 +234,7 @@ def test_the_experiment_says_no_where_a_bound_fails_too_often():
 
 
 def test_where_coins_leave_little_room_newton_still_gives_more_than_mwu_adaptive():
-    """Indivisible goods, so few that thinning would take most of them: better aim lower."""
+    """So few indivisible goods that thinning would take most of them: aiming lower is better."""
     shares: dict[str, list[float]] = {"newton": [], "mwu-adaptive": []}
     for number in range(6):
         rng, n = np.random.default_rng([4, number]), 300

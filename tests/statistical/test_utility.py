@@ -1,4 +1,4 @@
-"""What mwu-adaptive achieves against the optimum, on the experiments' markets of 50,000 agents."""
+"""How close mwu-adaptive gets to the optimum, on the experiments' markets of 50,000 agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_within_alpha_n_of_the_optimum_above_the_required_supply(family: str, al
 
 
 def test_far_below_the_required_supply_the_noise_costs_more_than_alpha() -> None:
-    """The negative control: the same comparison fails where the requirement says it may."""
+    """Negative control: the same comparison fails where the requirement says it may."""
     instance = families.single(N, np.random.default_rng(7))
     policy = MwuAdaptive(alpha=0.03)
     supply = utility.required_supply(instance, policy) / 100

@@ -1,15 +1,16 @@
-"""Curator side: attacks on the real pipeline, to test the privacy that is promised.
+"""Curator side: attacks on the real pipeline that test whether it keeps its privacy promise.
 
 Read in this order:
 
 * `auditor`: the whole audit. It needs SciPy (`pip install 'jdpack[audit]'`).
 * `people`, `recording`, `scripted_policy`: data sets, recorded runs, a policy that asks everything.
 * `paths`: runs that force every private path.
-* `checks`: what must hold for every recorded run, by `fold` (the public side made again), `answers`
-  and `reference` (exact answers and allocations made again), `budget_checks` and `noise_checks`.
+* `checks`: what must hold for every recorded run. It uses `fold` (recomputes the public side),
+  `answers` and `reference` (recompute exact answers and allocations), `budget_checks` and
+  `noise_checks`.
 * `neighbours`: the same run on neighbouring records, with the same randomness.
-* `coalition` and `lower_bound`: the attacks, and the epsilon that they prove.
-* `findings` and `page`: what was found, as data and as a page.
+* `coalition` and `lower_bound`: the attacks, and the epsilon they prove.
+* `findings` and `page`: the results, as data and as a page.
 """
 
 from jdpack.audit.auditor import audit

@@ -1,7 +1,7 @@
-"""Private: what recorded runs answered, gave and drew, held against the reference.
+"""Private: compares what recorded runs answered, gave and drew with the reference.
 
-`reference` has the arithmetic, which is the audit's own. Here every exact answer of a run, what
-every agent got, and where its coins came from are compared with what they should be.
+`reference` does the audit's own arithmetic. This module compares each run's exact answers, what
+every agent got, and where the coins came from with what they should be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jdpack.market.grid import SHARE
 
 
 def of_answers(tapes: Iterable[Tape]) -> Finding:
-    """All exact answers are what the agents' own rule says, whatever the query."""
+    """Every exact answer, to any query, follows from the agents' own rule."""
     wrong: list[str] = []
     checked = some = 0
     for tape in tapes:
@@ -36,13 +36,13 @@ def of_answers(tapes: Iterable[Tape]) -> Finding:
         "queries: exact",
         "exact answers are sums of what agents choose",
         wrong,
-        f"{checked} answers are, {some} of them about agents who take something",
+        f"{checked} answers match the reference, {some} of them about agents who take something",
         tested=some > 0,
     )
 
 
 def given(tape: Tape) -> Given:
-    """What everybody should have got in a run that ended."""
+    """What every agent should have got in a finished run."""
     board = tape.board
     assert board is not None and board.seed is not None and board.certificate is not None
     rounds = Rounds(tuple(board.rounds), board.header.order)
@@ -52,11 +52,12 @@ def given(tape: Tape) -> Given:
 def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Finding:
     """Every agent gets what its own record and the billboard say, unless that does not fit.
 
-    Where it does not fit, and there alone, agents are dropped by their coins, as few as needed.
+    If it does not fit, and only then, the run drops as few agents as needed, chosen by their coins.
 
     Args:
         tapes: the runs.
-        repaired: whether all of them should need a repair, or none; None if it does not matter.
+        repaired: True if every run should need a repair, False if none should; None if either is
+            fine.
     """
     wrong, winners, dropped, agents, taking, nearest = list[str](), 0, 0, 0, 0, 0.0
     for tape in tapes:
@@ -75,7 +76,7 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
             ids = tape.people.arrays["ids"]
             who = repr(ids[row]) if row < len(ids) else "nobody"
             a, b = (side[row] if row < len(side) else None for side in (got, wanted))
-            wrong.append(f"agent {who} gets {a} of {SHARE}, and {b} by its own")
+            wrong.append(f"agent {who} gets {a} of {SHARE}, but its own function says {b}")
         for what, theirs, ours in [
             ("loads", sums.loads, own.loads),
             ("winners", sums.winners, own.winners),
@@ -85,26 +86,25 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
             ("coin to drop from", sums.drop_from, own.drop_from),
         ]:
             if theirs != ours:
-                wrong.append(f"the curator's {what}: {theirs}, and {ours} by the reference")
+                wrong.append(f"the curator's {what}: {theirs}, but {ours} by the reference")
         if own.drop_from == COINS:
             wrong += _other_outcomes(tape, own)
         if max(sums.loads) > limit:
             wrong.append(f"a supply is exceeded: {max(sums.loads) / limit:.6g} of it is given")
         if repaired is not None and (own.drop_from < COINS) != repaired:
-            wrong.append("the run was not what the audit meant it to be")
+            wrong.append(f"the run {'needed no' if repaired else 'needed a'} repair")
     return fact(
         "allocation: own function",
-        "each agent gets what its own record and the billboard say, and what fits is not cut",
+        "each agent gets what its own record and the billboard say, and nothing that fits is cut",
         wrong,
         f"of {agents} agents {taking} take something in some round, {winners} win and {dropped} "
-        "are dropped; "
-        f"the largest load is {nearest:.4%} of its supply",
+        f"are dropped; the largest load is {nearest:.4%} of its supply",
         tested=dropped > 0 if repaired else taking > 0,
     )
 
 
 def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
-    """Agents, winners first, whose own function gives something else than the reference."""
+    """Agents, winners first, whose own function disagrees with the reference."""
     assert tape.board is not None
     people, starts = tape.people, tape.people.starts.tolist()
     winners = np.flatnonzero(np.maximum.reduceat(own.shares, starts)).tolist()
@@ -122,7 +122,7 @@ def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
 
 
 def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
-    """Coins: one seed a run, from the operating system, before the first record is touched."""
+    """Each run draws one seed from the operating system before it touches the first record."""
     ended = [tape for tape in tapes if tape.board is not None and tape.board.seed is not None]
     seeds = [tape.board.seed.seed for tape in ended if tape.board and tape.board.seed]
     again = [
@@ -150,16 +150,16 @@ def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
         ),
         fact(
             "coins: source",
-            "a run draws one seed from the system's randomness, and commits to that one",
+            "a run draws one seed from the system's randomness, and commits to it",
             own,
             f"{len(seeds)} seeds",
             tested=len(seeds) > 0,
         ),
         fact(
             "coins: order",
-            "the seed is drawn before the first record is touched, and nothing after it",
+            "the seed is drawn before the first record is touched, and no random bytes after",
             order,
-            f"so it is, in {noted} runs",
+            f"checked in {noted} runs",
             tested=noted > 0,
         ),
     ]
@@ -174,5 +174,5 @@ def _wrong_seed(seed: bytes, tape: Tape) -> Sequence[str]:
         return [f"the seed {seed.hex()} was not drawn from the system's randomness"]
     commitment = hashlib.sha256(b"jdpack seed " + seed).hexdigest()
     if len(seed) != SEED_BYTES or tape.board.header.commitment != commitment:
-        return ["the header commits to something else than the seed"]
+        return ["the header does not commit to the seed"]
     return []

@@ -1,10 +1,10 @@
-"""Private: empirical tests of the privacy that is promised. Curator only.
+"""Private: empirical tests of the promised privacy. Curator only.
 
-An audit runs the real pipeline many times, attacks it, looks at its noise, replays it on
-neighbouring data sets, forces every private path to run, and computes again all that each run made
-public, answered and gave. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof: the
-proofs are in the docstrings of `queries`, `noise`, `accounting` and `release`; an audit finds
-where the code does not do what they say, as far as its attacks can see.
+An audit runs the real pipeline many times, attacks it, examines its noise, replays it on
+neighbouring data sets and forces every private path to run. It recomputes everything that each run
+published, answered and gave. It needs SciPy (`pip install 'jdpack[audit]'`). A pass is no proof.
+The proofs are in the docstrings of `queries`, `noise`, `accounting` and `release`; an audit
+finds code that does not do what they say, as far as its attacks can see.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Any
 from jdpack.audit import budget_checks, noise_checks
 from jdpack.audit import neighbours as replays
 from jdpack.audit import paths as private_paths
-from jdpack.audit.checks import Group, of_every_run
+from jdpack.audit.checks import Group, groups_of, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
-from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged
+from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
 from jdpack.audit.lower_bound import LowerBound, scipy
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.recording import Setting, Tape
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, Script, known
+from jdpack.common.checks import check_whole
 from jdpack.engines.settings import Choice, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
 from jdpack.market.market import Market
@@ -36,9 +37,9 @@ from jdpack.records.source import Source
 from jdpack.run.arguments import check_arguments
 
 TRIALS = 110
-"""How often the coalition plays each world: more than the 101 that can refute an epsilon of 1."""
+"""How often the coalition plays each world. It takes 101 trials to refute an epsilon of 1."""
 NEIGHBOURS = 16
-"""How many records of one agent are replayed."""
+"""How many alternative records of one agent are replayed."""
 
 
 def audit(
@@ -62,25 +63,23 @@ def audit(
     """Test the privacy of the real pipeline.
 
     Args:
-        market: the public market, or the path of a market file; a small one if not given.
-        agents, values, demands, ids: the records, as for `solve`; invented ones within the
-            market's bounds if not given. Runs are real, so many agents take long.
+        market: the public market, or the path of a market file. The default is a small market.
+        agents, values, demands, ids: the records, as for `solve`. By default the audit invents
+            records within the market's bounds. Runs are real: with many agents they take long.
         policy, epsilon, delta: as for `solve`; without a market, Newton at (1, 1e-6).
         trials: how often the coalition plays each of its two worlds.
-        neighbours: how many records of one agent are replayed, in each engine.
-        engines: where sensitivities are checked.
-        confidence: of the lower bounds that are shown. What is flagged does not depend on it: an
-            honest pipeline fails with a probability of about 1e-6.
-        seed: of the audit's own choices of data; noise and coins are never seeded.
+        neighbours: how many alternative records of one agent each engine replays.
+        engines: the engines whose sensitivities are checked.
+        confidence: of the lower bounds shown. It does not change what is flagged: an honest
+            pipeline fails with a probability of about 1e-6.
+        seed: for the audit's own choices of data. Noise and coins are never seeded.
         paths: whether to force every private path to run too (`jdpack.audit.paths`), which takes
-            some 15 seconds.
-        progress: called with the share that is done, and what is being done.
+            about 15 seconds.
+        progress: called with the fraction done and the current stage.
     """
     scipy("stats")
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 4:
-        raise MarketError(f"trials must be a whole number from 4 on, not {trials!r}")
-    if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 2:
-        raise MarketError(f"neighbours must be a whole number from 2 on, not {neighbours!r}")
+    check_whole("trials", trials, least=4)
+    check_whole("neighbours", neighbours, least=2)
     if not isinstance(confidence, float) or not 0.0 < confidence < 1.0:
         raise MarketError(f"confidence must be a number between 0 and 1, not {confidence!r}")
     if isinstance(engines, str) or not engines:
@@ -91,7 +90,7 @@ def audit(
         epsilon = 1.0 if epsilon is None else epsilon
         delta = 1e-6 if delta is None else delta
     for engine in engines:
-        choice_of(engine, example(), None)  # refuses what is none
+        choice_of(engine, example(), None)  # refuses an unknown engine
     market, policy, budget = prepare(market, policy, epsilon, delta)
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
@@ -104,7 +103,7 @@ def audit(
 
 @dataclass
 class _Auditor:
-    """What is found, and the real runs that were recorded on the way, in their order."""
+    """The findings, and the real runs recorded on the way, in order."""
 
     setting: Setting
     people: People
@@ -154,13 +153,13 @@ class _Auditor:
         return Audit(found, self.bounds, *budget, policy, tuple(names), self.limits)
 
     def _guard(self, check: str, look: Callable[..., None], *about: Any) -> None:
-        """Look; a pipeline that breaks down meanwhile has failed."""
+        """Run a check. If the pipeline raises meanwhile, that is a failure."""
         self.found += guarded(check, partial(look, *about))
 
     def _force_paths(self) -> None:
-        """Every private path that can run, on data of the audit's own."""
+        """Run every private path that can run, on the audit's own data."""
         if not self.paths:
-            self.found.append(fact("paths: all", "each is taken", [], "left out", tested=False))
+            self.found.append(fact("paths: all", "each is taken", [], "skipped", tested=False))
             return
         forced = private_paths.Paths(self.setting.epsilon, self.setting.delta, self.seed)
         forced.run()
@@ -170,7 +169,7 @@ class _Auditor:
     def _replay_policy(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
     ) -> None:
-        """Neighbours of the people given, under the policy given."""
+        """Replay neighbours of the given people, under the given policy."""
         setting, people = self.setting, self.people
         group = replays.family(setting, people, self.neighbours, self.seed, engine)
         self._keep(group, name)
@@ -180,7 +179,7 @@ class _Auditor:
     def _replay_queries(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
     ) -> None:
-        """Neighbours under a script that asks every query, here and in markets of other kinds."""
+        """Replay neighbours under a script that asks every query, here and in other markets."""
         sparse = People.invented(example_sparse(), self.seed)
         plenty = People.invented(example_sparse(agents=40, plenty=True), self.seed)
         with known(Script):
@@ -195,18 +194,16 @@ class _Auditor:
                 self._keep(group, where, winners=what != "sparse")
                 if what == "all queries" and all_engines and group.recorded.board is not None:
                     same = replays.of_same_people(own, people, all_engines, group.recorded)
-                    self.found.append(replace(same, check=f"{same.check} ({where})"))
+                    self.found += located([same], where)
 
     def _keep(self, group: replays.Family, where: str, *, winners: bool = True) -> None:
-        """Note a family of runs, and what is found by comparing them."""
+        """Keep a family of runs, and what comparing them shows."""
         self.runs.append(group.recorded)
-        again = [tape for _, tape in group.replayed]
-        self.groups.append(Group(where, [group.recorded]))
-        self.groups.append(Group(f"{where}, neighbours", again, replayed=True))
+        self.groups += groups_of(group, where)
         found = [*replays.of_steps(group), *replays.of_sensitivity(group)]
-        if winners:  # a market without any has nothing to compare
+        if winners:  # a market without winners has nothing to compare
             found.append(replays.of_others(group))
-        self.found += [replace(one, check=f"{one.check} ({where})") for one in found]
+        self.found += located(found, where)
 
     def _attack(
         self,
@@ -215,18 +212,19 @@ class _Auditor:
         trials: int,
         confidence: float,
         start: float,
-        share: float,
+        length: float,
     ) -> None:
+        """Attack a policy; `start` and `length` are its part of the progress."""
         findings, bound, tapes = attack(
             setting,
             Coalition.against(self.people, setting),
             trials,
             confidence,
-            lambda done: self.tell(start + share * done, f"coalition ({name})"),
+            lambda done: self.tell(start + length * done, f"coalition ({name})"),
         )
         self.runs += tapes
         self.groups.append(Group(f"coalition, {name}", tapes))
-        self.found += [replace(one, check=f"{one.check} ({name})") for one in findings]
+        self.found += located(findings, name)
         if bound is not None:
             self.bounds[AGAINST + name] = bound
             self.limits[AGAINST + name] = right_at_most(setting)

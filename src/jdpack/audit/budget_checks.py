@@ -1,9 +1,9 @@
-"""Private: the arithmetic of the budget once more, by formulas of our own, in fractions.
+"""Private: recomputes the arithmetic of the budget, with the audit's own formulas, in fractions.
 
-Sensitivities and costs are written down again from their definitions (`queries.shifts` has the
-proofs), summed, and held against the budget; the budget itself against (epsilon, delta). And a
-greedy policy asks the real pipeline until it is refused: that must be in the right round, before
-the data is touched.
+It derives sensitivities and costs from their definitions (`queries.shifts` has the proofs), sums
+them and compares the sum with the budget, and the budget with (epsilon, delta). A greedy policy
+also asks the real pipeline until it is refused. That must happen in the right round, before the
+pipeline touches the data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def squared_sensitivity(market: Market, query: Query, board: Billboard | None = 
     caps = sorted((market.demand_code(j, r.max_demand) for j, r in enumerate(market.resources)))
     caps.reverse()
     k, value = market.bundle_size, market.value_code(market.max_value)
-    both = 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
+    both = _records(market)
     match query:
         case "demand" | "granted":
             return sum(c * c for c in caps[: both * k])
@@ -61,15 +61,20 @@ def squared_sensitivity(market: Market, query: Query, board: Billboard | None = 
             return _luck(market, board, value, both)
 
 
+def _records(market: Market) -> int:
+    """How many records differ between neighbours: replacing one removes one and adds another."""
+    return 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
+
+
 def _luck(market: Market, board: Billboard, value: int, both: int) -> int:
-    """What coins give an agent beyond its average, at most, and how two agents differ in it."""
+    """Bounds what coins give an agent beyond its average, and how two agents differ in it."""
     factors, bound = closing.luck_terms(board)
     if min(factors) < SHARE:
         return (both * value) ** 2
     dearest = [max(prices) for prices in zip(*(s.prices for s in board.rounds), strict=True)]
     costs = [c * p for c, p in zip(market.cap_codes, dearest, strict=True)]
     cost = sum(sorted(costs, reverse=True)[: market.bundle_size])
-    # Luck is cut to `bound`, so what is charged for is that; it must be no less than any cost.
+    # Luck is cut to `bound`, so the charge is for that bound. It must be no less than any cost.
     enough = min(value, math.ceil(Fraction(cost, PRICE_UNITS_PER_VALUE_CODE)))
     one_sided = both == 2 and market.options == 1 and bound >= enough
     return (bound + 1) ** 2 if one_sided else (both * bound) ** 2
@@ -82,7 +87,7 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
         case Gaussian(scale):
             return Fraction(squared) / (2 * Fraction(scale) ** 2), 0.0
         case TruncatedLaplace(scale, bound):
-            touched = market.bundle_size * (2 if market.neighbours is Neighbours.REPLACE_ONE else 1)
+            touched = market.bundle_size * _records(market)
             caps = sorted(market.cap_codes, reverse=True)
             moves = caps[:touched] if step.query == "demand" else [math.isqrt(squared)]
             return Fraction(squared) / (2 * Fraction(scale) ** 2), sum(
@@ -93,14 +98,14 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
 
 
 def _outside(scale: float, bound: int, move: int) -> float:
-    """The mass within `move` of the end of truncated Laplace noise, an integral from above."""
+    """The mass within `move` of the end of truncated Laplace noise, bounded by an integral."""
     log_mass = -(bound - move) / scale + math.log(-math.expm1(-move / scale))
     log_whole = math.log(-math.expm1(-bound / scale))
     return math.exp(log_mass - log_whole) / (1.0 + math.exp(-1.0 / scale))
 
 
 def spent(tape: Tape) -> tuple[Fraction, float]:
-    """What the releases of a run cost together: rho, and delta of noise with an end."""
+    """What the releases of a run cost together: rho, and the delta of truncated noise."""
     assert tape.board is not None
     of_all, tails = Fraction(0), 0.0
     of_batches: dict[Batch, Fraction] = defaultdict(Fraction)
@@ -117,7 +122,7 @@ def spent(tape: Tape) -> tuple[Fraction, float]:
 
 
 def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
-    """A run is charged what it costs, and that is no more than its budget."""
+    """The filter charges what a run costs, and that is within the budget."""
     wrong, unlike, some, most, budgets = list[str](), list[str](), 0, 0.0, dict[Budget, Finding]()
     for tape in tapes:
         if tape.board is None:
@@ -129,35 +134,42 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
         if rho > Fraction(budget.rho):
             wrong.append(f"the releases cost rho {float(rho):.9g}, of {budget.rho:.9g}")
         if tails > budget.truncation * (1.0 + 1e-6):
-            wrong.append(f"noise with an end costs delta {tails:.3g}, of {budget.truncation:.3g}")
+            wrong.append(f"truncated noise costs delta {tails:.3g}, of {budget.truncation:.3g}")
         if tape.board.header.budget != budget:
             wrong.append(f"the header promises {tape.board.header.budget}, not {budget}")
         if tape.spent is not None:
-            # The filter rounds every charge up, by less than 2^-100; whole claims are rounded up.
-            less = Fraction(tape.spent.rho) - rho
-            if not 0 <= less <= rho * Fraction(1, 10**6):
-                unlike.append(f"rho {float(tape.spent.rho):.9g} is charged for {float(rho):.9g}")
+            # The filter rounds every charge up by less than 2^-100, and integer claims are rounded
+            # up too.
+            extra = Fraction(tape.spent.rho) - rho
+            if not 0 <= extra <= rho * Fraction(1, 10**6):
+                unlike.append(
+                    f"the filter charged rho {float(tape.spent.rho):.9g}, the cost is "
+                    f"{float(rho):.9g}"
+                )
             grains = 2.0**-99 * len(tape.board.releases)
             if not tails * 0.99 <= float(tape.spent.delta) <= tails * 1.05 + grains:
-                unlike.append(f"delta {float(tape.spent.delta):.3g} is charged for {tails:.3g}")
+                unlike.append(
+                    f"the filter charged delta {float(tape.spent.delta):.3g}, the cost is "
+                    f"{tails:.3g}"
+                )
     return [
         fact(
             "budget: sum",
             "all releases together cost no more than the budget",
             wrong,
-            f"{some} runs cost at most {most:.4%} of it",
+            f"{some} runs cost at most {most:.4%} of the budget",
             tested=some > 0,
         ),
         fact(
             "budget: charges",
             "a run is charged what its releases cost",
             unlike,
-            f"so it is, in {some} runs",
+            f"checked in {some} runs",
             tested=some > 0,
         ),
         fact(
             "budget: epsilon and delta",
-            "rho, truncation and repair together are (epsilon, delta)",
+            "rho, truncation and repair together give (epsilon, delta)",
             [one.seen for one in budgets.values() if not one.passed],
             "; ".join(one.seen for one in budgets.values()),
             tested=some > 0,
@@ -165,11 +177,11 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
     ]
 
 
-def of_rooms(tapes: Iterable[Tape]) -> Finding:
-    """The certificate leaves the room for noise that the cost of a repair rests on.
+def of_factors(tapes: Iterable[Tape]) -> Finding:
+    """The certificate's factors leave enough supply for the noise in the loads.
 
-    A repair costs delta for an event of probability beta. With less room than the exact quantile
-    of the noise, what is given would fail to fit more often than that.
+    The cost of a repair rests on this: it is a delta for an event of probability beta. If the
+    factors left less than the exact quantile of the noise, repairs would happen more often.
     """
     wrong, some = [], 0
     for tape in tapes:
@@ -183,22 +195,26 @@ def of_rooms(tapes: Iterable[Tape]) -> Finding:
         some += 1
         for j, (load, factor) in enumerate(zip(loads, board.certificate.factors, strict=True)):
             if factor * load > SHARE * (1.0 + 1e-6):
-                kept = f"{factor / SHARE:.6g} of a load of up to {load:.6g}"
-                wrong.append(f"{kept} of {market.resources[j].name!r} is given")
+                wrong.append(
+                    f"the factor {factor / SHARE:.6g} is too large for {market.resources[j].name!r}"
+                    f": its load may be {load:.6g} times the supply"
+                )
     return fact(
-        "certificate: room",
-        "what is given leaves room for the noise of the loads",
+        "certificate: factors",
+        "the factors leave enough supply for the noise in the loads",
         wrong,
-        f"so it does, in {some} runs",
+        f"checked in {some} runs",
         tested=some > 0,
     )
 
 
 def _least_bounds(board: Billboard, beta: float) -> list[float] | None:
-    """Loads before scaling that noise alone exceeds with probability beta / m, each."""
+    """For each resource, the unscaled load that noise alone exceeds with probability beta / m."""
     market = board.header.market
     m, supply = len(market.resources), market.supply_code
-    z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)  # the lattice moves it a bit
+    z = float(scipy("special").ndtri(1.0 - beta / m)) * (
+        1.0 - 1e-3
+    )  # the lattice moves it a little
     if market.divisible:
         counted = [r for r in board.releases if r.step.weight]
         if not all(isinstance(r.step.noise, Gaussian) for r in counted):
@@ -216,20 +232,20 @@ def _least_bounds(board: Billboard, beta: float) -> list[float] | None:
 
 
 def of_budget(budget: Budget) -> Finding:
-    """The split of (epsilon, delta): noise, its ends, and the repair."""
+    """The parts of (epsilon, delta): noise, its truncation, and the repair."""
     total = conversion(budget.rho, budget.epsilon) + budget.truncation
     total += (1.0 + math.exp(budget.epsilon)) * budget.beta
     wrong = [f"the parts of delta sum to {total:.6g}, above {budget.delta:.6g}"]
     return fact(
         "budget: epsilon and delta",
-        "rho, truncation and repair together are (epsilon, delta)",
+        "rho, truncation and repair together give (epsilon, delta)",
         wrong if total > budget.delta * (1.0 + 1e-9) else [],
         f"the parts of delta sum to {total / budget.delta:.4%} of it",
     )
 
 
 def conversion(rho: float, epsilon: float) -> float:
-    """Delta of rho-zCDP: Canonne, Kamath & Steinke 2020, Proposition 12."""
+    """The delta of rho-zCDP at epsilon: Canonne, Kamath & Steinke 2020, Proposition 12."""
 
     def log_delta(a: float) -> float:
         tilt = (a - 1.0) * (a * rho - epsilon)
@@ -250,7 +266,7 @@ def conversion(rho: float, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks for demand, each time for one part of the budget, for ever."""
+    """Asks for demand for ever; each answer costs one of `parts` equal parts of the budget."""
 
     parts: float
 
@@ -279,7 +295,7 @@ class Probe:
 
 
 def of_batch_filter(setting: Setting) -> Finding:
-    """The filter adds up what releases about all agents cost, and the dearest batch."""
+    """The filter sums the costs of releases about all agents and of the dearest batch."""
     rng, wrong, refused, taken = random.Random(7), list[str](), 0, 0
     for _ in range(20):
         budget = setting.budget
@@ -297,30 +313,30 @@ def of_batch_filter(setting: Setting) -> Finding:
             fits = total * (1 + Fraction(1, 2**60)) <= Fraction(budget.rho)
             try:
                 filter.charge(Cost(rho), batch)
-                went = True
+                accepted = True
             except BudgetError:
-                went = False
-            if went != fits:
+                accepted = False
+            if accepted != fits:
                 wrong.append(
                     f"a sum of {float(total / Fraction(budget.rho)):.4%} of the budget is "
-                    f"{'taken' if went else 'refused'}"
+                    f"{'accepted' if accepted else 'refused'}"
                 )
                 break
-            refused, taken = refused + (not went), taken + went
-            if went:
+            refused, taken = refused + (not accepted), taken + accepted
+            if accepted:
                 all_agents = whole
                 batches.update(parts)
     return fact(
         "budget: batches",
         "costs of all agents add up, and batches of one partition cost what the dearest does",
         wrong,
-        f"{taken} charges were taken and {refused} refused, as they should",
+        f"{taken} charges were rightly accepted and {refused} rightly refused",
         tested=refused > 0,
     )
 
 
 def of_formulas(markets: Iterable[Market]) -> Finding:
-    """The sensitivities that policies ask noise for are no less than the audit's own."""
+    """The sensitivities that policies scale their noise to are no less than the audit's own."""
     wrong, some = [], 0
     for market in markets:
         for query in QUERIES:
@@ -329,10 +345,10 @@ def of_formulas(markets: Iterable[Market]) -> Finding:
             some += 1
             if theirs < own:
                 wrong.append(
-                    f"{query} of {market.name!r} moves by {math.sqrt(own):.6g}, and "
-                    f"{math.sqrt(theirs):.6g} is claimed"
+                    f"{query} of {market.name!r} moves by {math.sqrt(own):.6g}, but the claim is "
+                    f"{math.sqrt(theirs):.6g}"
                 )
-        both = 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
+        both = _records(market)
         for thinned in (False, True):
             one_sided = both == 2 and market.options == 1 and not thinned
             least = 1001 if one_sided else both * 1000
@@ -340,9 +356,9 @@ def of_formulas(markets: Iterable[Market]) -> Finding:
                 wrong.append(f"luck of {market.name!r} moves by {least} of 1000")
     return fact(
         "sensitivity: formulas",
-        "what is claimed of every query is no less than by the audit's own formulas",
+        "the claim for every query is no less than the audit's own formula gives",
         wrong,
-        f"so it is, of {some} queries",
+        f"checked for {some} queries",
         tested=some > 0,
     )
 
@@ -359,7 +375,7 @@ QUERIES: tuple[Query, ...] = (
 
 
 def of_filter(people: People, epsilon: float, delta: float) -> Finding:
-    """Greedy runs are refused in the first round that the budget does not cover."""
+    """The pipeline refuses a greedy run in the first round that the budget does not cover."""
     wrong, seen = [], []
     for parts in (1.0 + 1e-9, 3.0 + 1e-9, 5.0 - 1e-9, 7.5):
         setting = Setting(Probe(parts), epsilon, delta)
@@ -369,10 +385,10 @@ def of_filter(people: People, epsilon: float, delta: float) -> Finding:
         right = math.floor(Fraction(setting.budget.rho) / cost(people.market, step)[0])
         seen.append(len(tape.calls))
         if len(tape.calls) != right or not tape.error.startswith("BudgetError"):
-            wrong.append(f"noise was drawn in {len(tape.calls)} rounds, of {right} in the budget")
+            wrong.append(f"noise was drawn in {len(tape.calls)} rounds, the budget covers {right}")
     return fact(
         "budget: refusal",
         "a release that the budget does not cover does not happen",
         wrong,
-        f"refused after {', '.join(map(str, seen))} rounds, as it should",
+        f"rightly refused after {', '.join(map(str, seen))} rounds",
     )

@@ -1,37 +1,46 @@
-"""Private: all checks that hold for every recorded run, whatever it was recorded for."""
+"""Private: the checks that every recorded run must pass, whatever it was recorded for."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jdpack.audit import answers, budget_checks, fold, neighbours, noise_checks
-from jdpack.audit.findings import Finding, guarded
+from jdpack.audit.findings import Finding, guarded, located
 from jdpack.audit.recording import Tape
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some runs, and what they were recorded for."""
+    """Some runs, and why they were recorded."""
 
     where: str
     tapes: Sequence[Tape]
     replayed: bool = False
-    """Whether these are replays: their seed and answers are those of a run in another group, and
-    `replays` compares their billboards with its billboard."""
+    """Whether these are replays: their seed and answers come from a run in another group, and
+    `neighbours` compares their billboards with that run's."""
+
+
+def groups_of(family: neighbours.Family, where: str) -> list[Group]:
+    """The recorded run of a family, and its replays."""
+    replays = [tape for _, tape in family.replayed]
+    return [
+        Group(where, [family.recorded]),
+        Group(f"{where}, neighbours", replays, replayed=True),
+    ]
 
 
 def of_every_run(groups: Sequence[Group]) -> Iterator[Finding]:
-    """Public side, exact answers, allocation, noise, seeds and charges of recorded runs."""
+    """Check the public side, exact answers, allocation, noise, seeds and charges of all runs."""
     recorded = [group for group in groups if not group.replayed]
     made = iter(fold.made_elsewhere([tape for group in recorded for tape in group.tapes]))
     for group in groups:
         ended = [tape for tape in group.tapes if tape.board is not None]
         own = [] if group.replayed else [next(made) for _ in ended]
         found = guarded("runs: checked", functools.partial(_of_group, group, own))
-        yield from (replace(one, check=f"{one.check} ({group.where})") for one in found)
+        yield from located(found, group.where)
     yield from answers.of_seeds([tape for group in recorded for tape in group.tapes])
 
 
@@ -44,4 +53,4 @@ def _of_group(group: Group, made: Sequence[Any]) -> Iterator[Finding]:
     if not group.replayed:
         yield from fold.of_public(tapes, made)
         yield from budget_checks.of_charges(tapes)
-        yield budget_checks.of_rooms(tapes)
+        yield budget_checks.of_factors(tapes)

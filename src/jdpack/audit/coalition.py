@@ -1,9 +1,10 @@
-"""Private: the attack of all agents but one.
+"""Private: the attack by all agents except one.
 
-They know every record but the last agent's, of which they know that it is one of two. They see the
-billboard: prices, weights, answers; and what they get themselves, which follows from these (that it
-does is tested by replay). By Neyman and Pearson no test of the two is better than the likelihood of
-the answers. An answer that hits an exact one is beyond any noise, and counts for as much.
+They know every other record, and that the last agent's record is one of two. They see the
+billboard (prices, weights, answers) and what they get themselves, which follows from the billboard
+and their records (replay tests this). By Neyman and Pearson, no test is better than the likelihood
+ratio of the answers. An answer that equals an exact one at a large scale is beyond chance, so it
+counts as certainty.
 """
 
 from __future__ import annotations
@@ -31,33 +32,33 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
 
 LITTLE = 0.05
-"""Two worlds that use less of the budget than this can hardly be told apart by anyone."""
+"""Hardly anyone can tell two worlds apart that use less of the budget than this."""
 
 _SURE = 1e6
-_NEVER = 1e-4  # an answer is exactly right by chance less often than this
+_NEVER = 1e-4  # counts as certainty: answers that are exactly right by chance less often than this
 
 
 class Evidence(NamedTuple):
-    """What a coalition gets out of a run."""
+    """What a coalition learns from a run."""
 
     log_ratio: float
     """The log-likelihood of the second world minus that of the first."""
     rho: float
-    """The zCDP of all releases between these two worlds: at most the budget's, in every run."""
+    """The zCDP cost of all releases between these two worlds; never above the budget's rho."""
 
 
 class Coalition:
-    """What follows from each of two guesses at one record."""
+    """Two worlds that differ in one record."""
 
     def __init__(self, first: People, second: People) -> None:
         self.worlds = first, second
 
     @classmethod
     def against(cls, people: People, setting: Setting, place: int | None = None) -> Coalition:
-        """Does the agent at `place` want nothing, or much?
+        """Two worlds: the agent at `place` wants nothing (or is absent), or it wants much.
 
-        As much as differs most from nothing in a run for that purpose: everything, if its price is
-        ever within reach.
+        A trial run picks the amount that is easiest to tell from nothing: everything, if its price
+        is ever within reach.
         """
         place, market = len(people.ids) // 2 if place is None else place, people.market
         absent = market.neighbours is Neighbours.ADD_REMOVE
@@ -74,7 +75,7 @@ class Coalition:
         return max(pairs, key=lambda pair: pair.evidence(board).rho)
 
     def evidence(self, board: Billboard) -> Evidence:
-        """How much a billboard speaks for the second world."""
+        """How strongly a billboard speaks for the second world."""
         total, rho = 0.0, 0.0
         worlds = (true_answers(people, board) for people in self.worlds)
         for line, one, two in zip(board.releases, *worlds, strict=True):
@@ -86,7 +87,7 @@ class Coalition:
 
 
 def _log(noise: Noise, z: float) -> float:
-    """The logarithm of the noise's mass, up to a constant."""
+    """The log of the noise's mass, up to a constant."""
     assert isinstance(noise, Gaussian | TruncatedLaplace)
     if z == 0 and noise.scale > 1.0 / _NEVER:
         return _SURE
@@ -102,7 +103,7 @@ def attack(
     confidence: float,
     tell: Callable[[float], None] = lambda done: None,
 ) -> tuple[list[Finding], LowerBound | None, list[Tape]]:
-    """Play the two worlds `trials` times each, in runs that nothing seeds; also give the runs."""
+    """Play each world `trials` times, in unseeded runs; the runs are returned too."""
     scores: tuple[list[float], list[float]] = ([], [])
     tapes: list[Tape] = []
     used: list[float] = []
@@ -126,7 +127,7 @@ def attack(
     found.append(
         fact(
             "coalition: loss",
-            "between the two worlds no run costs more than its budget",
+            "no run costs more than its budget between the two worlds",
             wrong,
             f"at most {most:.1%} of the budget in any run",
             tested=most >= LITTLE,
@@ -136,7 +137,7 @@ def attack(
 
 
 def right_at_most(setting: Setting) -> float:
-    """No test of two equally likely neighbours is right more often, by theory."""
+    """By theory, no test of two equally likely neighbours is right more often."""
     limit = most_success(setting.epsilon, setting.delta)
     if setting.policy.truncated:
         return limit
@@ -146,12 +147,12 @@ def right_at_most(setting: Setting) -> float:
 def judge(
     setting: Setting, scores: tuple[list[float], list[float]], confidence: float
 ) -> list[Finding]:
-    """Whether the attack proves more than is claimed, or is right too often."""
+    """Whether the attack proves more than the claimed epsilon, or is right too often."""
     sure = lower_bound(*scores, setting.delta, 1.0 - ALARM / 4)
     shown = lower_bound(*scores, setting.delta, confidence)
     needed = trials_for(setting.epsilon, setting.delta, 1.0 - ALARM / 4)
     enough = needed is not None and len(scores[0]) >= needed
-    more = f"more than {setting.epsilon:g} takes {needed or 10**9:,} trials or more to prove"
+    more = f"proving more than {setting.epsilon:g} takes at least {needed or 10**9:,} trials"
     found = [
         Finding(
             "coalition: epsilon",

@@ -1,7 +1,7 @@
 """Private: what an audit found.
 
-A check has one of three verdicts. "not tested" is for one that could not have failed on the data
-and the trials that it had, whatever the pipeline does; it is no failure, and no pass either.
+A check has one of three verdicts. "not tested" means that the check could not have failed on its
+data and trials, whatever the pipeline did. It is neither a failure nor a pass.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jdpack.audit.lower_bound import LowerBound
 from jdpack.storage import new_folder
 
 ALARM = 1e-6
-"""An honest pipeline is flagged with at most this probability by all checks of an audit."""
+"""The checks of an audit together flag an honest pipeline with at most this probability."""
 
 ALARM_BY_CHANCE = ALARM / 2
-"""The part of it for checks of p-values, by Holm's rule."""
+"""The part of it that goes to p-values, by Holm's rule."""
 
 NO_PROOF = (
     "A pass is no proof: the audit tries some attacks on some data sets, and finds only what they "
@@ -29,28 +29,28 @@ NO_PROOF = (
 
 
 AGAINST = "coalition against "
-"""How lower bounds are named: by the policy that is attacked."""
+"""The name of a lower bound is this, then the policy attacked."""
 
 Verdict = Literal["ok", "FAILED", "not tested"]
 
 NAMED = 5
-"""So many checks that were not made are named in the last line; all have a line of their own."""
+"""The last line names at most this many untested checks. Each has a line of its own anyway."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was claimed, and what was seen."""
+    """One check: the claim, and what was seen."""
 
     check: str
     claimed: str
     seen: str
     passed: bool = True
     p_value: float | None = None
-    """Of a statistical check: the probability of something as odd if the claim is true."""
+    """For a statistical check: the probability of something this odd if the claim is true."""
     least_p: float = 0.0
-    """The least p-value that so many trials or draws can give."""
+    """The smallest p-value that this number of trials or draws can give."""
     tested: bool = True
-    """Whether it could have failed at all."""
+    """Whether the check could have failed at all."""
 
     @property
     def verdict(self) -> Verdict:
@@ -70,41 +70,46 @@ def fact(
     *,
     tested: bool = True,
 ) -> Finding:
-    """A check that is right or wrong; of what is wrong, the first is told."""
+    """A check without chance: it fails if anything is `wrong`, and shows the first such thing."""
     wrong = list(wrong)
     told = f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen
     return Finding(check, claimed, told, not wrong, tested=tested)
 
 
 def guarded(check: str, look: Callable[[], Iterable[Finding] | None]) -> list[Finding]:
-    """What is found; or one failure, if the pipeline breaks down where it should not."""
+    """The findings of `look`, or one failure if the pipeline raises where it should not."""
     try:
         return list(look() or ())
     except Exception as error:
         told = f"{type(error).__name__}: {error}".splitlines()[0]
-        return [Finding(check, "it comes to its end", told, passed=False)]
+        return [Finding(check, "it runs to the end", told, passed=False)]
+
+
+def located(found: Iterable[Finding], where: str) -> list[Finding]:
+    """The same findings, each named with the place where it was checked."""
+    return [replace(one, check=f"{one.check} ({where})") for one in found]
 
 
 def differ(one: Sequence[int], two: Sequence[int]) -> str:
-    """Where two answers differ first."""
+    """Where two answers first differ."""
     if len(one) != len(two):
-        return f"has {len(one)} numbers, and {len(two)}"
+        return f"has {len(one)} numbers, but {len(two)}"
     at = next(i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b)
-    return f"is {one[at]} in coordinate {at}, and {two[at]}"
+    return f"is {one[at]} in coordinate {at}, but {two[at]}"
 
 
 def odds(
     check: str, claimed: str, seen: str, p_value: float, least_p: float = 0.0, tested: bool = True
 ) -> Finding:
-    """A statistical check, to be judged together with all others."""
+    """A statistical check, which `judged` judges together with all the others."""
     p_value = 0.0 if math.isnan(p_value) else float(p_value)
     return Finding(check, claimed, seen, True, p_value, least_p, tested)
 
 
 def judged(findings: Iterable[Finding], alarm: float = ALARM_BY_CHANCE) -> list[Finding]:
-    """Statistical checks are flagged by Holm's rule, with at most `alarm` of any false one.
+    """Flag statistical checks by Holm's rule: `alarm` bounds the probability of any false flag.
 
-    One that has too few trials to be flagged by itself, whatever they show, is not tested.
+    A check with too few trials to be flagged, whatever they show, is not tested.
     """
     found = list(findings)
     order = sorted(
@@ -133,7 +138,7 @@ class Audit:
     policy: str = ""
     engines: tuple[str, ...] = ()
     right_at_most: dict[str, float] = field(default_factory=dict)
-    """By theory: no attack is right more often, by the names of `lower_bounds`."""
+    """How often an attack can be right at most, by theory; the keys are those of `lower_bounds`."""
 
     @property
     def passed(self) -> bool:
@@ -145,11 +150,11 @@ class Audit:
 
     @property
     def not_tested(self) -> list[Finding]:
-        """Checks that could not have failed: they say nothing."""
+        """Checks that could not have failed, so they say nothing."""
         return [finding for finding in self.findings if finding.verdict == "not tested"]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Everything, for JSON."""
         return {
             "passed": self.passed,
             "failed": len(self.failures),
@@ -165,7 +170,7 @@ class Audit:
         }
 
     def write(self, folder: str | Path) -> None:
-        """Make a folder of mode 0700 with the page, the text and the JSON, each of mode 0600."""
+        """Write the page, the text and the JSON (mode 0600) to a new folder (mode 0700)."""
         from jdpack.audit.page import audit_page  # which imports this module
 
         data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
@@ -191,9 +196,9 @@ class Audit:
             lines += [
                 "",
                 f"{name}: right in {bound.success:.1%} of {bound.measured} trials",
-                f"  epsilon >= {bound.epsilon:.3g} with confidence {bound.confidence:.0%}, "
-                f"{self.epsilon:g} is claimed",
-                f"  so many trials can prove {bound.at_best:.3g} at most",
+                f"  epsilon >= {bound.epsilon:.3g} with confidence {bound.confidence:.0%}; "
+                f"the claim is {self.epsilon:g}",
+                f"  this number of trials can prove at most {bound.at_best:.3g}",
                 f"  epsilon >= {bound.epsilon_if_gaussian:.3g} if it is like a Gaussian (mu-GDP)",
             ]
         return "\n".join([*lines, "", self._verdict(), NO_PROOF])
@@ -206,11 +211,11 @@ class Audit:
         named = "; ".join(missing[:NAMED])
         more = f"; and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         count = f"{len(missing)} check{'s' * (len(missing) > 1)}"
-        return f"{verdict}; {count} could not be made: {named}{more}."
+        return f"{verdict}; {count} could not be tested: {named}{more}."
 
 
 def _shown(group: str, findings: list[Finding]) -> list[str]:
-    """A line for what passed, and all about what did not, or could not."""
+    """One line for all checks that passed, and the details of those that failed or could not."""
     lines = []
     for one in findings:
         if not one.passed:
@@ -223,7 +228,7 @@ def _shown(group: str, findings: list[Finding]) -> list[str]:
     right = [one for one in findings if one.verdict == "ok"]
     if right:
         chances = [one.p_value for one in right if one.p_value is not None]
-        least = f"; {len(chances)} by chance, the least p {min(chances):.2g}" if chances else ""
+        least = f"; {len(chances)} statistical, smallest p {min(chances):.2g}" if chances else ""
         only = f": {right[0].seen}" if len(right) == 1 and not chances else ""
         count = f"{len(right)} check{'s' * (len(right) > 1)}"
         lines.append(f"{'ok':12}{group}, {count}{only}{least}")

@@ -1,11 +1,11 @@
-"""Private: the public side of recorded runs once more, in a process that has no records.
+"""Private: recomputes the public side of recorded runs, in a process that has no records.
 
-All that a run makes public must follow from the market, the policy, the budget, the seed and the
-answers that came through the door. So a fresh process, which is given these and nothing else, makes
-every billboard again: it asks the policy for each step, takes over the posted answer, closes the
-run, certifies it, and stops where the policy does. The lines must be the same, to the byte; so must
-the public page, and what the filter says was spent. Where a run stopped early or late, moved a
-price, or certified with a number that is not on the billboard, its lines differ.
+Everything a run publishes must follow from the market, the policy, the budget, the seed and the
+answers that came through the door. A fresh process gets these and nothing else, and rebuilds every
+billboard: it asks the policy for each step, copies the posted answer, closes the run, certifies it,
+and stops where the policy does. The lines must match byte for byte, and so must the public pages
+and what the filter says was spent. If a run stopped early or late, moved a price, or used a number
+that is not on the billboard for its certificate, its lines differ.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _PATIENCE = 600  # seconds
 
 
 def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given: Any) -> Any:
-    """A billboard and its page, from what a run is given and from its answers and its seed alone.
+    """Rebuild a billboard and its pages from a run's arguments, its answers and its seed alone.
 
-    Returns the lines, the SHA-256 of each page, the rho and delta that were spent, and what the
-    policy still wants to ask when the posted answers end.
+    Returns the lines, the SHA-256 of each page, the rho and delta spent, and the query that the
+    policy still wants to ask when the posted answers run out.
     """
     posted = Billboard.from_text(text)
     kind = registry.from_dict(policy)
@@ -83,7 +83,7 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
 
 
 def main() -> None:
-    """Answer a list of runs on standard input with what they should have made public."""
+    """Read a list of runs from standard input, and print what they should have published."""
     found: list[Any] = []
     with known(Script):
         for run in json.load(sys.stdin):
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
-    """What another process makes of the public side of some runs."""
+    """The public side of some runs, rebuilt in another process."""
     runs = [
         {
             "text": "".join(f"{line}\n" for line in tape.board.lines()),
@@ -118,7 +118,7 @@ def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
     )
     if done.returncode:
         told = (done.stderr.strip().splitlines() or ["it ended"])[-1]
-        return [{"error": f"the process that makes it again failed: {told}"}] * len(runs)
+        return [{"error": f"the process that rebuilds it failed: {told}"}] * len(runs)
     found: list[Any] = json.loads(done.stdout)
     return found
 
@@ -126,7 +126,7 @@ def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
 def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[Finding]:
     """Everything public is a function of the public past.
 
-    `made` is what `made_elsewhere` says of these runs, if it was asked already.
+    `made` is the result of `made_elsewhere` for these runs, if the caller has it already.
     """
     ended = [tape for tape in tapes if tape.board is not None]
     made = made_elsewhere(ended) if made is None else made
@@ -135,7 +135,7 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
         assert tape.board is not None
         who = f"a run of {tape.board.header.policy.get('name')}"
         if "error" in again:
-            lines.append(f"{who} cannot be made again: {again['error']}")
+            lines.append(f"{who} cannot be rebuilt: {again['error']}")
             continue
         if again["wants"] is not None:
             lines.append(
@@ -148,7 +148,7 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
             tape.spent.rho,
             tape.spent.delta,
         ]:
-            sums.append(f"{who} says that it spent rho {float(tape.spent.rho):.9g}")
+            sums.append(f"{who} claims to have spent rho {float(tape.spent.rho):.9g}")
         if tape.files:
             files += 1
             pages += _wrong_files(tape, again["pages"])
@@ -157,14 +157,14 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
             "public: billboard",
             "every line follows from the lines before it, and the run stops where its policy does",
             lines,
-            f"{len(ended)} runs with {steps} releases are the same in a process without records",
+            f"a process without records rebuilt {len(ended)} runs with {steps} releases",
             tested=bool(ended),
         ),
         fact(
             "public: spent",
-            "what a run says that it spent follows from its billboard",
+            "what a run says it spent follows from its billboard",
             sums,
-            f"so it does, of {len(ended)} runs",
+            f"checked in {len(ended)} runs",
             tested=bool(ended),
         ),
     ]
@@ -174,7 +174,7 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
                 "public: files",
                 "every byte of the public folder follows from the billboard",
                 pages,
-                f"so it does, of {files} folders",
+                f"checked in {files} folders",
             )
         )
     return found
@@ -183,9 +183,9 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
 def _difference(posted: list[str], again: list[str], who: str) -> list[str]:
     for at, (one, two) in enumerate(zip(posted, again, strict=False), start=1):
         if one != two:
-            return [f"line {at} of {who} is not what the lines before it give"]
+            return [f"line {at} of {who} does not follow from the lines before it"]
     if len(posted) != len(again):
-        return [f"{who} has {len(posted)} lines, and {len(again)} by its policy"]
+        return [f"{who} has {len(posted)} lines, but {len(again)} by its policy"]
     return []
 
 
@@ -197,8 +197,8 @@ def _wrong_files(tape: Tape, pages: dict[str, str]) -> list[str]:
         return [f"the public folder has {', '.join(sorted(names))}"]
     wrong = []
     if tape.files["billboard.jsonl"].decode() != "".join(f"{li}\n" for li in tape.board.lines()):
-        wrong.append("the billboard's file is not the billboard")
+        wrong.append("billboard.jsonl differs from the billboard")
     for name in sorted(names - {"billboard.jsonl"}):
         if hashlib.sha256(tape.files[name]).hexdigest() != pages.get(name):
-            wrong.append(f"the public {name} is not that of the billboard")
+            wrong.append(f"the public {name} does not follow from the billboard")
     return wrong

@@ -1,4 +1,4 @@
-"""Private: lower bounds on epsilon, with confidence, from how often an attack is right.
+"""Private: lower bounds on epsilon at a given confidence, from how often an attack is right.
 
 An (epsilon, delta)-DP mechanism has P(S) <= e^epsilon Q(S) + delta for every event S and both
 orders of two neighbours. So an event seen often in one world and rarely in the other refutes small
@@ -7,9 +7,9 @@ exact binomial intervals (Clopper & Pearson 1934). The event is a threshold on a
 on one half of the trials and measured on the other half, so choosing costs no confidence.
 
 Formal guarantees. If the trials are independent, each of `epsilon` and `mu` of a `LowerBound` is
-above the truth with probability at most 1 - confidence. `mu` and what follows from it are about
-mechanisms that are as hard to attack as a Gaussian of sensitivity mu and deviation 1 (mu-GDP, Dong,
-Roth & Su 2022): an assumption, which nothing here checks. It makes few trials say much more.
+above the truth with probability at most 1 - confidence. `mu` and what follows from it assume a
+mechanism that is as hard to attack as a Gaussian of sensitivity mu and deviation 1 (mu-GDP, Dong,
+Roth & Su 2022). Nothing here checks that assumption. With it, few trials say much more.
 """
 
 from __future__ import annotations
@@ -35,30 +35,31 @@ class LowerBound:
     """What an attack proves."""
 
     epsilon: float
-    """The mechanism is not (e, delta)-DP for any e below, with this confidence."""
+    """The mechanism is not (e, delta)-DP for any e below this, with the given confidence."""
     delta: float
     confidence: float
     trials: int
-    """In each of the two worlds, the half on which the event was chosen included."""
+    """Per world, including the half that chose the event."""
     success: float
     """How often the best event of the first half told the worlds of the second half apart."""
     measured: int
-    """On how many trials, of both worlds together, `success` rests."""
+    """The number of trials behind `success`, of both worlds together."""
     mu: float
-    """Not mu-GDP for any smaller mu, **if** it is like a Gaussian at all."""
+    """The mechanism is not mu-GDP for any smaller mu, **if** it is like a Gaussian at all."""
     epsilon_if_gaussian: float
-    """The least epsilon at this delta of a mechanism that is mu-GDP."""
+    """The smallest epsilon of a mu-GDP mechanism at this delta."""
     at_best: float
-    """What `epsilon` would be if all trials were right: so many trials prove no more."""
+    """What `epsilon` would be if every trial were right: these trials cannot prove more."""
 
 
 def lower_bound(
     first: Sequence[float], second: Sequence[float], delta: float, confidence: float = 0.95
 ) -> LowerBound:
-    """What the scores of trials in two worlds prove; larger ones should speak for the second."""
+    """What the scores of trials in two worlds prove; larger scores speak for the second world."""
     if len(first) != len(second) or len(first) < 4:
         raise JdpackError(
-            f"{len(first)} and {len(second)} trials prove nothing", "run as many in both worlds"
+            f"{len(first)} and {len(second)} trials prove nothing",
+            "run at least 4, and the same number in both worlds",
         )
     if not 0.0 < confidence < 1.0 or not 0.0 <= delta < 1.0:
         raise JdpackError(f"confidence {confidence!r} and delta {delta!r} must be in [0, 1)")
@@ -93,14 +94,14 @@ def lower_bound(
 
 
 def at_best(trials: int, delta: float, confidence: float) -> float:
-    """The largest epsilon that so many trials of each world can prove, all of them right."""
+    """The largest epsilon that `trials` trials of each world can prove, if all are right."""
     kept, miss = trials - trials // 2, (1.0 - confidence) / 2.0
     often, rarely = at_least(kept, kept, miss), at_most(0, kept, miss)
     return max(0.0, math.log((often - delta) / rarely)) if often > delta else 0.0
 
 
 def trials_for(epsilon: float, delta: float, confidence: float) -> int | None:
-    """The fewest trials of each world that can prove more than epsilon; None if over a billion."""
+    """How few trials of each world can prove more than epsilon; None if over a billion."""
     low, high = 0, 1
     while at_best(high, delta, confidence) <= epsilon:
         low, high = high, 2 * high
@@ -116,14 +117,14 @@ def trials_for(epsilon: float, delta: float, confidence: float) -> int | None:
 
 
 Event = tuple[float, bool, bool]
-"""A threshold; whether scores above it count, or those below; which world should have more."""
+"""A threshold, whether scores above it count (else below), whether the second world has more."""
 
 
 def _events(first: Floats, second: Floats) -> list[Event]:
     scores = np.unique(np.concatenate([first, second]))
     gaps = np.diff(scores)
     cuts = scores[:-1] + gaps / 2.0 if len(gaps) else scores
-    if len(cuts) > _THRESHOLDS:  # evenly spread ones, and the widest gaps
+    if len(cuts) > _THRESHOLDS:  # keep evenly spread ones, and the widest gaps
         spread = np.linspace(0, len(cuts) - 1, _THRESHOLDS // 2).astype(np.int64)
         widest = np.argsort(gaps)[-_THRESHOLDS // 2 :]
         cuts = cuts[np.union1d(spread, widest)]
@@ -150,18 +151,18 @@ def _ends(event: Event, first: Floats, second: Floats, miss: float) -> tuple[flo
 
 @cache
 def at_least(hits: int, trials: int, miss: float) -> float:
-    """A probability is no less, but with probability `miss`."""
+    """A lower confidence bound on a probability; it fails with probability `miss`."""
     return 0.0 if hits == 0 else float(_special().betaincinv(hits, trials - hits + 1, miss))
 
 
 @cache
 def at_most(hits: int, trials: int, miss: float) -> float:
-    """A probability is no more, but with probability `miss`."""
+    """An upper confidence bound on a probability; it fails with probability `miss`."""
     return 1.0 - at_least(trials - hits, trials, miss)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon at which mu-GDP is (epsilon, delta)-DP; inf if delta is 0.
+    """The smallest epsilon at which mu-GDP is (epsilon, delta)-DP; inf if delta is 0.
 
     Balle & Wang 2018, Theorem 8: delta = Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu).
     """
@@ -187,14 +188,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def most_success(epsilon: float, delta: float) -> float:
-    """No test of two equally likely neighbours is right more often under (epsilon, delta)-DP."""
+    """Under (epsilon, delta)-DP, no test of two equally likely neighbours is right more often."""
     if epsilon == math.inf:
         return 1.0
     return 1.0 - (1.0 - delta) / (math.exp(epsilon) + 1.0)
 
 
 def most_success_gaussian(rho: float) -> float:
-    """The same for Gaussian noise that costs rho in all: Phi(mu / 2), mu = sqrt(2 rho)."""
+    """The same for Gaussian noise of total cost rho: Phi(mu / 2), mu = sqrt(2 rho)."""
     return 0.5 * (1.0 + math.erf(math.sqrt(rho) / 2.0))
 
 
@@ -203,7 +204,7 @@ def _special() -> Any:
 
 
 def scipy(part: str) -> Any:
-    """A part of SciPy, which is an extra."""
+    """A module of SciPy, which is an optional dependency."""
     import importlib
 
     try:
@@ -231,11 +232,11 @@ def distinguish(
     Args:
         first, second: run the mechanism on one of two neighbouring data sets, with fresh
             randomness, and return what the attacker sees.
-        score: how much a view speaks for the second world; best, a log-likelihood ratio.
-        trials: of each world; half of them choose the event, the other half measure it.
-        delta: of the guarantee that is tested.
+        score: how strongly a view speaks for the second world. A log-likelihood ratio is best.
+        trials: per world; half of them choose the event, the other half measure it.
+        delta: of the guarantee under test.
         confidence: that the bounds are no larger than the truth.
-        progress: called with the share that is done.
+        progress: called with the fraction done.
     """
     scores: tuple[list[float], list[float]] = ([], [])
     for trial in range(trials):

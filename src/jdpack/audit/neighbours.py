@@ -1,10 +1,10 @@
-"""Private: replay of neighbours under identical randomness.
+"""Private: replays neighbours under identical randomness.
 
-One run is recorded. Then the pipeline runs on neighbours of its data set, with the same random
-bytes and the same posted answers forced on it, and everything that is claimed to be a function of
-the billboard must come out the same: steps, prices, weights, noise scales, the certificate, the
-seed, and what all other agents get. The exact answers may move, by no more than was claimed: all
-records of one agent are compared with each other, since any two of them make neighbours.
+The audit records one run. Then it runs the pipeline on neighbours of the data set, and forces the
+same random bytes and the same posted answers on it. Everything claimed to be a function of the
+billboard must come out the same: steps, prices, weights, noise scales, the certificate, the seed,
+and what all other agents get. The exact answers may move, but by no more than claimed. The audit
+compares every pair of one agent's alternative records, because any two of them make neighbours.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ from jdpack.privacy.queries import Query
 from jdpack.protocol import closing
 
 WHOLE = ("curvature", "gauge")
-"""Queries with one claim for the length of the whole move."""
+"""Queries whose claim bounds the length of the whole move, not each coordinate."""
 
 Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A recorded run, and replays of it in which one agent has other records."""
+    """A recorded run, and replays of it in which one agent has a different record."""
 
     place: int
     recorded: Tape
     replayed: list[tuple[Record | None, Tape]]
+
+    def swap(self, record_: Record | None) -> str:
+        """How a replay differs from the recorded run, in words."""
+        return f"with {_shown(record_)} in place of agent {self.place}"
 
 
 def family(
@@ -47,12 +51,12 @@ def family(
     place: int | None = None,
     tell: Tell = lambda done: None,
 ) -> Family:
-    """Record a run, in which the agent at `place` wants everything, and replay its neighbours."""
+    """Record a run in which the agent at `place` wants everything, and replay its neighbours."""
     place = len(people.ids) // 2 if place is None else place
     base = people.replaced(place, everything(people.market))
     recorded = record(setting, base, engine)
     found: list[tuple[Record | None, Tape]] = []
-    if recorded.board is None:  # what is wrong with it, `of_runs` tells
+    if recorded.board is None:  # `of_runs` says what went wrong
         return Family(place, recorded, found)
     records = candidates(people.market, _prices(recorded), count, seed)
     if setting.clamp:
@@ -66,7 +70,7 @@ def family(
 
 
 def _prices(tape: Tape) -> list[tuple[int, ...]]:
-    """Prices at which choices should be close: where curvature was asked, and some rounds."""
+    """Prices at which choices should be close: those of curvature queries and of some rounds."""
     steps = [line.step for line in tape.lines]
     curved = [step.prices for step in steps if step.query in WHOLE]
     rounds = [step.prices for step in steps if step.query == "demand"]
@@ -74,7 +78,7 @@ def _prices(tape: Tape) -> list[tuple[int, ...]]:
 
 
 def of_runs(tapes: Sequence[Tape]) -> Finding:
-    """No run ends before its time."""
+    """Every run finishes."""
     wrong = [tape.error for tape in tapes if tape.error]
     return fact("runs: finished", "every run ends with its seed", wrong, f"{len(tapes)} runs")
 
@@ -83,23 +87,26 @@ def of_runs(tapes: Sequence[Tape]) -> Finding:
 
 
 def of_steps(group: Family) -> list[Finding]:
-    """Steps, lines and messages are functions of the billboard alone."""
+    """Steps, lines and messages depend on the billboard alone."""
     steps, lines, told = [], [], []
     first = group.recorded
     posted = list(first.board.lines()) if first.board is not None else []
     for record_, tape in group.replayed:
-        who = f"with {_shown(record_)} in place of agent {group.place}"
-        steps += _first(first, tape, who, _other_step)
+        swap = group.swap(record_)
+        steps += _first(first, tape, swap, _other_step)
         if tape.board is not None and list(tape.board.lines()) != posted:
             pairs = itertools.zip_longest(posted, tape.board.lines())
             at = next(i for i, (a, b) in enumerate(pairs) if a != b)
-            lines.append(f"line {at + 1} of the billboard is another one {who}")
+            lines.append(f"line {at + 1} of the billboard changes {swap}")
         if tape.told != first.told:
-            told.append(f"progress or warnings are others {who}")
+            told.append(f"progress or warnings change {swap}")
         if tape.files != first.files:
-            told.append(f"the public files are others {who}")
+            told.append(f"the public files change {swap}")
     changed = sum(_answered_otherwise(first, tape) for _, tape in group.replayed)
-    same = f"are the same in {len(group.replayed)} neighbours, {changed} with other exact answers"
+    same = (
+        f"are the same in {len(group.replayed)} neighbours, {changed} of which have different "
+        "exact answers"
+    )
     return [
         fact(
             "replay: steps",
@@ -110,7 +117,7 @@ def of_steps(group: Family) -> list[Finding]:
         ),
         fact(
             "replay: billboard",
-            "with the same answers and random bytes, the same billboard",
+            "the same answers and random bytes give the same billboard",
             lines,
             f"{len(posted)} lines {same}",
             tested=changed > 0,
@@ -128,7 +135,7 @@ def of_steps(group: Family) -> list[Finding]:
 def _first(
     one: Tape, two: Tape, how: str, differs: Callable[[Line, Line], str | None]
 ) -> list[str]:
-    """The first release in which two tapes differ, or why the second one stops."""
+    """The first release in which two tapes differ, or why the second run stops."""
     for at, (a, b) in enumerate(zip(one.lines, two.lines, strict=False)):
         what = differs(a, b)
         if what is not None:
@@ -137,7 +144,7 @@ def _first(
 
 
 def _other_step(one: Line, two: Line) -> str | None:
-    return "is another step" if one.step != two.step else None
+    return "has a different step" if one.step != two.step else None
 
 
 def _other_answer(one: Line, two: Line) -> str | None:
@@ -149,14 +156,13 @@ def _answered_otherwise(one: Tape, two: Tape) -> bool:
 
 
 def of_others(group: Family) -> Finding:
-    """What all other agents get does not depend on the record that differs."""
+    """What the other agents get does not depend on the record that differs."""
     wrong, first = [], _others(group.recorded, group.place, present=True)
     winners = sum(any(shares) for shares in first)
     for record_, tape in group.replayed:
         others = _others(tape, group.place, present=record_ is not None)
         if tape.board is not None and others != first:
-            who = f"with {_shown(record_)} in place of agent {group.place}"
-            wrong.append(f"others get something else {who}")
+            wrong.append(f"others get something else {group.swap(record_)}")
     return fact(
         "replay: other agents",
         "what others get is a function of their records and the billboard",
@@ -181,7 +187,7 @@ def of_same_people(
     engines: Sequence[str | Choice] = ("memory",),
     recorded: Tape | None = None,
 ) -> Finding:
-    """Order of the records, number of threads and engine change no answer."""
+    """The order of the records, the number of threads and the engine change no answer."""
     first = recorded if recorded is not None else record(setting, people)
     people, wrong = first.people, list[str]()
     trials: list[tuple[str, Tape]] = [
@@ -197,9 +203,9 @@ def of_same_people(
     some = sum(line.step.query != "scale" and any(line.exact) for line in first.lines)
     return fact(
         "queries: any order",
-        "answers depend on no order, threads or engine",
+        "answers do not depend on the order, the threads or the engine",
         wrong,
-        f"{len(first.lines)} answers are the same in {len(trials)} ways, {some} of them about "
+        f"{len(first.lines)} answers are the same in {len(trials)} variants, {some} of them about "
         "agents who take something",
         tested=some > 0,
     )
@@ -209,7 +215,7 @@ def of_same_people(
 
 
 def of_sensitivity(group: Family) -> list[Finding]:
-    """No two records of an agent move an exact answer by more than is claimed."""
+    """Swapping one record of an agent for another moves no exact answer by more than claimed."""
     market, board = group.recorded.people.market, group.recorded.board
     if board is None:
         return []
@@ -227,18 +233,18 @@ def of_sensitivity(group: Family) -> list[Finding]:
         pairs = [
             (record_, answers[at])
             for (record_, tape), answers in zip(tapes, exact, strict=True)
-            if tape.lines[at].step == line.step  # else `of_steps` tells
+            if tape.lines[at].step == line.step  # otherwise `of_steps` fails
         ]
         for (one, a), (two, b) in itertools.combinations(pairs, 2):
             if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
                 continue
-            share = moved(query, a, b, claimed)
+            ratio = moved(query, a, b, claimed)
             square = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
-            share = max(share, math.sqrt(square / own), math.nextafter(1.0, 2.0) * (square > own))
-            most[query] = max(share, most.get(query, 0.0))
-            if share > 1.0:
+            ratio = max(ratio, math.sqrt(square / own), math.nextafter(1.0, 2.0) * (square > own))
+            most[query] = max(ratio, most.get(query, 0.0))
+            if ratio > 1.0:
                 wrong[query].append(
-                    f"release {at} moves by {share:.6g} times the claim between {_shown(one)} "
+                    f"release {at} moves by {ratio:.6g} times the claim between {_shown(one)} "
                     f"and {_shown(two)}"
                 )
     return [
@@ -250,7 +256,7 @@ def of_sensitivity(group: Family) -> list[Finding]:
 def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
     return fact(
         f"sensitivity: {query}",
-        "one agent moves the answer by no more than is charged for",
+        "one agent moves the answer by no more than the charge covers",
         wrong,
         f"at most {most:.1%} of the claim" if most > 0.0 else "no neighbour moves the answer",
         tested=most > 0.0,
@@ -258,7 +264,7 @@ def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
 
 
 def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
-    """One agent moves the answers of one batch: that is why batches cost as much as one."""
+    """One agent moves the answers of one batch only, so all batches together cost as one."""
     wrong, asked, some = [], 0, 0
     for (one, a), (two, b) in itertools.combinations(tapes, 2):
         moved_in = {
@@ -275,7 +281,7 @@ def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
     return [
         fact(
             "sensitivity: batches",
-            "one agent moves the answers of one batch",
+            "one agent moves the answers of one batch only",
             wrong,
             f"{some} pairs of records differ, each in one batch",
             tested=some > 0,
@@ -284,18 +290,18 @@ def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
 
 
 def moved(query: Query, one: Sequence[int], two: Sequence[int], claimed: tuple[int, ...]) -> float:
-    """How far an answer moved, as a share of the claim; above 1 if it is not covered."""
+    """How far an answer moved, as a fraction of the claim; above 1 if the claim is too small."""
     moves = sorted((abs(a - b) for a, b in zip(one, two, strict=True)), reverse=True)
     if query in WHOLE:
         square = sum(move * move for move in moves)
         if square > claimed[0] ** 2:
             return max(math.sqrt(square) / claimed[0], math.nextafter(1.0, 2.0))
         return math.sqrt(square) / claimed[0]
-    room = [*claimed, *[0] * len(moves)][: len(moves)]
-    if any(move > 0 for move, limit in zip(moves, room, strict=True) if limit == 0):
+    limits = [*claimed, *[0] * len(moves)][: len(moves)]
+    if any(move > 0 for move, limit in zip(moves, limits, strict=True) if limit == 0):
         return math.inf
     return max(
-        (move / limit for move, limit in zip(moves, room, strict=True) if limit), default=0.0
+        (move / limit for move, limit in zip(moves, limits, strict=True) if limit), default=0.0
     )
 
 

@@ -1,13 +1,13 @@
-"""Private: tests of the noise that real runs added, and of its source.
+"""Private: tests the noise that real runs added, and its source.
 
-The curator knows the exact answers, so answer minus exact answer is the noise. Every draw z is
-turned into a normal score, exactly: with F the law's distribution function and U uniform, the
-number F(z - 1) + U (F(z) - F(z - 1)) is uniform, whatever the scale and the lattice (Brockwell
-2007). If the noise is what was charged for, all scores of all runs are independent and standard
-normal, and so are the scores of their sizes. That is tested, query by query: their law, mean and
-variance, and the correlation between rounds, coordinates and runs, over disjoint pairs, where
-Student's law is exact. Beside it: whole draws that come twice, low bits that are not uniform (as of
-noise in single precision), and the shape of the source at scales so small that the lattice shows.
+The curator knows the exact answers, so the noise is the answer minus the exact answer. Every draw z
+becomes a normal score, exactly: with F the law's distribution function and U uniform, the number
+F(z - 1) + U (F(z) - F(z - 1)) is uniform, whatever the scale and the lattice (Brockwell 2007). If
+the noise is what was charged for, the scores of all runs are independent and standard normal, and
+so are the scores of their sizes. The tests cover, for each query, the law, mean and variance, and
+the correlation between rounds, coordinates and runs. They use disjoint pairs, where Student's law
+is exact. Further tests look for whole draws that repeat, for low bits that are not uniform (a sign
+of single precision), and at the source's shape at scales so small that the lattice shows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAGS = (1, 2, 3, 5, 8)
 SMALL = (0.4, 0.7, 2.5, 40.5)
 LARGE = (2.0**20, 2.0**30, 2.0**40, 2.0**50)
 FEW = 25
-"""Cells of a chi-square test expect at least so many."""
+"""The smallest expected count of a cell in a chi-square test."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Draw:
 def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
     """Every answer is the exact one plus one draw of the vetted sampler at the posted scale.
 
-    The exact answer is the reference's, the scale the sampler's own: nothing here rests on what the
-    pipeline says of itself. Draws and lines are matched in order, so each draw is used once.
+    The exact answer comes from the reference and the scale from the sampler, so nothing here relies
+    on what the pipeline says about itself. Draws match lines in order, so each draw is used once.
     """
     types, sums, sources, lines = [], [], [], 0
     for tape in tapes:
@@ -70,9 +70,8 @@ def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
                     f"at scale {getattr(line.step.noise, 'scale', 0.0):.6g}"
                 )
             elif line.exact != line.true:
-                sums.append(
-                    f"answer {at} ({query}) minus its noise {differ(line.exact, line.true)}"
-                )
+                differs = differ(line.exact, line.true)
+                sums.append(f"answer {at} ({query}) minus its noise {differs} by the reference")
         if tape.unused:
             sources.append(f"{tape.unused} draws of the sampler are in no answer")
     seen = f"{lines} releases"
@@ -82,7 +81,7 @@ def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
         ),
         fact(
             "noise: added once",
-            "a posted answer is the exact one plus its own draw",
+            "a posted answer is the exact answer plus its own draw",
             sums,
             seen,
             tested=lines > 0,
@@ -113,7 +112,7 @@ def draws_of(tapes: Iterable[Tape], seed: int | None = None) -> list[Draw]:
 
 def normal_scores(noise: Noise, values: Iterable[int], rng: np.random.Generator) -> Floats:
     """Independent standard normals if the values are independent draws of the noise."""
-    z = np.floor(np.array(list(values), dtype=np.float64))  # doubles hold more than noise has
+    z = np.floor(np.array(list(values), dtype=np.float64))  # a double is precise enough
     below, upto = _distribution(noise, z - 1.0), _distribution(noise, z)
     uniform = below + rng.random(len(z)) * (upto - below)
     scores: Floats = scipy("special").ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16))
@@ -121,14 +120,14 @@ def normal_scores(noise: Noise, values: Iterable[int], rng: np.random.Generator)
 
 
 def _distribution(noise: Noise, z: Floats) -> Floats:
-    """P(draw <= z) by the law itself."""
+    """P(draw <= z), by the law itself."""
     if isinstance(noise, TruncatedLaplace):
         tail, end = np.abs(np.where(z < 0.0, z, -z - 1.0)), noise.bound + 1.0
         s = noise.scale
         last = math.exp(-end / s)
-        share = (np.exp(-tail / s) - last) / (1.0 + math.exp(-1.0 / s) - 2.0 * last)
-        share = np.where(tail > noise.bound, 0.0, share)
-        return np.where(z < 0.0, share, 1.0 - share)
+        mass = (np.exp(-tail / s) - last) / (1.0 + math.exp(-1.0 / s) - 2.0 * last)
+        mass = np.where(tail > noise.bound, 0.0, mass)
+        return np.where(z < 0.0, mass, 1.0 - mass)
     assert isinstance(noise, Gaussian)
     if noise.scale >= 200.0:  # the midpoint rule is off by less than 1e-6
         cut: Floats = scipy("special").ndtr((z + 0.5) / noise.scale)
@@ -150,7 +149,7 @@ def law(noise: Noise) -> tuple[NDArray[np.int64], Floats]:
 
 
 def size_scores(scores: Floats) -> Floats:
-    """Standard normal scores of the sizes of standard normals."""
+    """Standard normal scores of the absolute values of standard normals."""
     special = scipy("special")
     uniform = np.clip(2.0 * special.ndtr(np.abs(scores)) - 1.0, 1e-16, 1.0 - 1e-16)
     sizes: Floats = special.ndtri(uniform)
@@ -161,12 +160,12 @@ def size_scores(scores: Floats) -> Floats:
 
 
 def of_noise(draws: list[Draw]) -> list[Finding]:
-    """All tests of draws of real runs."""
+    """All tests of the draws of real runs."""
     return [*of_law(draws), *of_independence(draws), of_repeats(draws), *of_low_bits(draws)]
 
 
 def of_law(draws: list[Draw]) -> Iterator[Finding]:
-    """Law, mean and variance of each query's noise."""
+    """Test the law, mean and variance of each query's noise."""
     stats = scipy("stats")
     groups: dict[str, list[Floats]] = defaultdict(list)
     for draw in draws:
@@ -193,14 +192,14 @@ def of_law(draws: list[Draw]) -> Iterator[Finding]:
             result = stats.kstest(scores, "norm")
             yield odds(
                 f"noise: law of {query}",
-                "that of the posted noise",
+                "the law of the posted noise",
                 f"off by {result.statistic:.4f} in {n} draws",
                 float(result.pvalue),
             )
 
 
 def of_independence(draws: list[Draw]) -> Iterator[Finding]:
-    """Correlations between rounds, coordinates and runs; of values and of sizes."""
+    """Test correlations between rounds, coordinates and runs, of values and of sizes."""
     by_run: dict[int, dict[int, Draw]] = defaultdict(dict)
     for draw in draws:
         by_run[draw.run][draw.index] = draw
@@ -255,14 +254,14 @@ def _correlation(what: str, pairs: list[tuple[Floats, Floats]]) -> Iterator[Find
 
 
 def of_repeats(draws: list[Draw]) -> Finding:
-    """Draws that are the same in all coordinates, of any two releases of a query."""
+    """Look for two releases of a query whose draws are equal in all coordinates."""
     groups: dict[tuple[str, int], list[Draw]] = defaultdict(list)
     for draw in draws:
         groups[draw.query, len(draw.values)].append(draw)
     least, told = 1.0, "no two draws are equal"
     pairs = sum(math.comb(len(some), 2) for some in groups.values())
     for (query, width), some in groups.items():
-        # No value has more mass than 0, and that of a smaller scale is the larger one.
+        # Zero has the most mass, and the smaller the scale, the larger that mass.
         most = max(_mass_at_zero(draw.noise) for draw in some)
         expected = math.comb(len(some), 2) * most**width
         counts = Counter(draw.values for draw in some)
@@ -270,7 +269,7 @@ def of_repeats(draws: list[Draw]) -> Finding:
         p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
         if p_value < least:
             least = p_value
-            told = f"{seen} pairs of equal draws of {query}, and {expected:.2g} by chance"
+            told = f"{seen} pairs of equal draws of {query}, where chance gives {expected:.2g}"
     return odds(
         "noise: repeats",
         "every draw is fresh",
@@ -281,18 +280,18 @@ def of_repeats(draws: list[Draw]) -> Finding:
 
 
 def _mass_at_zero(noise: Noise) -> float:
-    assert isinstance(noise, Gaussian | TruncatedLaplace)
-    if noise.scale < 200.0 or isinstance(noise, TruncatedLaplace):
-        if isinstance(noise, TruncatedLaplace):
-            s, end = noise.scale, noise.bound + 1.0
-            both = 1.0 + math.exp(-1.0 / s) - 2.0 * math.exp(-end / s)
-            return -math.expm1(-1.0 / s) / both
+    if isinstance(noise, TruncatedLaplace):
+        s, end = noise.scale, noise.bound + 1.0
+        both = 1.0 + math.exp(-1.0 / s) - 2.0 * math.exp(-end / s)
+        return -math.expm1(-1.0 / s) / both
+    assert isinstance(noise, Gaussian)
+    if noise.scale < 200.0:
         return float(law(noise)[1].max())
     return 1.0 / (math.sqrt(2.0 * math.pi) * noise.scale)
 
 
 def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
-    """The low bits of noise of a large scale, which are uniform but for less than 1e-100."""
+    """Test the low bits of noise of a large scale, which are uniform to within 1e-100."""
     groups: dict[int, list[int]] = defaultdict(list)
     for draw in draws:
         groups[int(math.log2(getattr(draw.noise, "scale", 1.0)))] += [int(z) for z in draw.values]
@@ -303,7 +302,7 @@ def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
 
 
 def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | None:
-    """Of noise whose scale is at least 2^size."""
+    """Test the low bits of noise whose scale is at least 2^size."""
     bits = min(8, size - 3, int(math.log2(max(1.0, len(values) / FEW))))
     if bits < 1:
         return None
@@ -311,13 +310,14 @@ def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | Non
     return odds(
         f"{what}: low bits at scales from 2^{size}",
         "uniform",
-        f"{bits} bits of {len(values)} draws, at most {seen.max() / len(values):.1%} alike",
+        f"{bits} bits of {len(values)} draws; the commonest pattern has "
+        f"{seen.max() / len(values):.1%}",
         float(scipy("stats").chisquare(seen).pvalue),
     )
 
 
 def of_source(count: int = 1000) -> list[Finding]:
-    """The source itself, at scales from where the lattice shows to where 64 bits end."""
+    """Test the source itself, at scales from where the lattice shows to near 64 bits."""
     source, found = door.SystemRandomness(), []
     noises: list[Noise] = [*map(Gaussian, SMALL), TruncatedLaplace(3.0, 8)]
     for noise in noises:
@@ -329,7 +329,7 @@ def of_source(count: int = 1000) -> list[Finding]:
                 "the discrete law",
                 f"{count} draws, {values.count(0)} of them 0",
                 p_value,
-                tested=cells > 1,  # too few draws say nothing
+                tested=cells > 1,
             )
         )
     for scale in LARGE:
@@ -341,10 +341,10 @@ def of_source(count: int = 1000) -> list[Finding]:
 
 
 def _chi_square(draws: list[int], values: NDArray[np.int64], mass: Floats) -> tuple[float, int]:
-    """Against the law, in so many cells of neighbouring values that expect enough each."""
+    """The p-value of draws against their law, and the number of cells of neighbouring values."""
     expected, seen = [0.0], [0]
     counts = Counter(draws)
-    outside = len(draws) - sum(counts[int(z)] for z in values)  # or not whole at all
+    outside = len(draws) - sum(counts[int(z)] for z in values)  # or not integers
     for z, p in zip(values.tolist(), mass.tolist(), strict=True):
         expected[-1] += p * len(draws)
         seen[-1] += counts[z]

@@ -1,4 +1,4 @@
-"""Private: an audit as a page: what attacks prove, how odd the noise is, every check.
+"""Private: the page of an audit: what attacks prove, how odd the noise is, every check.
 
 Curator only: findings may quote records.
 """
@@ -18,12 +18,12 @@ from jdpack.pages.chart import Axis, Lane, Point
 from jdpack.pages.number_text import percent
 from jdpack.pages.table import Table
 
-_LEAST = -12.0  # the least p-value that is drawn, as a power of ten
+_LEAST = -12.0  # the smallest p-value drawn, as a power of ten
 _ORDER = ("FAILED", "not tested", "ok")
 
 
 def audit_page(audit: Audit) -> str:
-    """The page of an audit. Private."""
+    """The page, in HTML. Private."""
     counts = {v: sum(one.verdict == v for one in audit.findings) for v in _ORDER}
     return filled(
         "audit.html",
@@ -45,13 +45,13 @@ def audit_page(audit: Audit) -> str:
 
 
 def interval(bound: LowerBound) -> tuple[float, float]:
-    """What is known of how often an attack is right: Clopper and Pearson's interval."""
+    """Clopper and Pearson's interval for how often an attack is right."""
     right, miss = round(bound.success * bound.measured), (1.0 - bound.confidence) / 2.0
     return at_least(right, bound.measured, miss), at_most(right, bound.measured, miss)
 
 
 def _bounds_chart(audit: Audit) -> Markup:
-    """What each attack proves of epsilon, what so many trials could, and what is claimed."""
+    """What each attack proves about epsilon, what its trials could prove at best, and the claim."""
     bounds = audit.lower_bounds
     numbers = [x for b in bounds.values() for x in (b.epsilon, b.at_best)] + [audit.epsilon]
     high = 1.08 * max([x for x in numbers if math.isfinite(x)], default=1.0) or 1.0
@@ -63,16 +63,16 @@ def _bounds_chart(audit: Audit) -> Markup:
         points = [Point(b.epsilon, "bad" if wrong else "price"), Point(b.at_best, "load")]
         lanes.append(Lane(name.removeprefix(AGAINST), points, f"{b.epsilon:.3g}"))
     said = "; ".join(
-        f"{name} proves at least {b.epsilon:.3g}, of at most {b.at_best:.3g} that its trials can"
+        f"{name} proves at least {b.epsilon:.3g}; its trials can prove at most {b.at_best:.3g}"
         for name, b in bounds.items()
     )
-    words = f"Lower bounds on epsilon, of which {audit.epsilon:g} is claimed: {said}."
+    words = f"Lower bounds on epsilon; the claim is {audit.epsilon:g}. {said}."
     mark = audit.epsilon if math.isfinite(audit.epsilon) else None
     return chart.lane_chart(words, lanes, axis, mark=mark)
 
 
 def _right_chart(audit: Audit) -> Markup:
-    """How often each attack is right, and how often theory allows it to be."""
+    """How often each attack is right, and the most that theory allows."""
     lanes, said = [], []
     for name, bound in audit.lower_bounds.items():
         low, high = interval(bound)
@@ -85,7 +85,7 @@ def _right_chart(audit: Audit) -> Markup:
         lanes.append(Lane(name.removeprefix(AGAINST), points, text))
         said.append(f"{name} {text}{' by theory' if most is not None else ''}")
     axis = Axis(0.0, 1.0, tuple((t / 4, f"{25 * t}%") for t in range(5)))
-    words = f"How often attacks are right, where a coin is in 50%: {'; '.join(said)}."
+    words = f"How often attacks are right (a coin is right in 50%): {'; '.join(said)}."
     return chart.lane_chart(words, lanes, axis, mark=0.5)
 
 
@@ -130,7 +130,7 @@ def attacks_table(audit: Audit) -> Table:
 
 
 def flagged_below(audit: Audit) -> float | None:
-    """A p-value below which a check fails, whatever the others are."""
+    """The p-value below which a check fails, whatever the others are."""
     count = sum(one.p_value is not None for one in audit.findings)
     return ALARM_BY_CHANCE / count if count else None
 
@@ -141,7 +141,7 @@ def _kind(check: str) -> str:
 
 
 def _chances_chart(audit: Audit) -> Markup | None:
-    """P-values by kind of check, on an axis of logarithms, and where they are flagged."""
+    """P-values by kind of check on a logarithmic axis, and where they are flagged."""
     limit = flagged_below(audit)
     if limit is None:
         return None
@@ -157,10 +157,10 @@ def _chances_chart(audit: Audit) -> Markup | None:
         ]
         least = min(one.p_value for one in some if one.p_value is not None)
         many = f"{len(some)} check{'s' * (len(some) > 1)}"
-        lanes.append(Lane(kind, points, f"{many}, least p {least:.2g}"))
-        said.append(f"{kind}, {many}, the least {least:.2g}")
+        lanes.append(Lane(kind, points, f"{many}, min p {least:.2g}"))
+        said.append(f"{kind}, {many}, smallest {least:.2g}")
     axis = Axis(_LEAST, 0.0, chart.powers(_LEAST, 0.0, 5))
-    words = f"P-values, of which one below {limit:.1g} would be flagged: {'; '.join(said)}."
+    words = f"P-values; one below {limit:.1g} would be flagged: {'; '.join(said)}."
     return chart.lane_chart(words, lanes, axis, mark=math.log10(limit))
 
 
@@ -169,7 +169,7 @@ def _log(one: Finding) -> float:
 
 
 def checks_table(audit: Audit) -> Table:
-    """Every check; what failed comes first, then what could not be tested."""
+    """Every check: first those that failed, then those that could not be tested."""
     shown, data = [], []
     for one in sorted(audit.findings, key=lambda one: _ORDER.index(one.verdict)):
         verdict = Markup('<span class="bad">FAILED</span>') if not one.passed else one.verdict

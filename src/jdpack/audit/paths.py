@@ -1,9 +1,9 @@
-"""Private: every private path of the pipeline, forced to run on small data.
+"""Private: forces every private path of the pipeline to run on small data.
 
-A fault shows only where the code that has it runs. So each path that a run can take, by its size,
-its engine, its market or its luck, is taken here on purpose, and what comes out is held against the
-reference like that of any other run (`checks`): screening, several parts, several shards, code
-stores, threads, clamping, a market that is nearly or exactly full, repair, every policy, folders,
+A fault shows only where its code runs. A run's path depends on its size, its engine, its market and
+its luck, so this module takes every path on purpose and compares the results with the reference,
+like those of any other run (`checks`): screening, several parts, several shards, code stores,
+threads, clamping, a market that is nearly or exactly full, repair, every policy, folders,
 interruption, a ledger, and agents who add the noise themselves.
 """
 
@@ -29,8 +29,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from jdpack.audit import answers, budget_checks, neighbours
-from jdpack.audit.checks import Group
-from jdpack.audit.findings import Finding, fact, guarded
+from jdpack.audit.checks import Group, groups_of
+from jdpack.audit.findings import Finding, fact, guarded, located
 from jdpack.audit.lower_bound import scipy
 from jdpack.audit.people import (
     People,
@@ -81,10 +81,10 @@ from jdpack.run.local import LocalAgent, LocalRun
 from jdpack.run.solve import resume
 
 EVEN = 1000
-"""At this price, in value codes for a demand code, every seventh row costs what it is worth."""
+"""At this price (value codes per demand code), every seventh row costs exactly its value."""
 
 FULL_SIZE = 2**16 + 2**12
-"""More rows than those from which engines screen."""
+"""More rows than engines need before they screen."""
 
 POLICIES: tuple[Any, ...] = (
     MwuAdaptive(alpha=0.5),
@@ -93,14 +93,14 @@ POLICIES: tuple[Any, ...] = (
     DualGd(rounds=12),
     MirrorDescent(rounds=8),
 )
-"""Every policy but newton, with few rounds."""
+"""Every policy except newton, with few rounds."""
 
 FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
-"""Screen also where it saves no time."""
+"""Settings that screen even where it saves no time."""
 
 
 def low(at: int, scale: float, honest: list[int]) -> list[int]:
-    """Noise so low that the certificate sees room for everybody."""
+    """Noise so low that the certificate sees enough supply for everybody."""
     return [-round(300 * scale)] * len(honest)
 
 
@@ -108,7 +108,7 @@ def low(at: int, scale: float, honest: list[int]) -> list[int]:
 
 
 class Shards(MemoryEngine):
-    """Agents in several shards, which answer as one."""
+    """An engine that spreads its agents over several shards."""
 
     def __init__(self, agents: Any, threads: int | None) -> None:
         super().__init__(agents, threads)
@@ -120,7 +120,7 @@ class Shards(MemoryEngine):
 
 @dataclass(frozen=True)
 class Sharded(Memory):
-    """The choice of `Shards`: a shard for each fifth of the agents, or so."""
+    """Chooses `Shards`, with about a fifth of the agents in each shard."""
 
     kind: ClassVar[type[MemoryEngine]] = Shards
 
@@ -132,18 +132,18 @@ class Sharded(Memory):
 
 @dataclass(frozen=True)
 class Parted(Sharded):
-    """Several parts in one shard, as many agents have."""
+    """Several parts in one shard, as a run with many agents has."""
 
     kind: ClassVar[type[MemoryEngine]] = MemoryEngine
 
 
 class Workers(Combined):
-    """The workers of the engine for clusters, in this process."""
+    """The workers of the cluster engine, in this process."""
 
     def __init__(self, market: Market, workers: Sequence[Any]) -> None:
         super().__init__(market)
         self._workers = workers
-        self._all("digest")  # they read their records when they are first asked
+        self._all("digest")  # workers read their records at the first question
         tallies = [tally for worker in workers for tally in worker.tallies()]
         self.count = sum(tally.agents for tally in tallies)
         self.clamped = sum(tally.clamped for tally in tallies)
@@ -153,15 +153,15 @@ class Workers(Combined):
         return [worker.answer(question, *about)[2] for worker in self._workers]
 
     def write(self, board: Any, allocation: Any, folder: Path) -> None:
-        """They leave no files here."""
+        """These workers write no files."""
 
     def close(self) -> None:
-        """They end with this process."""
+        """These workers end with this process."""
 
 
 @dataclass(frozen=True)
 class InProcess(Mapped):
-    """The choice of `Workers`."""
+    """Chooses `Workers`."""
 
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines import ray
@@ -175,7 +175,7 @@ class InProcess(Mapped):
 
 
 def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
-    """Many agents with bundles of every size, from none to the largest."""
+    """Many agents, with bundles of every size from empty to the largest."""
     market, rng = plain(market), np.random.default_rng([seed, 5])
     m, agents = len(market.resources), market.agents
     counts = rng.integers(1, market.options + 1, agents)
@@ -197,7 +197,7 @@ def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
 
 
 def dense(agents: int, options: int = 1, **more: Any) -> Market:
-    """Three resources, and options that may touch all of them."""
+    """A market with three resources, where options may touch all of them."""
     return Market(
         supply=[0.4 * agents, 0.3 * agents, 0.9 * agents],
         max_demand=[1.0, 0.8, 2.0],
@@ -210,7 +210,7 @@ def dense(agents: int, options: int = 1, **more: Any) -> Market:
 
 
 def sparse(agents: int, options: int = 1, **more: Any) -> Market:
-    """Sixteen resources, and options that touch six at most, and most of them fewer."""
+    """A market with sixteen resources, where options touch at most six, and most touch fewer."""
     return Market(
         supply=[agents * (0.5 + 0.1 * (j % 4)) for j in range(16)],
         max_demand=[1.0 + 0.5 * (j % 3) for j in range(16)],
@@ -224,7 +224,7 @@ def sparse(agents: int, options: int = 1, **more: Any) -> Market:
 
 
 def ample(*, divisible: bool, agents: int = 60) -> Market:
-    """More than most agents want: prices that start high are soon within reach."""
+    """A market with more than most agents want, so high starting prices soon fall within reach."""
     return Market(
         supply=[1.5 * agents, 2.0 * agents],
         max_demand=1.0,
@@ -235,8 +235,8 @@ def ample(*, divisible: bool, agents: int = 60) -> Market:
     )
 
 
-def roomy(*, divisible: bool) -> Market:
-    """So much that coins, and not the noise, decide who wins."""
+def plentiful(*, divisible: bool) -> Market:
+    """A market with so much supply that coins, not the noise, decide who wins."""
     return Market(
         supply=[1e6, 2e6],
         max_demand=1.0,
@@ -244,12 +244,12 @@ def roomy(*, divisible: bool) -> Market:
         agents=80,
         options=2,
         divisible=divisible,
-        name="roomy",
+        name="plentiful",
     )
 
 
 def filled(codes: Callable[[int], int], *, divisible: bool) -> People:
-    """Agents who want so many codes of the first resource together, of its supply in codes."""
+    """Agents whose joint demand for the first resource is `codes(its supply)`, all in codes."""
     market = plain(
         Market(
             supply=[40.0, 90.0],
@@ -272,11 +272,11 @@ def filled(codes: Callable[[int], int], *, divisible: bool) -> People:
     return People(market, tuple(range(market.agents)), tuple(records))
 
 
-# --- what is run --------------------------------------------------------------------------
+# --- the paths ----------------------------------------------------------------------------
 
 
 class Paths:
-    """All paths; `groups` are the runs that they leave, `found` what is particular to each."""
+    """All paths. `groups` collects their runs, `found` the findings particular to each path."""
 
     def __init__(self, epsilon: float, delta: float, seed: int) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
@@ -284,7 +284,7 @@ class Paths:
         self.found: list[Finding] = []
 
     def run(self) -> None:
-        """Take every path; one that breaks down is a failure."""
+        """Take every path. One that raises is a failure."""
         for path in (
             *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
             *(self.formats, self.full, self.repair),
@@ -297,7 +297,7 @@ class Paths:
         return Setting(policy, self.epsilon, self.delta, **more)
 
     def direct(self) -> None:
-        """Engines asked at prices, factors and bounds that few runs come to."""
+        """Ask engines directly, at prices, factors and bounds that few runs reach."""
         wrong, asked = list[str](), 0
         for market in (dense(900), dense(700, 3), sparse(900), sparse(700, 3)):
             people = crowd(market, self.seed, texts=market.options > 1)
@@ -325,8 +325,8 @@ class Paths:
                 theirs.append(engine.granted(board, seed))
                 asked += len(ours)
                 wrong += [
-                    f"question {at} in {market.name} ({type(choice).__name__.lower()}) is answered "
-                    f"with {one}, and {two} by the reference"
+                    f"the answer to question {at} in {market.name} "
+                    f"({type(choice).__name__.lower()}) is {one}, but {two} by the reference"
                     for at, (one, two) in enumerate(zip(theirs, ours, strict=True))
                     if one != two
                 ]
@@ -340,7 +340,7 @@ class Paths:
         )
 
     def refusals(self) -> None:
-        """Records that the public bounds do not allow are refused before anything is drawn."""
+        """The pipeline refuses records beyond the public bounds before it draws anything."""
         wrong, some = list[str](), 0
         for market in (example(agents=30), example_sparse(agents=30, plenty=True)):
             people = People.invented(market, self.seed)
@@ -367,16 +367,16 @@ class Paths:
             many = people.agents[3] * (market.options + 1)
             bad.append(("too many options", people.replaced(7, many[: market.options + 1])))
             twice = (*people.ids[:-1], people.ids[0])
-            bad.append(("an agent who is there twice", replace(people, ids=twice)))
+            bad.append(("an agent who appears twice", replace(people, ids=twice)))
             more = replace(
                 people, ids=(*people.ids, 10**6), agents=(*people.agents, people.agents[0])
             )
-            bad.append(("more agents than are declared", more))
+            bad.append(("more agents than declared", more))
             for what, others in bad:
                 for engine in ("memory", "mapped"):
                     some += 1
                     if not self._refused(setting, others, engine):
-                        wrong.append(f"{what} is taken, by the engine {engine}")
+                        wrong.append(f"the engine {engine} accepts {what}")
         self.found.append(
             fact(
                 "paths: refusals",
@@ -394,7 +394,7 @@ class Paths:
         return False
 
     def screening(self) -> None:
-        """Agents whose choice is known are skipped; at full size, and forced on small data."""
+        """Skip agents whose choice is known: at full size, and forced on small data."""
         large = crowd(dense(FULL_SIZE), self.seed)
         tapes = [record(self.setting(replace(STILL, queries=("demand", "gauge"))), large)]
         where = [("screening, full size", tapes)]
@@ -414,9 +414,9 @@ class Paths:
             self.found.append(_ran(f"paths: {name}", [tape.screened for tape in tapes]))
 
     def engines(self) -> None:
-        """Several parts, shards, workers, stores and threads give what the reference does."""
+        """Several parts, shards, workers, stores and threads agree with the reference."""
         if _has_ray():
-            importlib.import_module("jdpack.engines.ray")  # which draws at random when it is loaded
+            importlib.import_module("jdpack.engines.ray")  # draws random bytes when imported
         for market in (dense(1600, 2), sparse(1300, 3, divisible=True)):
             people = crowd(market, self.seed, texts=True)
             for policy in (Script(), replace(BATCHES, levels=(0.0, 0.1, 0.2, 0.0, 0.1))):
@@ -436,14 +436,14 @@ class Paths:
                 tested=_has_ray(),
             )
         )
-        with tempfile.TemporaryDirectory() as folder:  # codes of other records are not taken
+        with tempfile.TemporaryDirectory() as folder:  # a store of other records must not be used
             kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
             two = [people, people.replaced(250, nothing(people.market)), people]
             tapes = [record(self.setting(Script()), one, kept) for one in two]
         self.groups.append(Group("engines, store", tapes))
 
     def formats(self) -> None:
-        """Records in every form that `solve` takes, with ids of both kinds and without."""
+        """Records in every form that `solve` accepts, with ids of both kinds and without ids."""
         tapes = []
         for market in (sparse(150, 3), dense(150, divisible=True)):
             people = crowd(market, self.seed, texts=market.options > 1)
@@ -453,12 +453,12 @@ class Paths:
             ids = {"values": data["values"], "ids": data["ids"]}
             with tempfile.TemporaryDirectory() as place:
                 files = [Path(place) / name for name in ("wide.csv", "long.csv", "long.parquet")]
-                pyarrow.csv.write_csv(_wide_table(people), files[0])
+                pyarrow.csv.write_csv(people.table, files[0])
                 pyarrow.csv.write_csv(_long_table(long), files[1])
                 pyarrow.parquet.write_table(_long_table(long), files[2], row_group_size=64)
                 tapes += [
                     record(setting, people, demands=matrix, **ids),
-                    record(setting, people, agents=_wide_table(people)),
+                    record(setting, people, agents=people.table),
                     record(setting, people, agents=files[0]),
                     record(setting, people, "mapped", agents=[files[0]]),
                     record(setting, long, agents=_long_table(long)),
@@ -472,7 +472,7 @@ class Paths:
         self.groups.append(Group("formats", tapes))
 
     def clamping(self) -> None:
-        """An agent beyond the public bounds counts for no more than the bounds."""
+        """An agent beyond the public bounds counts for no more than the bounds allow."""
         relation, found, met = Neighbours.ADD_REMOVE, list[Finding](), list[bool]()
         for name, market, engine in [
             ("dense", example(agents=120), "memory"),
@@ -481,13 +481,9 @@ class Paths:
         ]:
             setting = self.setting(Script(), clamp=True)
             group = neighbours.family(setting, People.invented(market, self.seed), 5, 0, engine)
-            tapes = [tape for _, tape in group.replayed]
-            self.groups += [
-                Group(f"clamping, {name}", [group.recorded]),
-                Group(f"clamping, {name}, neighbours", tapes, replayed=True),
-            ]
+            self.groups += groups_of(group, f"clamping, {name}")
             found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
-            met.append(any(tape.clamped for tape in tapes))
+            met.append(any(tape.clamped for _, tape in group.replayed))
         self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
 
     def full(self) -> None:
@@ -510,7 +506,7 @@ class Paths:
         )
 
     def repair(self) -> None:
-        """What does not fit is cut, by the coins and by no more than needed."""
+        """What does not fit is cut by the coins, and by no more than needed."""
         certain, crowds = list[Tape](), list[Tape]()
         for divisible in (False, True):
             for codes in (lambda s: s + 1, lambda s: s + 65535, lambda s: int(1.5 * s)):
@@ -525,7 +521,7 @@ class Paths:
                 for engine in ("memory", Sharded()):
                     crowds.append(record(self.setting(HALF), people, engine, draws=low))
         self.groups.append(Group("repair", [*certain, *crowds]))
-        # Of the crowds, coins decide who wins, so a repair is all but certain there.
+        # In the crowds coins decide who wins, so a repair is all but certain there.
         cut = [tape.private is not None and tape.private.dropped > 0 for tape in crowds]
         self.found += [
             replace(answers.of_allocation(certain, repaired=True), check="paths: repair"),
@@ -533,7 +529,7 @@ class Paths:
         ]
 
     def policies(self) -> None:
-        """Every policy, where its prices come within reach, and neighbours of each."""
+        """Every policy, in a market where its prices come within reach, with neighbours."""
         jobs = [
             (self.setting(policy), ample(divisible=divisible))
             for policy in POLICIES
@@ -561,11 +557,11 @@ class Paths:
         self.found += _merged(steps, "every policy")
 
     def folders(self) -> None:
-        """The public folder of a run, and of its neighbours; the private one beside it."""
+        """The public folders of a run and its neighbours, and the private folders beside them."""
         wrong, some = list[str](), 0
         for divisible in (False, True):
             setting = self.setting(Script(), clamp=divisible)
-            people = crowd(roomy(divisible=divisible), self.seed, texts=True)
+            people = crowd(plentiful(divisible=divisible), self.seed, texts=True)
             with tempfile.TemporaryDirectory() as place:
                 first = record(setting, people, output=Path(place) / "0")
                 wrong += _wrong_folder(Path(place) / "0", first)
@@ -580,28 +576,24 @@ class Paths:
             group = neighbours.Family(40, first, found)
             what = f"folders, {'' if divisible else 'in'}divisible"
             some += len(found) + 1
-            self.groups.append(Group(what, [first]))
-            self.groups.append(
-                Group(f"{what}, neighbours", [tape for _, tape in found], replayed=True)
-            )
-            self.found += [
-                replace(one, check=f"{one.check} ({what})") for one in neighbours.of_steps(group)
-            ]
+            self.groups += groups_of(group, what)
+            self.found += located(neighbours.of_steps(group), what)
         self.found.append(
             fact(
                 "paths: folders",
-                "what is private is for its owner alone, and the allocation is everybody's own",
+                "only the owner can read private files, and the allocation is what each agent's "
+                "own function gives",
                 wrong,
-                f"so it is, of {some} folders",
+                f"checked in {some} folders",
             )
         )
 
     def interruption(self) -> None:
-        """A run that is stopped and resumed draws for no line twice, and no seed again."""
+        """A run that is stopped and resumed draws no line twice and no second seed."""
         wrong, tapes = list[str](), list[Tape]()
         for stop, torn in [(0, False), (1, False), (6, True), (14, False), (17, True)]:
             setting = self.setting(Script())
-            people = crowd(roomy(divisible=False), self.seed)
+            people = crowd(plentiful(divisible=False), self.seed)
             with tempfile.TemporaryDirectory() as place:
                 out = Path(place) / "run"
                 wrong += self._interrupted(setting, people, out, stop, torn, tapes)
@@ -609,9 +601,9 @@ class Paths:
         self.found.append(
             fact(
                 "paths: interruption",
-                "what was posted stays, a resumed run continues from there, on the same records",
+                "posted lines stay, and a resumed run continues from there on the same records",
                 wrong,
-                f"so it is, of {len(tapes)} runs",
+                f"checked in {len(tapes)} runs",
                 tested=bool(tapes),
             )
         )
@@ -619,7 +611,7 @@ class Paths:
     def _interrupted(
         self, setting: Setting, people: People, out: Path, stop: int, torn: bool, tapes: list[Tape]
     ) -> Iterator[str]:
-        """Stop a run before a draw, tear off the end of its last line if asked to, and resume."""
+        """Stop a run before a draw, tear off the end of its last line if `torn`, and resume it."""
 
         def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
             if at == stop:
@@ -630,30 +622,30 @@ class Paths:
         board = out / "public" / "billboard.jsonl"
         posted = board.read_bytes()
         if len(tape.calls) != stop or posted.count(b"\n") != stop + 1:
-            yield f"{len(posted.splitlines())} lines stand after {stop} draws"
+            yield f"the billboard has {len(posted.splitlines())} lines after {stop} draws"
         if torn:
             board.write_bytes(posted[:-20])
         other = Tape(people, setting)
         with watching(other), contextlib.suppress(JdpackError):
             resume(out, threads=1, **people.replaced(3, everything(people.market)).arrays)
-            yield "a run is resumed on other records"
+            yield "a run resumes on other records"
         if other.calls:
-            yield "noise is drawn for other records"
+            yield "a run draws noise for other records"
         with watching(tape):
             keep(tape, resume(out, threads=1, **people.arrays))
         tape.error = ""
         tape.files = public_files(out)
         tapes.append(tape)
         if not board.read_bytes().startswith(posted):
-            yield f"lines that were posted before release {stop} have changed"
+            yield f"lines posted before release {stop} have changed"
         before = len(tape.calls), len(tape.random_bytes)
         with watching(tape):
             resume(out, threads=1, **people.arrays)
         if before != (len(tape.calls), len(tape.random_bytes)):
-            yield "a run that is complete draws again when it is resumed"
+            yield "a complete run draws again when it is resumed"
 
     def ledger(self) -> None:
-        """The ledger holds the run's whole budget, and refuses the next one unseen."""
+        """The ledger reserves the run's whole budget, and refuses the next run unseen."""
         wrong, people = list[str](), People.invented(example(agents=40), self.seed)
         setting = self.setting(DualGd(rounds=4))
         with tempfile.TemporaryDirectory() as place:
@@ -670,22 +662,22 @@ class Paths:
                 except JdpackError:
                     again = None
             if again is not None or "noise" in other.events:
-                wrong.append("a second run is paid from a budget that the first has spent")
+                wrong.append("a second run spends a budget that the first has spent already")
         self.found.append(
             fact(
                 "paths: ledger",
-                "a ledger is charged with the budget of a run, and refuses what is beyond it",
+                "a ledger is charged with a run's budget, and refuses what exceeds its own",
                 wrong,
             )
         )
 
     def local(self) -> None:
-        """Agents who add the noise themselves let nothing else out."""
+        """Agents who add the noise themselves reveal nothing else."""
         wrong, asked = list[str](), 0
         people = People.invented(example(agents=12), self.seed)
         own, setting = reference(people), self.setting(MwuOnline(batch=4, local=True))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # so few agents cannot drown their noise
+            warnings.simplefilter("ignore")  # with so few agents the noise drowns everything
             run = LocalRun(people.market, epsilon=self.epsilon, delta=self.delta, batch=4)
         header = run.board.header
         agents = [
@@ -709,9 +701,9 @@ class Paths:
                 scale = getattr(step.noise, "scale", 0.0)
                 asked += 1
                 if [call.drawn for call in tape.calls] != [noise]:
-                    wrong.append(f"agent {i} answers something else than its demand plus noise")
+                    wrong.append(f"agent {i} does not answer with its demand plus noise")
                 elif abs(tape.calls[0].scale / scale - 1.0) > 1e-9:
-                    wrong.append(f"agent {i} draws at another scale than was posted")
+                    wrong.append(f"agent {i} does not draw at the posted scale")
                 if budget_checks.cost(people.market, step)[0] > Fraction(setting.budget.rho):
                     wrong.append(f"agent {i} answers beyond its budget")
                 wrong += _answers_more(agent, step, answer, tape, i)
@@ -722,7 +714,7 @@ class Paths:
                 "paths: local",
                 "an agent's own answer is its demand plus one draw, within its budget",
                 wrong,
-                f"so it is, of {asked} agents",
+                f"checked for {asked} agents",
                 tested=asked == len(agents),
             )
         )
@@ -731,7 +723,7 @@ class Paths:
 def _answers_more(
     agent: LocalAgent, step: Step, answer: tuple[int, ...], tape: Tape, number: int
 ) -> Iterator[str]:
-    """What an agent lets out when it is asked again, or with less noise than its budget covers."""
+    """What an agent reveals when asked again, or asked for less noise than its budget covers."""
     scale = getattr(step.noise, "scale", 0.0)
     for asked in (step, replace(step, noise=Gaussian(scale / 10.0))):
         before = len(tape.calls)
@@ -743,7 +735,7 @@ def _answers_more(
 
 
 def markets() -> list[Market]:
-    """Markets of every kind, for formulas."""
+    """Markets of every kind, to compare formulas on."""
     return [
         make(50, options, neighbours=relation, divisible=divisible)
         for make in (dense, sparse)
@@ -754,18 +746,10 @@ def markets() -> list[Market]:
 
 
 def _long(market: Market) -> Market:
-    """The same for tables with a row for each amount."""
+    """The same market for long tables, with one row per amount."""
     data = market.to_dict()
     data["agents"]["layout"] = "long"
     return Market.from_dict(data)
-
-
-def _wide_table(people: People) -> pa.Table:
-    data = people.arrays
-    columns = {"id": data["ids"], "value": data["values"]}
-    for j, resource in enumerate(people.market.resources):
-        columns[resource.column] = data["demands"][:, j]
-    return pa.table(columns)
 
 
 def _long_table(people: People) -> pa.Table:
@@ -786,7 +770,7 @@ def _long_table(people: People) -> pa.Table:
 
 
 def _scarce(market: Market) -> Market:
-    """The same with a supply of little more than one option may ask for."""
+    """The same market with a supply just above what one option may ask for."""
     data = market.to_dict()
     for resource in data["resource"]:
         resource["supply"] = 1.3 * resource["max_demand"]
@@ -798,38 +782,38 @@ def _has_ray() -> bool:
 
 
 def _ran(check: str, each: Sequence[bool]) -> Finding:
-    """Whether the path was taken in the runs that were meant to take it."""
+    """Whether most runs that were meant to take the path did."""
     seen = f"in {sum(each)} of {len(each)} runs"
     return fact(check, "the path is taken", [], seen, tested=2 * sum(each) > len(each))
 
 
 def _merged(found: Sequence[Finding], where: str) -> list[Finding]:
-    """One finding for all of the same name."""
+    """Merge findings of the same name into one."""
     names = dict.fromkeys(one.check for one in found)
     merged = []
     for name in names:
         some = [one for one in found if one.check == name]
         wrong = [one.seen for one in some if not one.passed]
         tested = sum(one.tested for one in some)
-        seen = f"it holds in {tested} of {len(some)} settings, where it could fail"
+        seen = f"it holds in {len(some)} settings, {tested} of which could have failed"
         if name.startswith("sensitivity") and not tested and not wrong:
-            continue  # queries that nobody moves here are moved elsewhere
+            continue  # nobody moves this query here; other runs do
         merged.append(fact(f"{name} ({where})", some[0].claimed, wrong, seen, tested=tested > 0))
     return merged
 
 
 def _wrong_folder(out: Path, tape: Tape) -> Iterator[str]:
-    """What is wrong with the private side of a run's folder; the reports are added to it first."""
+    """Add the reports to a run's folder, then say what is wrong with its private side."""
     report_run(out, optimum=False, threads=1, **tape.people.arrays)
     tape.files = public_files(out)
     private = out / "private"
     if stat.S_IMODE(private.stat().st_mode) != 0o700:
-        yield "the private folder is open to others"
+        yield "others can open the private folder"
     for file in private.iterdir():
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
-            yield f"{file.name} is open to others"
+            yield f"others can open {file.name}"
     if sorted(path.name for path in out.iterdir()) != ["private", "public"]:
-        yield "the output folder holds more than a public and a private one"
+        yield "the output folder holds more than a public and a private folder"
     table = pyarrow.parquet.read_table(private / "allocation.parquet")
     rows = answers.given(tape).shares.tolist()
     if tape.people.market.divisible:
@@ -837,4 +821,4 @@ def _wrong_folder(out: Path, tape: Tape) -> Iterator[str]:
     else:
         right = table["granted"].to_pylist() == [share > 0 for share in rows]
     if not right or table["id"].to_pylist() != tape.people.arrays["ids"]:
-        yield "the allocation's file is not what everybody's own function gives"
+        yield "the allocation's file is not what each agent's own function gives"

@@ -1,8 +1,8 @@
-"""Private: the data sets of an audit: given or synthetic agents, and neighbours of them.
+"""Private: the data sets of an audit: given or synthetic agents, and their neighbours.
 
-Neighbours are made to be as different as the public bounds allow: everything at its cap, nothing
-at all, other resources, several options, and values just at what the options cost at prices that
-were posted, where agents change their minds.
+Neighbours are as different as the public bounds allow: everything at its cap, nothing at all, other
+resources, several options, and values close to what the options cost at posted prices, where agents
+change their minds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VALUE_UNITS = PRICE_UNITS_PER_VALUE_CODE
 def example(
     *, divisible: bool = False, neighbours: Neighbours = Neighbours.REPLACE_ONE, agents: int = 600
 ) -> Market:
-    """A small market, and large enough for something to be given at epsilon = 1."""
+    """A small market, but large enough that someone gets something at epsilon = 1."""
     return Market(
         supply=[0.2 * agents, 0.25 * agents],
         max_demand=1.0,
@@ -49,9 +49,9 @@ def example(
 
 
 def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) -> Market:
-    """Many resources, small bundles of several kinds, and agents who may come and go.
+    """A market of many resources and small bundles, under the add-remove relation.
 
-    Little of everything, so that nobody wins; or plenty, so that coins decide for everyone.
+    Supply is so small that nobody wins; or, with `plenty`, so large that coins decide everything.
     """
     return Market(
         supply=[(1e6 if plenty else 0.05) * agents * (1 + j % 3) for j in range(9)],
@@ -66,7 +66,7 @@ def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) 
 
 
 def plain(market: Market) -> Market:
-    """The same market for tables of our own."""
+    """The same market with the audit's own column names."""
     data = market.to_dict()
     data["value"]["column"] = "value"
     data["agents"] |= {"id": "id", "layout": "wide", "ignore": []}
@@ -77,7 +77,7 @@ def plain(market: Market) -> Market:
 
 @dataclass(frozen=True)
 class People:
-    """A data set: ids, and the options of each."""
+    """A data set: a market, the agents' ids, and each agent's options."""
 
     market: Market
     ids: tuple[Any, ...]
@@ -85,7 +85,7 @@ class People:
 
     @classmethod
     def read(cls, source: Source) -> People:
-        """The agents of a market as they are encoded; numbers in between codes are rounded."""
+        """The agents of a source, as encoded: numbers between codes are rounded."""
         encoded = encode(source.market, source.pieces(), clamp=source.clamp)
         market, ids = plain(source.market), []
         agents: list[list[Option]] = []
@@ -102,14 +102,14 @@ class People:
 
     @classmethod
     def invented(cls, market: Market, seed: int = 2019) -> People:
-        """Random agents within a market's bounds, of every kind."""
+        """Random agents of every kind within a market's bounds."""
         market, rng = plain(market), np.random.default_rng(seed)
         records = tuple(_some(market, rng) for _ in range(market.agents))
         return cls(market, tuple(range(market.agents)), records)
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
-        """As `solve` takes them."""
+        """The records as arguments of `solve`."""
         options = [option for record in self.agents for option in record]
         return {
             "values": np.array([value for value, _ in options]),
@@ -119,20 +119,27 @@ class People:
             ],
         }
 
+    @property
+    def table(self) -> pa.Table:
+        """The records as a wide table."""
+        data = self.arrays
+        columns = {"id": data["ids"], "value": data["values"]}
+        for j, resource in enumerate(self.market.resources):
+            columns[resource.column] = data["demands"][:, j]
+        return pa.table(columns)
+
     def write(self, folder: Path, files: int = 3) -> None:
-        """A folder of Parquet files, for engines that read files; no agent is in two of them."""
+        """Write a folder of Parquet files, with no agent in two of them."""
         folder.mkdir()
-        data, edges = self.arrays, [*self.starts.tolist(), len(self.arrays["ids"])]
+        table, edges = self.table, [*self.starts.tolist(), len(self.arrays["ids"])]
         cuts = [edges[len(self.ids) * at // files] for at in range(files + 1)]
         for at, (first, end) in enumerate(itertools.pairwise(cuts)):
-            columns = {"id": data["ids"][first:end], "value": data["values"][first:end]}
-            for j, resource in enumerate(self.market.resources):
-                columns[resource.column] = data["demands"][first:end, j]
             if end > first:
-                pyarrow.parquet.write_table(pa.table(columns), folder / f"{at}.parquet")
+                rows = table.slice(first, end - first)
+                pyarrow.parquet.write_table(rows, folder / f"{at}.parquet")
 
     def replaced(self, place: int, record: Record | None) -> People:
-        """The neighbour in which one agent has another record, or is not there."""
+        """The neighbour in which one agent has another record, or is absent."""
         before, after = slice(0, place), slice(place + 1, None)
         if record is None:
             return People(
@@ -161,12 +168,15 @@ class People:
 
 
 def nothing(market: Market) -> Record:
-    """An agent who wants nothing, and values it at nothing."""
+    """An agent who wants nothing, at value 0."""
     return ((0.0, (0.0,) * len(market.resources)),)
 
 
 def everything(market: Market, first: int = 0) -> Record:
-    """An agent who wants as much as one may, at the highest value; from some resource on."""
+    """An agent who wants the most allowed at the highest value.
+
+    Its bundle starts at the resource that is number `first` by size of cap.
+    """
     m, caps = len(market.resources), [r.max_demand for r in market.resources]
     order = sorted(range(m), key=lambda j: -market.cap_codes[j])
     wanted = {order[(first + j) % m] for j in range(market.bundle_size)}
@@ -176,7 +186,7 @@ def everything(market: Market, first: int = 0) -> Record:
 def candidates(
     market: Market, posted: Sequence[tuple[int, ...]], count: int, seed: int
 ) -> list[Record | None]:
-    """Records that one agent might have, the most different first; None: it is not there.
+    """Records that one agent might have, the most different first; None if it is absent.
 
     `posted` are prices at which choices should be close.
     """
@@ -198,7 +208,7 @@ def candidates(
 
 
 def beyond(market: Market, turn: int) -> Record:
-    """An agent who claims more than the public bounds allow: it counts for no more than they do."""
+    """An agent who claims more than the public bounds allow; clamped, it counts for the bounds."""
     value, amounts = everything(market, turn)[0]
     more = 10.0 ** (1 + turn)
     options = [(value * more, tuple(a * more for a in amounts))]
@@ -210,7 +220,7 @@ def beyond(market: Market, turn: int) -> Record:
 def _close(
     market: Market, prices: tuple[int, ...], rng: np.random.Generator, only: int | None
 ) -> Record:
-    """Options at the caps that are worth about what they cost; of one resource, or of several."""
+    """Options at the caps, of one or several resources, worth about what they cost."""
     m, caps = len(market.resources), [r.max_demand for r in market.resources]
     options = []
     for _ in range(int(rng.integers(1, market.options + 1))):
@@ -224,7 +234,7 @@ def _close(
 
 
 def _modest(market: Market, rng: np.random.Generator) -> Record:
-    """An agent who wants so little that it takes it at nearly any price."""
+    """An agent who wants so little that it accepts nearly any price."""
     value, amounts = everything(market)[0]
     parts = rng.uniform(0.001, 0.02, len(amounts)).tolist()
     return ((value, tuple(a * part for a, part in zip(amounts, parts, strict=True))),)
@@ -246,7 +256,7 @@ def _some(market: Market, rng: np.random.Generator) -> Record:
 
 
 def _option_of(market: Market, value: int, codes: list[int]) -> Option:
-    """The amounts that these codes stand for; they are encoded to the same codes again."""
+    """The amounts that these codes stand for; encoding them gives the same codes again."""
     return value * market.value_step, tuple(
         min(code * unit, r.max_demand)
         for code, unit, r in zip(codes, market.unit_sizes, market.resources, strict=True)

@@ -1,17 +1,17 @@
 """Private: a run of the real pipeline, watched from below and from outside.
 
-The pipeline is a black box here. What goes in is watched where it comes from: every call of
+The pipeline is a black box here. The audit watches what goes in at its source: every call of
 OpenDP's samplers, with the scale that the sampler itself states; every call of the operating
-system's randomness; and the moment at which the records are first touched. What comes out is kept:
-the billboard, the allocation, the files of the public folder. Nothing inside `solve` or `release`
-is replaced, so no fault in there can hide from the watch by going around it.
+system's randomness; and the moment when the records are first touched. It keeps what comes out: the
+billboard, the allocation, the files of the public folder. It replaces nothing inside `solve` or
+`release`, so no fault there can bypass the watch.
 
 From this the audit recomputes the rest: the exact answers from the records (`reference`), the
 public side from the billboard (`fold`). A replay (the method of Re:cord-play) runs the pipeline on
-a neighbour with the same random bytes, and with noise such that every answer is what was posted.
+a neighbour with the same random bytes, and with noise that makes every answer the posted one.
 
-Watching replaces `Measurement.__call__` of OpenDP and `urandom` for the time of a run, so one run
-is watched at a time.
+Watching replaces `Measurement.__call__` of OpenDP and `urandom` during a run, so only one run is
+watched at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _one_at_a_time = threading.RLock()
 SEED_BYTES = 16
 
 Chooser = Callable[[int, float, list[int]], list[int]]
-"""What a sampler is made to give: from the number of its call, its scale, and an honest draw."""
+"""Chooses what a sampler returns, from the number of the call, its scale, and an honest draw."""
 
 
 class StoppedError(Exception):
@@ -60,7 +60,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same in all runs of an audit."""
+    """The policy and budget that runs have in common."""
 
     policy: Policy[Any]
     epsilon: float
@@ -77,15 +77,15 @@ class Call:
     """One call of a vetted sampler."""
 
     kind: str
-    """Which: "gaussian" or "laplace", on 64-bit integers; or "other"."""
+    """ "gaussian" or "laplace", on 64-bit integers; or "other"."""
     scale: float
-    """By the sampler's own privacy map, not by what anybody says."""
+    """From the sampler's own privacy map; jdpack has no say in it."""
     drawn: list[int]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One release, from the inside."""
+    """One release, seen from the inside."""
 
     step: Step
     answer: tuple[int, ...]
@@ -93,11 +93,11 @@ class Line:
     true: tuple[int, ...]
     """The exact answer, by the reference."""
     draw: list[int] | None
-    """The vetted draw of this line; None if no call of the sampler belongs to it."""
+    """The vetted draw of this line; None if no call of a sampler belongs to it."""
 
     @property
     def exact(self) -> tuple[int, ...]:
-        """What the pipeline added the draw to; the reference's answer where there was no draw."""
+        """What the pipeline added the draw to; the reference's answer if there was no draw."""
         if self.draw is None or len(self.draw) != len(self.answer):
             return self.true
         return tuple(a - z for a, z in zip(self.answer, self.draw, strict=True))
@@ -105,14 +105,14 @@ class Line:
 
 @dataclass
 class Tape:
-    """All that was seen of a run."""
+    """Everything the audit saw of a run."""
 
     people: People
     setting: Setting
     calls: list[Call] = field(default_factory=list)
     random_bytes: list[bytes] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
-    """What happened first, second and so on: "bytes", "records", "noise"."""
+    """What happened, in order: "bytes", "records", "noise"."""
     told: list[tuple[Any, ...]] = field(default_factory=list)
     """Progress and warnings, in order."""
     board: Billboard | None = None
@@ -121,16 +121,16 @@ class Tape:
     spent: Cost | None = None
     clamped: int = 0
     screened: bool = False
-    """Whether some rounds skipped agents that were decided."""
+    """Whether some rounds skipped agents whose choice was decided."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """What the public folder holds, by name."""
+    """The files of the public folder, by name."""
     error: str = ""
-    """Why it ended before its time, if it did."""
+    """Why the run ended early, if it did."""
     _matched: tuple[list[Line], int] | None = None
 
     @property
     def answers(self) -> list[tuple[int, ...]]:
-        """What was posted, release by release."""
+        """The posted answers, one per release."""
         return [] if self.board is None else [r.answer for r in self.board.releases]
 
     @property
@@ -140,11 +140,11 @@ class Tape:
 
     @property
     def unused(self) -> int:
-        """How many calls of the samplers belong to no line."""
+        """How many sampler calls belong to no line."""
         return self._match()[1]
 
     def _match(self) -> tuple[list[Line], int]:
-        """Give every line the calls that were made for it, in order."""
+        """Match sampler calls to lines, in order."""
         if self._matched is None:
             found, calls = list[Line](), list(self.calls)
             releases = [] if self.board is None else self.board.releases
@@ -158,7 +158,7 @@ class Tape:
 
 
 def _draw_of(noise: Noise, count: int, calls: Sequence[Call]) -> tuple[list[int] | None, int]:
-    """The draw that the next calls make for a line, and how many calls it takes."""
+    """The draw for a line from the next calls, and how many calls it took."""
     if isinstance(noise, Gaussian):
         if calls and _fits(calls[0], "gaussian", noise.scale) and len(calls[0].drawn) == count:
             return calls[0].drawn, 1
@@ -178,7 +178,7 @@ def _fits(call: Call, kind: str, scale: float) -> bool:
 
 
 def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
-    """The exact answers to all releases of a billboard, by the reference."""
+    """The reference's exact answers to all releases of a billboard."""
     own, found = reference(people), []
     seed = b"" if board.seed is None else board.seed.seed
     steps: list[Step] = []
@@ -207,7 +207,7 @@ def record(
     output: Path | None = None,
     **more: Any,
 ) -> Tape:
-    """A real run, watched. Nothing about it is seeded; `draws` replaces its noise, if given.
+    """Watch a real, unseeded run. If `draws` is given, it replaces the noise.
 
     `more` are further arguments of `solve`, such as the people's records in another form.
     """
@@ -223,8 +223,8 @@ def replay(
     *,
     output: Path | None = None,
 ) -> Tape:
-    """A run on other people, with the random bytes and the answers of the tape forced on it."""
-    assert tape.board is not None, "what is replayed has ended"
+    """Run on other people, and force the random bytes and the answers of the tape on the run."""
+    assert tape.board is not None, "only a finished run can be replayed"
     wanted = [
         [a - e for a, e in zip(answer, exact, strict=True)]
         for answer, exact in zip(tape.answers, true_answers(people, tape.board), strict=True)
@@ -232,14 +232,14 @@ def replay(
 
     def forced(at: int, scale: float, honest: list[int]) -> list[int]:
         fits = at < len(wanted) and len(wanted[at]) == len(honest)
-        return list(wanted[at]) if fits else honest  # else it shows on the billboard
+        return list(wanted[at]) if fits else honest  # a misfit shows on the billboard
 
     given = tuple(tape.random_bytes)
     return _run(Tape(people, setting), engine, threads, forced, given, output, {})
 
 
 def can_replay(tape: Tape, people: People) -> bool:
-    """Whether noise with an end can make the neighbour's answers what was posted."""
+    """Whether truncated noise can turn the neighbour's exact answers into the posted ones."""
     assert tape.board is not None
     pairs = zip(tape.board.releases, true_answers(people, tape.board), strict=True)
     return all(
@@ -258,7 +258,7 @@ def _run(
     output: Path | None,
     more: dict[str, Any],
 ) -> Tape:
-    # The module, not the function of the same name; its attribute is looked up for every run.
+    # Import the module, so that every run looks up its `solve` again.
     from jdpack.run import solve as pipeline
 
     setting = tape.setting
@@ -281,7 +281,7 @@ def _run(
         heard = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         if "agents" in more or "values" in more:
-            pass  # they are given in another form
+            pass  # the caller gives the records in another form
         elif engine == "memory" or isinstance(engine, Memory):
             arguments |= _noted(tape)
         else:
@@ -294,7 +294,7 @@ def _run(
             except Exception as error:
                 begun = tape.calls or tape.told
                 if not begun and isinstance(error, JdpackError):
-                    raise  # nothing was released: it is the input that is wrong
+                    raise  # nothing was released: the input is wrong
                 sentence = error.message if isinstance(error, JdpackError) else str(error)
                 tape.error = f"{type(error).__name__}: {sentence}"
             else:
@@ -306,19 +306,19 @@ def _run(
 
 
 def public_files(output: Path) -> dict[str, bytes]:
-    """What the public part of an output folder holds, by name."""
+    """The files of an output's public folder, by name."""
     return {file.name: file.read_bytes() for file in sorted((output / "public").iterdir())}
 
 
 def keep(tape: Tape, result: Any) -> None:
-    """Note what a run left."""
+    """Copy the result of a run to its tape."""
     tape.board, tape.private, tape.spent = result.billboard, result.private, result.spent
     tape.shares, tape.clamped = result.shares, result.engine.clamped
     tape.screened = getattr(getattr(result.engine, "shard", None), "_box", None) is not None
 
 
 class _Noted:
-    """An array of records that tells when somebody looks at it."""
+    """An array of records that notes on the tape when somebody reads it."""
 
     def __init__(self, array: Any, tape: Tape) -> None:
         self._array, self._tape = array, tape
@@ -349,7 +349,7 @@ def _noted(tape: Tape) -> dict[str, Any]:
 def watching(
     tape: Tape, draws: Chooser | None = None, given: Sequence[bytes] = ()
 ) -> Iterator[None]:
-    """Write down what the samplers and the operating system give, or decide it."""
+    """Record what the samplers and the operating system return, or choose it."""
     invoke: Any = Measurement.__call__
     urandom = os.urandom
     stated: dict[int, tuple[Any, str, float]] = {}
@@ -357,7 +357,10 @@ def watching(
     def sampled(self: Any, arg: Any) -> Any:
         drawn = invoke(self, arg)
         if id(self) not in stated:
-            stated[id(self)] = (self, *_law_of(self))  # it lives as long as its number is used
+            stated[id(self)] = (
+                self,
+                *_law_of(self),
+            )  # keeps the sampler alive, so its id stays unique
         _, kind, scale = stated[id(self)]
         honest = list(drawn) if isinstance(drawn, list) else [drawn]
         returned = honest if draws is None else draws(len(tape.calls), scale, honest)
@@ -383,10 +386,10 @@ def watching(
 
 
 def _not_by_us(frame: FrameType | None) -> bool:
-    """Whether it is not jdpack that asks for random bytes, but what it calls or imports.
+    """Whether a library, not jdpack itself, asks for random bytes.
 
-    Numba draws names for the files in which it keeps what it compiled, Ray draws names too, and
-    some modules draw while they are imported.
+    Numba draws names for the files of its compiler cache, Ray draws names too, and some modules
+    draw while they are imported.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__", "").partition(".")[0]
@@ -397,7 +400,7 @@ def _not_by_us(frame: FrameType | None) -> bool:
 
 
 def _law_of(sampler: Any) -> tuple[str, float]:
-    """The law that a sampler draws from, by its own account of what it costs."""
+    """The law that a sampler draws from, according to its own privacy map."""
     if "VectorDomain(AtomDomain(T=i64))" not in str(sampler.input_domain):
         return "other", math.nan
     measure = str(sampler.output_measure)
@@ -410,7 +413,7 @@ def _law_of(sampler: Any) -> tuple[str, float]:
 
 @contextlib.contextmanager
 def swapped(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Put other attributes in place of some, and the old ones back at the end."""
+    """Replace some attributes, and restore them at the end."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
         for owner, name, value in changes:

@@ -1,9 +1,9 @@
-"""Private: every exact answer and every allocation once more, from the definitions.
+"""Private: recomputes every exact answer and every allocation from the definitions.
 
 This is the audit's own arithmetic. It shares no code with the engines, the kernels, the encoder,
-the bulk coins or the agent's function: records are turned into codes again, every agent chooses
-again, and sums are plain integers. What it takes from the rest of jdpack are the market's public
-numbers (the grid, the caps) and what stands on the billboard.
+the bulk coins or the agent's function: it encodes the records itself, lets every agent choose, and
+sums plain integers. From the rest of jdpack it takes only the market's public numbers (the grid,
+the caps) and the billboard.
 
 `queries.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
 repair, `jdpack.common.coins` the coins (SipHash-2-4) and `jdpack.common.batches` the turns.
@@ -29,24 +29,24 @@ from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE,
 from jdpack.market.market import Market
 
 Ints = NDArray[Any]
-"""Whole numbers: 64 bits where they fit, else Python's own."""
+"""Integers: 64-bit where they fit, otherwise Python's own."""
 
 COINS = 2**53
-"""A coin is a whole number below this."""
+"""A coin is an integer from 0 to below this."""
 GRAIN = COINS // SHARE
 _REMEMBERED = 2**21  # choices
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the averaged allocation depends on: the rounds that count, and the public order."""
+    """The rounds that count and the public order, which fix the averaged allocation."""
 
     steps: tuple[Step, ...]
     order: bytes
 
     @property
     def weight(self) -> int:
-        """The weight of all rounds that ask one agent: all of them, or one of the batches."""
+        """The total weight of the rounds that ask one agent: all rounds, or one batch."""
         if self.steps and self.steps[0].batch is not None:
             return self.steps[0].weight
         return sum(step.weight for step in self.steps)
@@ -54,12 +54,12 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Given:
-    """What everybody gets, and what the repair did."""
+    """What every agent gets, and what the repair did."""
 
     shares: Ints
-    """Of each row, in units of 1/SHARE."""
+    """One per row, in units of 1/SHARE."""
     loads: tuple[int, ...]
-    """On each resource, in units of code / SHARE."""
+    """One per resource, in units of code / SHARE."""
     value: int
     """In value codes, rounded down for every row."""
     winners: int
@@ -68,11 +68,11 @@ class Given:
     before: int
     """How many agents would have got something without a repair."""
     drop_from: int
-    """Agents with this coin or a larger one are dropped; COINS if nobody is."""
+    """The repair drops agents with this coin or a larger one; COINS if it drops nobody."""
 
 
 class Reference:
-    """The agents of a data set, each by its own rule."""
+    """The agents of a data set, each following its own rule."""
 
     def __init__(self, people: People) -> None:
         self.market, self.ids = people.market, people.ids
@@ -102,7 +102,7 @@ class Reference:
         return cost, self.values.astype(cost.dtype) * PRICE_UNITS_PER_VALUE_CODE - cost
 
     def taken(self, prices: tuple[int, ...]) -> Ints:
-        """1 for each row that its agent takes: the first of the largest surplus from 0 on."""
+        """1 for each row that its agent takes: the first of largest surplus, if that is >= 0."""
         if prices not in self._taken:
             surplus = self.surpluses(prices)[1]
             worth = surplus >= 0
@@ -133,10 +133,10 @@ class Reference:
         return int(self.taken(prices) @ self.values)
 
     def close_calls(self, prices: tuple[int, ...]) -> tuple[Ints, NDArray[np.float64]]:
-        """The codes of the best choice minus those of the second, and the sum of their costs.
+        """For each close call: the codes of the best choice minus the second, and their cost.
 
-        Of the agents whose surpluses of the two differ by at most BAND times that sum. To take
-        nothing is a choice too: it costs nothing and has no surplus.
+        A call is close if the surpluses of the two differ by at most BAND times the sum of their
+        costs. Taking nothing is a choice too: it costs nothing and its surplus is 0.
         """
         cost, surplus = self.surpluses(prices)
         if self.single:
@@ -146,8 +146,8 @@ class Reference:
         differences, sums = [], []
         nothing = np.zeros(len(prices), np.int64)
         for first, end in zip(self.starts, [*self.starts[1:], len(cost)], strict=True):
-            # By surplus; on a tie the earlier option. Nothing comes before a second option of no
-            # surplus, and after a first one.
+            # Sort by surplus; on a tie the earlier option wins. Taking nothing ranks before a
+            # second option of surplus 0, but after a first one.
             rows = sorted(range(first, end), key=lambda row: -surplus[row])
             choices = [(int(surplus[r]), int(cost[r]), self.demands[r]) for r in rows[:2]]
             choices.insert(
@@ -163,7 +163,7 @@ class Reference:
     def parts(
         self, prices: tuple[int, ...]
     ) -> tuple[Ints, Ints, NDArray[np.float64], NDArray[np.float64]]:
-        """Of each close call: d, t = trunc(unit d price / costs), sum d price, and costs."""
+        """For each close call: d, t = trunc(unit d price / costs), sum d price, and costs."""
         d, costs = self.close_calls(prices)
         priced = d.astype(np.float64) * np.array(prices, np.float64)
         t = np.trunc(float(CURVATURE_UNIT) * priced / costs[:, None]).astype(np.int64)
@@ -217,7 +217,7 @@ class Reference:
         own: Ints = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
         if self.market.divisible:
             return shares * own // SHARE
-        # The options of an agent stand on [0, COINS) one after the other, as wide as their shares.
+        # An agent's options lie side by side on [0, COINS), each as wide as its share.
         ends = np.cumsum(shares)
         begins = ends - shares
         begins -= begins[self.starts][self.owner]
@@ -236,7 +236,7 @@ class Reference:
         return int(np.clip(np.add.reduceat(each, self.starts), -bound, bound).sum())
 
     def given(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Given:
-        """What everybody gets: their own function, and a repair if and only if it does not fit.
+        """What every agent gets: its own function, then a repair if and only if that does not fit.
 
         The repair drops the agents with the largest coins, as few as possible.
         """
@@ -267,7 +267,7 @@ class Reference:
         )
 
     def _loads(self, rows: Ints) -> tuple[int, ...]:
-        high, low = rows >> 12, rows & 0xFFF  # so that 64 bits hold the sums of many rows
+        high, low = rows >> 12, rows & 0xFFF  # keeps the sums of many rows within 64 bits
         return tuple(
             (int(h) << 12) + int(rest)
             for h, rest in zip(high @ self.demands, low @ self.demands, strict=True)
@@ -280,7 +280,7 @@ class Reference:
     ) -> tuple[int, ...]:
         """The exact answer to a step, given the rounds before it.
 
-        `luck` has the factors and the bound of the luck query, which follow from the billboard.
+        `luck` holds the factors and the bound of the luck query, which follow from the billboard.
         """
         match step.query:
             case "demand":
@@ -298,7 +298,7 @@ class Reference:
             case "granted":
                 return self.granted(rounds, seed)
             case "luck":
-                assert luck is not None, "what luck is cut to follows from the billboard"
+                assert luck is not None, "the bound on luck follows from the billboard"
                 return (self.luck(rounds, seed, *luck),)
 
 
@@ -308,7 +308,7 @@ def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=64)
 def reference(people: People) -> Reference:
-    """The reference of a data set, which remembers what it has computed."""
+    """The reference of a data set; it caches what it has computed."""
     return Reference(people)
 
 
@@ -316,7 +316,7 @@ def reference(people: People) -> Reference:
 
 
 def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
-    """The least whole number of units that is no less than an amount, cut to the public cap."""
+    """The smallest number of units that covers an amount, after cutting it to the public cap."""
     sizes = np.array(market.unit_sizes)
     capped = np.minimum(amounts, [r.max_demand for r in market.resources])
     codes = np.ceil(capped / sizes)
@@ -326,7 +326,7 @@ def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
 
 
 def value_codes(market: Market, values: NDArray[np.float64]) -> Ints:
-    """The largest whole number of steps that is no more than a value, cut to the public cap."""
+    """The largest number of steps within a value, after cutting it to the public cap."""
     step, capped = market.value_step, np.minimum(values, market.max_value)
     codes = np.floor(capped / step)
     codes = np.where((codes + 1.0) * step <= capped, codes + 1.0, codes)
@@ -335,17 +335,17 @@ def value_codes(market: Market, values: NDArray[np.float64]) -> Ints:
 
 
 def wrong_grid(market: Market) -> list[str]:
-    """What is wrong with a market's grid: codes that fit must stand for amounts that fit."""
+    """What is wrong with a market's grid. Codes that fit must stand for amounts that fit."""
     wrong = []
     for j, (r, unit) in enumerate(zip(market.resources, market.unit_sizes, strict=True)):
         cap = math.ceil(Fraction(r.max_demand) / Fraction(unit))
         if market.cap_codes[j] != cap or cap >= 2**16:
-            wrong.append(f"the cap of {r.name!r} is code {market.cap_codes[j]}, and {cap} by size")
+            wrong.append(f"the cap of {r.name!r} is code {market.cap_codes[j]}, but {cap} by size")
         if market.supply_code * Fraction(unit) > Fraction(r.supply):
             wrong.append(f"{market.supply_code} codes are more than the supply of {r.name!r}")
     top = math.floor(Fraction(market.max_value) / Fraction(market.value_step))
     if market.value_cap_code != top or top >= 2**32:
-        wrong.append(f"the value cap is code {market.value_cap_code}, and {top} by size")
+        wrong.append(f"the value cap is code {market.value_cap_code}, but {top} by size")
     return wrong
 
 
@@ -353,7 +353,7 @@ def wrong_grid(market: Market) -> list[str]:
 
 
 def siphash(key: bytes, messages: Sequence[bytes]) -> Ints:
-    """SipHash-2-4 of many messages, in unsigned 64-bit integers."""
+    """SipHash-2-4 of many messages, as unsigned 64-bit integers."""
     found = np.zeros(len(messages), np.uint64)
     groups: dict[int, list[int]] = defaultdict(list)
     for at, message in enumerate(messages):

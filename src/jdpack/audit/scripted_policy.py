@@ -1,8 +1,8 @@
 """Private: a policy that asks every query, at prices where every agent responds.
 
-The policies of jdpack reach such prices in their own time, or not at all in a small market, and
-none asks every query. What holds for this one's queries holds for all: claims do not depend on who
-asks. It is no policy for users: only an audit knows it.
+The policies of jdpack reach such prices late, or never in a small market, and none asks every
+query. What holds for this policy's queries holds for all, because claims do not depend on who asks.
+It is not for users: only an audit knows it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook, rounds_rho
 
 LEVELS = (0.0, 0.2, 0.5)
-"""What the largest bundle costs, as a share of the largest value, if all prices are equal."""
+"""The cost of the largest bundle at equal prices, as a fraction of the largest value."""
 ALL: tuple[Query, ...] = ("demand", "scale", "value", "gauge", "curvature")
 
 
 @dataclass(frozen=True)
 class Script:
-    """The same queries at each level of prices, or one batch of the agents at each."""
+    """Asks the same queries at each price level, of all agents or of one batch per level."""
 
     levels: tuple[float, ...] = LEVELS
     queries: tuple[Query, ...] = ALL
@@ -84,19 +84,17 @@ class Script:
         noise = gaussian(
             queries.shifts(market, query), rounds_rho(market, budget) / count * (1.0 - 1e-9)
         )
-        assert isinstance(noise, Gaussian), "an audit is about a budget"
+        assert isinstance(noise, Gaussian), "an audit needs a finite budget"
         return noise
 
 
 GREEDY = Script((0.0,), ("demand",))
-"""Everything is free, and asked once: nobody learns more about one agent within a budget."""
+"""One question, at prices of 0: within a budget, nobody can learn more about one agent."""
 HALF = Script((0.0, 0.5, 1.0), ("demand",))
-"""Agents take something in some of the rounds, so that coins decide."""
+"""Agents take something in some of the rounds, so coins decide."""
 BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batched=True)
-
-
 STILL = Script((0.3, 0.3001, 0.3003, 0.6, 0.6005, 0.5999, 0.3, 0.3002, 0.2999), uneven=False)
-"""Prices that hardly move, jump, and come back: where agents are screened, and screened again."""
+"""Prices that hardly move, jump, and come back, so agents are screened repeatedly."""
 
 
 def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
@@ -108,7 +106,7 @@ def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def known(kind: type[Any]) -> Iterator[None]:
-    """For this time, the pipeline takes a policy of an audit."""
+    """Let the pipeline accept a policy of the audit's own for a while."""
     before = dict(registry.KINDS)
     registry.KINDS[kind.name] = kind
     try:

@@ -1,4 +1,4 @@
-"""What an audit computes again: each check passes on what is right, and fails on what is not."""
+"""What an audit recomputes: each check passes on what is right, and fails on what is wrong."""
 
 import secrets
 from dataclasses import replace
@@ -84,7 +84,7 @@ QUERIES: list[Query] = ["demand", "scale", "value", "gauge", "curvature", "welfa
 
 @pytest.mark.parametrize("query", [*QUERIES, "luck"])
 def test_every_query_has_a_reference(query):
-    """Before, gauge, curvature and luck had none."""
+    """Gauge, curvature and luck included."""
     some = People.invented(example_sparse(agents=40, plenty=True)) if query == "luck" else people()
     policy = HALF if query == "luck" else Script()
     honest = record(replace(SETTING, policy=policy), some)
@@ -241,13 +241,13 @@ def test_a_claim_that_is_too_small_is_found(query):
         assert budget_checks.of_formulas(markets).verdict == "FAILED"
 
 
-def test_a_certificate_without_room_for_noise_is_found():
+def test_a_certificate_that_ignores_noise_is_found():
     setting, people = Setting(Newton(), 1.0, 1e-6), People.invented(example(divisible=True))
     tapes = (record(setting, people) for _ in range(40))
     tape = next(t for t in tapes if min(t.board.certificate.factors) < SHARE)  # most runs are so
-    assert budget_checks.of_rooms([tape]).verdict == "ok"
+    assert budget_checks.of_factors([tape]).verdict == "ok"
     tape.board.certificate = replace(tape.board.certificate, factors=(SHARE, SHARE))
-    assert budget_checks.of_rooms([tape]).verdict == "FAILED"
+    assert budget_checks.of_factors([tape]).verdict == "FAILED"
 
 
 # --- paths ------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_records_that_should_be_refused_and_are_not():
     with mock.patch.object(encode, "check_unique", return_value=None):
         forced.refusals()
     assert [one.verdict for one in forced.found] == ["ok", "FAILED"]
-    assert "an agent who is there twice" in forced.found[1].seen
+    assert "an agent who appears twice" in forced.found[1].seen
 
 
 def test_messages_that_differ_between_neighbours_are_found():
@@ -298,7 +298,7 @@ def test_a_pipeline_that_breaks_down_has_failed():
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_honest_runs_are_interrupted_and_repaired_as_they_should(seed):
-    """With seed 4 an agent wants nothing: another who wants nothing makes no other records."""
+    """With seed 4 the replaced agent wants nothing; one who wants nothing would be no change."""
     forced = paths.Paths(1.0, 1e-6, seed)
     forced.interruption()
     forced.repair()

@@ -1,4 +1,4 @@
-"""The page of an audit: what it draws is what was found, whatever was found."""
+"""The page of an audit draws what was found, whatever it is."""
 
 import html
 import json
@@ -22,7 +22,7 @@ AGAINST = "coalition against "
 
 
 def bound_of(right, trials=200):
-    """Of an attack that is right in so many of a hundred trials."""
+    """The bound from an attack that is right in this many of a hundred trials."""
     second = [float(i % (trials // 2) < right) for i in range(trials)]
     return lower_bound([1.0 - score for score in second], second, 1e-6)
 
@@ -123,7 +123,7 @@ def test_p_values_by_kind_and_where_they_are_flagged():
 # --- words and tables ---------------------------------------------------------------------
 
 
-def test_every_check_is_there_and_what_failed_comes_first():
+def test_every_check_is_shown_and_failures_come_first():
     found = an_audit()
     page = audit_page(found)
     assert page == audit_page(found)
@@ -152,7 +152,7 @@ def test_it_is_for_the_curator_alone():
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_records_that_mean_harm_are_only_quoted(harm):
+def test_malicious_records_are_only_quoted(harm):
     bounds = {AGAINST + harm: bound_of(60)}
     findings = [Finding(harm, harm, harm, False, 0.3), Finding(harm, harm, harm, tested=False)]
     page = audit_page(an_audit(findings=findings, lower_bounds=bounds, policy=harm))
@@ -194,14 +194,14 @@ def test_the_command_fills_a_folder_for_the_curator_alone(tmp_path, monkeypatch,
     assert len(charts_of(page)) == 3
 
 
-def test_a_folder_that_is_there_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
+def test_an_existing_folder_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("jdpack.audit.audit", None)
     code, text, err = run_cli(monkeypatch, capsys, *SMALL, "-o", tmp_path)
     assert (code, text) == (2, "") and "exists already" in err
 
 
-def test_how_much_is_tried_if_nothing_is_said(monkeypatch, capsys):
-    """As in Python; the help says it, since it is shown before an audit is loaded."""
+def test_the_default_number_of_trials(monkeypatch, capsys):
+    """The same as in Python. The help repeats it, because it must not load an audit."""
     calls = []
     monkeypatch.setattr("jdpack.audit.audit", lambda *_, **given: calls.append(given) or an_audit())
     run_cli(monkeypatch, capsys, "audit")
