@@ -48,7 +48,7 @@ def audit(
     values: Any = None,
     demands: Any = None,
     ids: Any = None,
-    policy: Policy[Any] | None = None,
+    policy: Policy[Any] | str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     trials: int = TRIALS,

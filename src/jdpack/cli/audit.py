@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet
+from jdpack.cli.options import AsJson, PolicyText, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 from jdpack.storage import new_folder
 
@@ -21,7 +21,7 @@ def audit_command(
     agents: Annotated[
         str | None, typer.Argument(help="Records to test with; invented ones if not given.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="A name, or name:key=value,...")] = "newton",
+    policy: PolicyText = None,
     engine: Annotated[
         list[str] | None,
         typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
@@ -45,7 +45,6 @@ def audit_command(
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
     from jdpack.audit import audit
     from jdpack.curator.compare import Stage
-    from jdpack.policies.spec import parse
 
     given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}
     if output is not None:
@@ -55,7 +54,7 @@ def audit_command(
             found = audit(
                 market,
                 agents,
-                policy=parse(policy),
+                policy=policy,
                 epsilon=epsilon,
                 delta=delta,
                 **{name: count for name, count in given.items() if count is not None},

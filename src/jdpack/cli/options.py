@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,56 +12,16 @@ from jdpack.errors import EngineError, MarketError
 
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
-    from jdpack.market.market import Market
-    from jdpack.policies.base import Policy
+    from jdpack.policies.newton import Newton
 
 
-class PolicyName(StrEnum):
-    """The algorithms."""
-
-    newton = "newton"
-    mwu_adaptive = "mwu-adaptive"
-    mwu_fixed = "mwu-fixed"
-    mwu_online = "mwu-online"
-    dual_gd = "dual-gd"
-    mirror_descent = "mirror-descent"
-
-
-class NoiseKind(StrEnum):
-    """The noise of the demand releases."""
-
-    gaussian = "gaussian"
-    truncated_laplace = "truncated-laplace"
-
-
-class PotentialKind(StrEnum):
-    """The geometry of mirror descent."""
-
-    entropy = "entropy"
-    euclidean = "euclidean"
-
-
-Alpha = Annotated[
-    float | None,
+PolicyText = Annotated[
+    str | None,
     typer.Option(
-        help="Loss to aim for, as a share of n times the value cap; 0.1 "
-        "(mwu-adaptive, mwu-fixed, dual-gd)."
+        "--policy",
+        help="The algorithm: a name, or name:key=value,... such as mwu-adaptive:alpha=0.05; "
+        "newton if not given.",
     ),
-]
-Noise = Annotated[
-    NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of rounds (mwu-fixed, dual-gd, in place of --alpha; mirror-descent)."
-    ),
-]
-Potential = Annotated[
-    PotentialKind | None, typer.Option(help="Kind of steps; entropy (mirror-descent).")
-]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Agents asked in a round, on average; 1 (mwu-online).")
 ]
 Engine = Annotated[
     str | None,
@@ -97,27 +56,14 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stder
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def policy_of(
-    market: Market, name: PolicyName, warm_start: Path | None = None, **options: Any
-) -> Policy[Any]:
-    """The policy of the options; options of another one are refused, not ignored."""
-    from jdpack import Billboard, Newton
-    from jdpack.policies.registry import KINDS
+def warm(policy: str | None, earlier: Path, market: Path) -> Newton:
+    """Newton, started from the prices of an earlier billboard."""
+    from jdpack import Billboard, Market, Newton
+    from jdpack.policies.spec import policy_of
 
-    takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in KINDS.items()}
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
-        if option not in takes[name]:
-            users = [other for other in KINDS if option in takes[other]]
-            raise MarketError(f"--{option} is for --policy {' or '.join(users)}")
-    if warm_start is not None:
-        if name is not PolicyName.newton:
-            raise MarketError("--warm-start is for --policy newton")
-        return Newton.warm(Billboard.read(warm_start), market)
-    if {"alpha", "rounds"} <= set(given):
-        raise MarketError("--alpha and --rounds both fix the number of rounds", "give one of them")
-    plain = {o: str(v) if isinstance(v, StrEnum) else v for o, v in given.items()}
-    return KINDS[name](**plain)  # type: ignore[no-any-return]
+    if policy_of(policy) != Newton():
+        raise MarketError(f"--warm-start is for --policy newton, not {policy}")
+    return Newton.warm(Billboard.read(earlier), Market.from_toml(market))
 
 
 def engine_of(name: str | None, **settings: Any) -> str | Choice | None:

@@ -14,22 +14,17 @@ import typer
 
 from jdpack.cli.options import (
     AllocationPlace,
-    Alpha,
     AsJson,
-    BatchSize,
     Engine,
-    Noise,
-    PolicyName,
-    Potential,
+    PolicyText,
     Quiet,
     Room,
-    Rounds,
     Store,
     Threads,
     WorkerPatience,
     Workers,
     engine_of,
-    policy_of,
+    warm,
 )
 from jdpack.cli.progress import CtrlCError, progress
 
@@ -47,15 +42,10 @@ def solve_command(
         float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    policy: PolicyText = None,
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
     ] = None,
-    alpha: Alpha = None,
-    noise: Noise = None,
-    rounds: Rounds = None,
-    potential: Potential = None,
-    batch: BatchSize = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
@@ -78,20 +68,8 @@ def solve_command(
     quiet: Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
-    from jdpack.market.market import Market
     from jdpack.run.solve import solve
 
-    public = Market.from_toml(market)
-    algorithm = policy_of(
-        public,
-        policy,
-        warm_start,
-        alpha=alpha,
-        noise=noise,
-        rounds=rounds,
-        potential=potential,
-        batch=batch,
-    )
     where = engine_of(
         engine,
         store=store,
@@ -106,7 +84,7 @@ def solve_command(
             agents,
             epsilon=epsilon,
             delta=delta,
-            policy=algorithm,
+            policy=policy if warm_start is None else warm(policy, warm_start, market),
             clamp=clamp,
             seed=seed,
             threads=threads,

@@ -190,14 +190,14 @@ def plan(
     *,
     epsilon: float | None = None,
     delta: float | None = None,
-    policy: Policy[Any] | None = None,
+    policy: Policy[Any] | str | None = None,
 ) -> Plan:
     """Say what a budget buys in a market, from public numbers alone.
 
     Args:
         market: the public market, or the path of a market file.
         epsilon, delta: the privacy budget; the market's own if not given.
-        policy: the algorithm; newton if not given.
+        policy: the algorithm, as for `solve`; newton if not given.
 
     Whatever `solve` would refuse before it reads the records is refused here, in the same words.
     """

@@ -58,7 +58,7 @@ def solve(
     ids: Any = None,
     epsilon: float | None = None,
     delta: float | None = None,
-    policy: Policy[Any] | None = None,
+    policy: Policy[Any] | str | None = None,
     clamp: bool = False,
     seed: int | None = None,
     threads: int | None = None,
@@ -77,7 +77,9 @@ def solve(
         values, demands, ids: or else a vector, a matrix (NumPy or SciPy sparse), and ids if any.
         epsilon, delta: the privacy budget; the market's own if not given. With epsilon = inf there
             is no noise and **no privacy**: a fast approximate solver, and a reference.
-        policy: the algorithm; `Newton()` if not given. `Newton.warm` starts from an earlier run.
+        policy: the algorithm, as a text such as "mwu-adaptive:alpha=0.05" or an object such as
+            `MwuAdaptive(alpha=0.05)`; newton if not given. `Newton.warm` starts from the prices of
+            an earlier run.
         clamp: bring numbers beyond the public bounds back to them instead of refusing the run.
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.

@@ -29,7 +29,7 @@ resource = [
     {name = "nurses", supply = 5000.0, max_demand = 3.0},
 ]
 """
-FAST = ["--policy", "mwu-adaptive", "--alpha", "0.5", "--seed", "7", "-q", "--threads", "1"]
+FAST = ["--policy", "mwu-adaptive:alpha=0.5", "--seed", "7", "-q", "--threads", "1"]
 
 SERVER = """
     import json, os, resource, signal, sys
