@@ -4,7 +4,7 @@ The public API is what this module exports; nothing else is importable by promis
 
 A guided tour, by task:
 
-* See the whole of a run: `run/solve.py`, the loop that joins both sides.
+* See a whole run: `run/loop.py`, the loop that joins both sides.
 * Check the privacy: `privacy/` for what it costs, `market/market.py` for the sensitivities, and
   `door.py`, the only place where a number leaves the private side. Then `audit/`.
 * Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that

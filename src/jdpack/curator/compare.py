@@ -25,8 +25,7 @@ from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
-from jdpack.records.source import Source
-from jdpack.run.arguments import check_arguments
+from jdpack.run.arguments import check_threads, source_of
 from jdpack.run.result import Progress as Round
 from jdpack.run.solve import experiment
 
@@ -77,14 +76,15 @@ def compare(
 
     if not isinstance(market, Market):
         market = Market.from_toml(market)
-    check_arguments(agents, values, demands, ids, clamp, threads)
+    source = source_of(market, agents, values, demands, ids, clamp)
+    check_threads(threads)
     check_whole("seeds", seeds, least=1)
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
         raise MarketError(f"patience must be a number of seconds above 0, not {patience!r}")
     entries = _entries(market, policies, epsilon, delta)
     tell = progress if progress is not None else lambda _: None
     tell(Stage("records", 0.0))
-    truth = Truth(market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp)
+    truth = Truth(market, source.pieces(), clamp=clamp)
     tell(Stage("optimum", 0.0))
     best = truth.optimum()
     rows = []

@@ -2,8 +2,10 @@
 
 Read in this order:
 
-* `solve`: start or resume a run; the loop that asks the policy and posts what the door releases.
+* `solve`: start or resume a run.
 * `arguments`: what a run is asked for, checked first.
+* `loop`: ask the policy, release, post, repeat.
+* `lifecycle`: from reserving the budget to telling the ledger, whatever fails in between.
 * `result`: what a run gives back.
 * `curator_page`: the curator's report.
 * `folder` and `run_file`: the files that a run leaves, and what a resume needs.
