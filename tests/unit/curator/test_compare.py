@@ -33,6 +33,7 @@ from jdpack import (
     solve,
 )
 from jdpack.curator import compare as compare_module
+from jdpack.curator import truth
 from jdpack.curator.comparison import NOTICE, UNTOUCHED, Best, Interval, Row, Run
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.door import SystemRandomness
@@ -234,13 +235,13 @@ def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
 
 def test_records_are_read_and_encoded_once(monkeypatch):
     case, calls = dense_case(), []
-    real = compare_module.encode
+    real = truth.encode
 
     def counted(*arguments, **more):
         calls.append(arguments)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(compare_module, "encode", counted)
+    monkeypatch.setattr(truth, "encode", counted)
     compare(case.market, **case.given, policies=[FAST, MwuAdaptive(0.4)], seeds=2, **BUDGET)
     assert len(calls) == 1
 

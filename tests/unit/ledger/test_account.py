@@ -255,7 +255,7 @@ def test_a_ledger_that_has_moved_is_named(place, lines):
     if lines:
         with pytest.raises(LedgerError, match="is missing, which says how far") as error:
             resume(out, ledger=moved)
-        assert "move it there, too" in error.value.hint
+        assert "move it there too" in error.value.hint
         (heads,) = place.glob("*.heads")
         shutil.move(heads, moved.parent)
     assert resume(out, ledger=moved).balance.runs == 1
