@@ -24,18 +24,20 @@ def audit_command(
     policy: PolicyText = None,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
+        typer.Option(
+            help="Check sensitivities in this engine; repeat it for more. memory and mapped."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="How often the coalition plays each world; 110.")
+        int | None, typer.Option(help="How often the coalition plays each world; 110 if not given.")
     ] = None,
     neighbours: Annotated[
-        int | None, typer.Option(help="How many records of one agent are replayed; 16.")
+        int | None, typer.Option(help="How many records of one agent to replay; 16 if not given.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds that are shown.")] = 0.95,
-    epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the invented records.")] = None,
+    confidence: Annotated[float, typer.Option(help="The confidence of the lower bounds.")] = 0.95,
+    epsilon: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the invented records.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page, text, JSON.")
     ] = None,

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they stand for."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.policies.newton import Newton
 
-
 PolicyText = Annotated[
     str | None,
     typer.Option(
@@ -26,22 +25,22 @@ PolicyText = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="Where codes are: memory, mapped (on disk), ray, or ray://host:port; "
-        "memory where they fit, else mapped."
+        help="Where to keep codes: memory, mapped (on disk), ray, or ray://host:port; "
+        "memory if they fit, otherwise mapped."
     ),
 ]
 Store = Annotated[
     Path | None,
     typer.Option(help="Keep codes in this folder for later runs (mapped, ray). Private."),
 ]
-Room = Annotated[
-    str | None, typer.Option("--memory", help="Memory beside the codes, such as 500MB (mapped).")
+Memory = Annotated[
+    str | None, typer.Option(help="Memory besides the codes, such as 500MB (mapped).")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the agents (ray).")]
 AllocationPlace = Annotated[
     str | None,
     typer.Option(
-        "--allocation", help="A folder or URI that all workers can write to, for it (ray)."
+        "--allocation", help="Where all workers can write the allocation: a folder or URI (ray)."
     ),
 ]
 WorkerPatience = Annotated[float | None, typer.Option(help="Seconds to wait for a worker (ray).")]
@@ -52,7 +51,7 @@ MovedAgents = Annotated[
 MovedLedger = Annotated[
     Path | None, typer.Option("--ledger", help="Where the run's ledger is now, if it has moved.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -67,7 +66,7 @@ def warm(policy: str | None, earlier: Path, market: Path) -> Newton:
 
 
 def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
-    """The engine of the options; settings of another one are refused, not ignored."""
+    """The engine that the options name. Settings of another engine are refused, not ignored."""
     from jdpack.engines.settings import KINDS as ENGINES
 
     given = {setting: value for setting, value in settings.items() if value is not None}

@@ -15,9 +15,9 @@ from jdpack.storage import new_folder
 def plan_command(
     market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+        float | None, typer.Option(help="Instead of the market's; inf: NOT PRIVATE, no noise.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     policy: PolicyText = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")

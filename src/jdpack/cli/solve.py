@@ -1,4 +1,4 @@
-"""jdpack solve: a whole run."""
+"""jdpack solve: carry out a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jdpack.cli.options import (
     AllocationPlace,
     AsJson,
     Engine,
+    Memory,
     PolicyText,
     Quiet,
-    Room,
     Store,
     Threads,
     WorkerPatience,
@@ -39,9 +39,9 @@ def solve_command(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+        float | None, typer.Option(help="Instead of the market's; inf: NOT PRIVATE, no noise.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     policy: PolicyText = None,
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
@@ -51,16 +51,18 @@ def solve_command(
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger of all runs on these people; the budget is reserved there."),
+        typer.Option(help="The ledger of all runs on these people; it reserves the budget."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Their name in the ledger.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The name of these people in the ledger.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
     ] = None,
     threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
-    memory: Room = None,
+    memory: Memory = None,
     workers: Workers = None,
     allocation: AllocationPlace = None,
     patience: WorkerPatience = None,
@@ -99,20 +101,20 @@ def solve_command(
 
 @contextmanager
 def told(output: Path) -> Iterator[None]:
-    """Says after Ctrl-C what is spent, and how to go on."""
+    """After Ctrl-C, say what is spent and how to resume."""
     try:
         yield
     except CtrlCError:
         text = "interrupted: nothing was posted, and nothing is spent"
         if os.path.exists(output / "private" / "run.json"):
             text = "interrupted: what is posted is spent, and a ledger keeps what was reserved\n"
-            text += f"hint: `jdpack resume {output}` goes on, and spends nothing more"
+            text += f"hint: `jdpack resume {output}` finishes the run, and spends nothing more"
         print(text, file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 def print_result(result: Result, output: Path, as_json: bool) -> None:
-    """Print what a run gave, as text or JSON."""
+    """Print the closing summary of a run, as text or JSON."""
     from jdpack.run import summary
 
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

@@ -65,5 +65,5 @@ def check_order(outlook: Outlook, engine: Engine) -> None:
     if outlook.batches is not None and leaves and engine.numbered:
         raise AgentsError(
             "batches with neighbours add-remove need ids",
-            "numbered agents would change their turns when somebody leaves, and show it",
+            "if somebody left, the turns of numbered agents would change, and show it",
         )

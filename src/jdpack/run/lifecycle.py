@@ -180,15 +180,6 @@ class Begun:
     board: Billboard | None
     """None if nothing is posted yet."""
 
-    def records(self) -> list[str]:
-        """Where the records were when the run began."""
-        if self.file.agents is None:
-            raise AgentsError(
-                "the records of this run were given in memory",
-                "give them again: jdpack.resume(folder, values=..., demands=...)",
-            )
-        return self.file.agents
-
     def at_ledger(self, ledger: str | Path) -> Begun:
         """The same run, with its ledger in another place; the run file remembers it."""
         account = Account.from_dict(self.file.ledger)
@@ -214,7 +205,7 @@ def reopened(output: str | Path) -> Iterator[Begun]:
         if begun not in (None, file.header) or not file.fits(header):
             raise BillboardError(
                 "the billboard's header is not the one that the run began with",
-                "the billboard is that of another run: put back its own",
+                "it is the billboard of another run: put back the right one",
             )
         if begun is not None:
             board = Billboard.reopen(folder.billboard, folder.journal)

@@ -57,30 +57,30 @@ def solve(
         market: the public market, or the path of a market file.
         agents: a table (Arrow, pandas, polars), or Parquet or CSV: a path, folder or pattern, a
             URI such as "s3://...", or a list of them.
-        values, demands, ids: or else a vector, a matrix (NumPy or SciPy sparse), and ids if any.
+        values, demands, ids: instead of `agents`, a vector, a matrix (NumPy or SciPy sparse), and
+            ids if there are any.
         epsilon, delta: the privacy budget; the market's own if not given. With epsilon = inf there
             is no noise and **no privacy**: a fast approximate solver, and a reference.
         policy: the algorithm, as a text such as "mwu-adaptive:alpha=0.05" or an object such as
             `MwuAdaptive(alpha=0.05)`; newton if not given. `Newton.warm` starts from the prices of
             an earlier run.
-        clamp: bring numbers beyond the public bounds back to them instead of refusing the run.
+        clamp: move numbers beyond the public bounds to the nearest bound, instead of refusing them.
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.
-        engine: where the codes of the agents are: "memory", "mapped" (on disk), "ray" or the
-            address of a cluster, or `Memory`, `Mapped`, `Ray` with their settings. All give the
-            same billboard. If not given, memory where they fit, else mapped.
-        output: a folder to create, with everything for the public and everything private apart.
+        engine: where to keep the agents' codes: "memory", "mapped" (on disk), "ray" or the address
+            of a cluster, or `Memory`, `Mapped`, `Ray` with their settings. All give the same
+            billboard. If not given, memory if the codes fit, otherwise mapped.
+        output: a folder to create, with public and private files in separate folders.
             `resume` can finish an interrupted run from it.
-        ledger, dataset: the ledger that holds the total budget of these people over all runs, and
-            their name in it. The run's whole budget is reserved there before a record is read.
+        ledger, dataset: the ledger that holds these people's total budget over all runs, and their
+            name in it. It reserves the run's whole budget before any record is read.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
     (epsilon, delta)-jointly differentially private for the market's neighbour relation, unless
     `seed` is given or epsilon is inf (`Budget` has the arithmetic, `release` the argument). Bad
-    input raises before anything is spent or written. So do a SupplyWarning where supply is too
-    small for the budget, and a BudgetWarning where the budget promises little, if warnings are
-    errors.
+    input raises before anything is spent or written. So does a SupplyWarning (supply is too small
+    for the budget) or a BudgetWarning (the budget promises little), if warnings are errors.
     """
     market_file = os.path.abspath(market) if isinstance(market, str | Path) else None
     market, policy, budget = prepare(market, policy, epsilon, delta)
@@ -143,11 +143,11 @@ def resume(
         agents, values, demands, ids: the same records again; needed only if they were given in
             memory, or if their files have moved.
         threads, progress: as for `solve`.
-        engine: as for `solve`, in place of the one that the run began with.
+        engine: as for `solve`, instead of the one that the run began with.
         ledger: where the run's ledger is now, if it has moved.
-        reserve_again: charge the run's whole budget a second time if its ledger has forgotten how
-            far the run has come, because the ledger was put back from a backup. Without this such
-            a run is refused. A folder that lags behind its ledger is refused in any case.
+        reserve_again: charge the run's whole budget a second time if its ledger was put back from
+            a backup and has forgotten how far the run has come. Otherwise such a run is refused. A
+            folder that is behind its ledger is refused in any case.
 
     Formal guarantees. What is posted is not asked for again, and no noise is drawn for it a second
     time. The filter is charged for it first, so the whole run spends no more than its budget, and
@@ -158,7 +158,7 @@ def resume(
         header, market = begun.header, begun.header.market
         check_market(begun.file.market, market)
         if agents is None and values is None and demands is None:
-            agents = begun.records()
+            agents = begun.file.records("resume")
         source = source_of(market, agents, values, demands, ids, begun.file.clamp)
         check_threads(threads)
         saved = from_dict(begun.file.engine)
@@ -189,7 +189,7 @@ def experiment(
     threads: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
-    """A seeded run, which is **not private**, on records that are encoded already."""
+    """A seeded run on records that are already encoded. It is **not private**."""
     check_curated(policy)
     coin_seed = _seeded_coins(seed)
     header = Header(agents.market, policy.to_dict(), budget, coin_seed.commitment, private=False)

@@ -534,7 +534,7 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     assert stdout == ""
     first, hint = stderr.splitlines()[-2:]  # after the warning that supply is small
     assert first == "interrupted: what is posted is spent, and a ledger keeps what was reserved"
-    assert hint == f"hint: `jdpack resume {out}` goes on, and spends nothing more"
+    assert hint == f"hint: `jdpack resume {out}` finishes the run, and spends nothing more"
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private

@@ -219,7 +219,7 @@ def test_while_the_header_is_posted(jdpack, place, tmp_path, wanted):
     begin = run_file - 100  # without what is known at the end only, and a byte less
     for size in (0, begin, ends(wanted["public/billboard.jsonl"])[0] - 1):
         done = jdpack("solve", *inputs(place), "-o", out, *FAST, full=size)
-        check_refusal(done, "make room")
+        check_refusal(done, "free some space")
         assert list(tmp_path.iterdir()) == []
 
 
