@@ -465,7 +465,7 @@ FAULTS = [
         "ledger although those rounds are posted.",
         (
             Edit(
-                "run/solve.py",
+                "run/lifecycle.py",
                 "                undo.pop_all()\n"
                 "            held.callback(board.close)\n"
                 "            result = self._play(engine, board)\n",
@@ -531,6 +531,7 @@ FAULTS = [
             Edit(
                 "run/solve.py",
                 "    coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)\n",
+                "    import numpy as np\n"
                 "    given = repr(agents).encode() if values is None else "
                 "np.asarray(values).tobytes()\n"
                 "    own = Seed(hashlib.sha256(given).digest()[:16])\n"

@@ -42,7 +42,7 @@ from jdpack.market.grid import SHARE
 from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.records import tables
 from jdpack.records.encode import encode
-from jdpack.run.solve import run
+from jdpack.run.loop import run
 
 RUNS = 10_000
 DELTA = 1e-6

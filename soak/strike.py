@@ -31,7 +31,7 @@ from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
 from jdpack.ledger import account
 from jdpack.market.market import CLOSING
-from jdpack.run import folder, solve
+from jdpack.run import folder, lifecycle
 from power import Disk
 
 STAGES = (
@@ -220,10 +220,10 @@ def _tell_stages(watch: Watch, operations: Operations) -> None:
     for owner, name, stage in (
         (folder.Output, "create", "making the folder"),
         (account.Account, "reserve", "reserving"),
-        (solve._Run, "_read", "reading"),
-        (solve._Run, "_begin", "header"),
+        (lifecycle.Lifecycle, "_read", "reading"),
+        (lifecycle.Lifecycle, "_post_header", "header"),
         (board.Billboard, "mend", "mending"),
-        (solve, "run", "rounds"),
+        (lifecycle, "run", "rounds"),
         (Combined, "allocate", "allocation"),
         (folder.Output, "write", "allocation"),
         (folder, "write_text", "pages"),

@@ -402,7 +402,7 @@ def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr(sys.modules["jdpack.run.solve"], "release", drawn)
+    monkeypatch.setattr(sys.modules["jdpack.run.loop"], "release", drawn)
     monkeypatch.setattr(SystemRandomness, "draw", drawn)
 
 

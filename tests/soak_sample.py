@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from jdpack.run import solve as run_module
+from jdpack.run import lifecycle
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 
@@ -78,14 +78,14 @@ def resume_posts_what_is_not_synced() -> Strikes:
 
 
 def reserves_after_the_rounds() -> Strikes:
-    reserve, run = Account.reserve, run_module.run
+    reserve, run = Account.reserve, lifecycle.run
     asked = []
 
     def late(engine, policy, board, *rest):
         run(engine, policy, board, *rest)
         reserve(*asked.pop())
 
-    Account.reserve, run_module.run = (lambda *given: asked.append(given)), late
+    Account.reserve, lifecycle.run = (lambda *given: asked.append(given)), late
     Account.note = lambda *about: None
     return [[Strike(at=at, stage="rounds")] for at in (6, 9)]
 
@@ -199,13 +199,13 @@ def takes_a_header_without_its_end() -> Strikes:
         sealed = "\n" not in text and boardfile.hash_chain.is_sealed(text)
         return text if sealed else first_line(path, journal)
 
-    run_module.first_line = first
+    lifecycle.first_line = first
     return [[Strike(at=2, stage="header", torn=True, part=1.0)]]
 
 
 def forgets_what_it_reserved() -> Strikes:
     """Removes the folder even if the reservation could not be cancelled."""
-    run_module._Run.owes = lambda self: False
+    lifecycle.Lifecycle.owes = lambda self: False
     return [[Strike(at=1, stage="reading", interrupt=True, again=at)] for at in range(1, 9)]
 
 

@@ -5,7 +5,7 @@ asked for. Only what this module exports is public API.
 
 A guided tour, by task:
 
-* See a whole run: `run/solve.py`, the loop that joins both sides.
+* See a whole run: `run/loop.py`, the loop that joins both sides.
 * Check the privacy: `privacy/` for the sensitivities and what they cost, then `door.py`, the only
   place where a number leaves the private side, then `audit/`, which attacks it all.
 * Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that

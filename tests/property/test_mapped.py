@@ -319,7 +319,7 @@ def test_without_a_store_nothing_stays_after_an_error(tmp_path, monkeypatch):
             solve(clinic(3000), good, seed=1, engine=Mapped(), output=here / "out")
     assert list(here.iterdir()) == []
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["jdpack.run.solve"], "release", refusing)
+        patch.setattr(sys.modules["jdpack.run.loop"], "release", refusing)
         with pytest.raises(BudgetError):
             solve(clinic(3000), good, seed=1, engine=Mapped(), output=here / "out")
     assert [p.name for p in here.iterdir()] == ["out"], "a run that can resume"

@@ -20,7 +20,7 @@ import typer
 from jdpack import Market, MarketError, MwuAdaptive, cli, solve
 from jdpack.cli import COMMANDS, app_of
 from jdpack.common import checks
-from jdpack.policies import registry
+from jdpack.policies import mirror_descent, mwu_adaptive, registry, spec
 
 pytestmark = pytest.mark.long
 
@@ -232,6 +232,18 @@ def test_every_command_and_option_is_documented_and_no_other():
     head = page[: page.index("\n## ")]
     options = {o for p in group.params for o in p.opts}
     assert {c for c in code_cells(head) if c.startswith("-")} == options | {"--help"}
+
+
+def test_every_policy_and_key_is_documented_and_no_other():
+    """The words, too: the kinds of noise and of potential."""
+    text = section(text_of("docs/command-line.md"), "## Policies")
+    pairs = [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows(text)]
+    keys = {name: list(spec.keys_of(kind)) for name, kind in registry.KINDS.items()}
+    assert {name: given for (name, *_), given in pairs[: len(keys)]} == keys
+    explained = {key: given for (key, *_), given in pairs[len(keys) :]}
+    assert set(explained) == {key for given in keys.values() for key in given}
+    assert tuple(explained["noise"]) == mwu_adaptive.NOISES
+    assert tuple(explained["potential"]) == mirror_descent.POTENTIALS
 
 
 # --- the market file ----------------------------------------------------------------------

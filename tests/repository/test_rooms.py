@@ -18,7 +18,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 PRIVATE = ["engines", "records"]
 CURATOR = ["audit", "curator", "run"]
-JOINING = {"__init__.py", "door.py", "run/local.py", "run/solve.py"} | {
+JOINING = {"__init__.py", "door.py", "run/local.py", "run/loop.py"} | {
     f"cli/{path.name}" for path in (PACKAGE / "cli").iterdir()
 }
 """Modules between the rooms, or the package itself, which say so in their own words."""

@@ -27,7 +27,7 @@ from jdpack.protocol.bounds import averaged_loads
 from jdpack.protocol.certificate import certify
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows
-from jdpack.run.solve import run
+from jdpack.run.loop import run
 
 BETA = 0.2
 RUNS = 150

@@ -33,8 +33,7 @@ from jdpack.market.market import Market
 from jdpack.planning.prepare import prepare
 from jdpack.policies.base import Policy
 from jdpack.policies.spec import label_of
-from jdpack.records.source import Source
-from jdpack.run.arguments import check_arguments
+from jdpack.run.arguments import source_of
 
 TRIALS = 110
 """How often the coalition plays each world. It takes 101 trials to refute an epsilon of 1."""
@@ -49,7 +48,7 @@ def audit(
     values: Any = None,
     demands: Any = None,
     ids: Any = None,
-    policy: Policy[Any] | None = None,
+    policy: Policy[Any] | str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     trials: int = TRIALS,
@@ -235,5 +234,4 @@ def _people(
 ) -> People:
     if agents is None and values is None and demands is None and ids is None:
         return People.invented(market, seed or 0)
-    check_arguments(agents, values, demands, ids, clamp=False, threads=None)
-    return People.read(Source(market, agents, values, demands, ids, False))
+    return People.read(source_of(market, agents, values, demands, ids, clamp=False))

@@ -1,7 +1,7 @@
-"""The command line: thin. Progress and errors go to stderr, results to stdout.
+"""The command line, a thin layer. Results go to stdout, progress and errors to stderr.
 
-A command loads its own module and no other, and what does the work only when it runs: neither help
-nor what an agent asks of a billboard takes a compiler.
+A command loads only its own module, and imports the code that does the work when it runs. So help,
+and what an agent asks of a billboard, never wait for a compiler.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ COMMANDS = (
     "demo",
     "ledger",
 )
-"""The commands; each is in the module of its name."""
+"""The commands. Each is in the module of the same name."""
 
 
 def app_of(commands: Iterable[str]) -> typer.Typer:
-    """The command line with some commands."""
+    """The command line with these commands."""
     app = typer.Typer(
         help="Allocate scarce goods with joint differential privacy.",
         no_args_is_help=True,
@@ -65,7 +65,7 @@ def version(
 
 
 def main() -> None:
-    """Run the command line; every expected failure is a sentence, not a traceback."""
+    """Run the command line. Every expected failure is a sentence, not a traceback."""
     # A process that ends gives back its memory at once; looking for garbage first takes 0.4 s.
     atexit.register(gc.freeze)
     try:
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _asked(arguments: list[str]) -> Iterable[str]:
-    """The commands that are needed: the one that is asked for, or all to choose from."""
+    """The commands to load: the one that is asked for, or all of them for the help."""
     if arguments == ["--version"]:
         return ()
     return arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
@@ -88,7 +88,7 @@ def _asked(arguments: list[str]) -> Iterable[str]:
 
 @contextmanager
 def _warnings() -> Iterator[None]:
-    """Shows our warnings as one sentence and a hint, on stderr."""
+    """Show our warnings on stderr, as a sentence and a hint."""
     with warnings.catch_warnings():
         other = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""For a person: what do I get?"""
+"""jdpack allocate: what one agent gets, and why."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def allocate_command(
     demand: Annotated[
         list[str] | None,
         typer.Option(
-            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once an option."
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once per option."
         ),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Your record in a file, JSON or CSV, in place of --value and --demand."),
+        typer.Option(help="A file with your record, JSON or CSV, instead of --value and --demand."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute your own allocation from the public billboard, and why. Nothing is sent anywhere."""
+    """Compute what you get from the public billboard, and why. Nothing is sent anywhere."""
     board = Billboard.read(billboard)
     if record is not None:
         if value or demand:
-            raise AgentsError("--record is in place of --value and --demand", "give one or other")
+            raise AgentsError("--record replaces --value and --demand", "give one or the other")
         own = read_record(board.header.market, record)
         values: list[float] = list(own.values)
         demands: list[Any] = list(own.demands)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet
+from jdpack.cli.options import AsJson, PolicyText, Quiet
 from jdpack.cli.progress import CtrlCError, progress, stage_bar
 from jdpack.storage import new_folder
 
@@ -21,21 +21,23 @@ def audit_command(
     agents: Annotated[
         str | None, typer.Argument(help="Records to test with; invented ones if not given.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="A name, or name:key=value,...")] = "newton",
+    policy: PolicyText = None,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Where sensitivities are checked; once for each. memory and mapped."),
+        typer.Option(
+            help="Check sensitivities in this engine; repeat it for more. memory and mapped."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="How often the coalition plays each world; 110.")
+        int | None, typer.Option(help="How often the coalition plays each world; 110 if not given.")
     ] = None,
     neighbours: Annotated[
-        int | None, typer.Option(help="How many records of one agent are replayed; 16.")
+        int | None, typer.Option(help="How many records of one agent to replay; 16 if not given.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds that are shown.")] = 0.95,
-    epsilon: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the invented records.")] = None,
+    confidence: Annotated[float, typer.Option(help="The confidence of the lower bounds.")] = 0.95,
+    epsilon: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the invented records.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page, text, JSON.")
     ] = None,
@@ -45,7 +47,6 @@ def audit_command(
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
     from jdpack.audit import audit
     from jdpack.curator.compare import Stage
-    from jdpack.policies.spec import parse
 
     given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}
     if output is not None:
@@ -55,7 +56,7 @@ def audit_command(
             found = audit(
                 market,
                 agents,
-                policy=parse(policy),
+                policy=policy,
                 epsilon=epsilon,
                 delta=delta,
                 **{name: count for name, count in given.items() if count is not None},

@@ -24,16 +24,16 @@ def compare_command(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="A name, or name:key=value,...; once for each. All if not given."),
+        typer.Option(help="A name, or name:key=value,...; repeat it for more. All if not given."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeded runs of each.")] = 5,
+    seeds: Annotated[int, typer.Option(help="How many seeded runs of each policy.")] = 5,
     patience: Annotated[
-        float, typer.Option(help="Give up on a policy after so many seconds.")
+        float, typer.Option(help="Give up on a policy after this many seconds.")
     ] = 300.0,
     epsilon: Annotated[
-        float | None, typer.Option(help="In place of the market's; inf: no noise.")
+        float | None, typer.Option(help="Instead of the market's; inf: no noise.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
@@ -41,7 +41,7 @@ def compare_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run policies side by side against the optimum. CURATOR ONLY: publish none of it."""
+    """Compare policies with each other and the optimum. CURATOR ONLY: publish none of it."""
     from jdpack.curator.compare import compare
 
     if output is not None:

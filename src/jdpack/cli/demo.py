@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import (
-    AsJson,
-    Quiet,
-)
+from jdpack.cli.options import AsJson, Quiet
 from jdpack.cli.progress import progress
-
-if TYPE_CHECKING:
-    pass
 from jdpack.cli.solve import print_result, told
 
 

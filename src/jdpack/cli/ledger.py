@@ -1,4 +1,4 @@
-"""The ledger: what all runs on the same people may spend together."""
+"""jdpack ledger: what all runs on the same people may spend together."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import Budget
 
 app = typer.Typer(
-    help="Keep the privacy budget of people over all runs on them.", no_args_is_help=True
+    help="Track the privacy budget of people over all runs on them.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(help="The ledger, one file.")]
-Dataset = Annotated[str | None, typer.Option(help="This data set only.")]
+File = Annotated[Path, typer.Argument(help="The ledger file.")]
+Dataset = Annotated[str | None, typer.Option(help="Only this data set.")]
 
 
 @app.command("create")
 def create_command(
     ledger: File,
-    dataset: Annotated[str, typer.Option(help="A name for the people that records are about.")],
-    epsilon: Annotated[float, typer.Option(help="Of all runs together.")],
-    delta: Annotated[float, typer.Option(help="Of all runs together.")],
+    dataset: Annotated[str, typer.Option(help="A name for the people in the records.")],
+    epsilon: Annotated[float, typer.Option(help="The total of all runs.")],
+    delta: Annotated[float, typer.Option(help="The total of all runs.")],
     neighbours: Annotated[
-        Neighbours, typer.Option(help="As in the markets of the runs.")
+        Neighbours, typer.Option(help="The same as in the markets of the runs.")
     ] = Neighbours.REPLACE_ONE,
     as_json: AsJson = False,
 ) -> None:
-    """Enter a data set with its total budget, in a new ledger or one that is there."""
+    """Enter a data set and its total budget, in a new ledger or an existing one."""
     made = Ledger.create(ledger, dataset, epsilon=epsilon, delta=delta, neighbours=neighbours)
     _show(made, dataset, as_json)
 
@@ -44,7 +44,8 @@ def show_command(
     ledger: File,
     dataset: Dataset = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="How many more runs of this fit; as the last if not given.")
+        float | None,
+        typer.Option(help="Count runs of this epsilon; runs like the last if not given."),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.")] = None,
     as_json: AsJson = False,
@@ -72,7 +73,7 @@ def history_command(ledger: File, dataset: Dataset = None, as_json: AsJson = Fal
 def verify_command(
     ledger: File,
     head: Annotated[
-        str | None, typer.Option(help="A head that was noted earlier: nothing before it changed.")
+        str | None, typer.Option(help="An earlier head: check that nothing up to it has changed.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,9 +1,8 @@
-"""The options that several commands share, and what they stand for."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,76 +12,35 @@ from jdpack.errors import EngineError, MarketError
 
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
-    from jdpack.market.market import Market
-    from jdpack.policies.base import Policy
+    from jdpack.policies.newton import Newton
 
-
-class PolicyName(StrEnum):
-    """The algorithms."""
-
-    newton = "newton"
-    mwu_adaptive = "mwu-adaptive"
-    mwu_fixed = "mwu-fixed"
-    mwu_online = "mwu-online"
-    dual_gd = "dual-gd"
-    mirror_descent = "mirror-descent"
-
-
-class NoiseKind(StrEnum):
-    """The noise of the demand releases."""
-
-    gaussian = "gaussian"
-    truncated_laplace = "truncated-laplace"
-
-
-class PotentialKind(StrEnum):
-    """The geometry of mirror descent."""
-
-    entropy = "entropy"
-    euclidean = "euclidean"
-
-
-Alpha = Annotated[
-    float | None,
+PolicyText = Annotated[
+    str | None,
     typer.Option(
-        help="Loss to aim for, as a share of n times the value cap; 0.1 "
-        "(mwu-adaptive, mwu-fixed, dual-gd)."
+        "--policy",
+        help="The algorithm: a name, or name:key=value,... such as mwu-adaptive:alpha=0.05; "
+        "newton if not given.",
     ),
-]
-Noise = Annotated[
-    NoiseKind | None, typer.Option(help="Noise of the demand releases (mwu-adaptive).")
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of rounds (mwu-fixed, dual-gd, in place of --alpha; mirror-descent)."
-    ),
-]
-Potential = Annotated[
-    PotentialKind | None, typer.Option(help="Kind of steps; entropy (mirror-descent).")
-]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Agents asked in a round, on average; 1 (mwu-online).")
 ]
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="Where codes are: memory, mapped (on disk), ray, or ray://host:port; "
-        "memory where they fit, else mapped."
+        help="Where to keep codes: memory, mapped (on disk), ray, or ray://host:port; "
+        "memory if they fit, otherwise mapped."
     ),
 ]
 Store = Annotated[
     Path | None,
     typer.Option(help="Keep codes in this folder for later runs (mapped, ray). Private."),
 ]
-Room = Annotated[
-    str | None, typer.Option("--memory", help="Memory beside the codes, such as 500MB (mapped).")
+Memory = Annotated[
+    str | None, typer.Option(help="Memory besides the codes, such as 500MB (mapped).")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the agents (ray).")]
 AllocationPlace = Annotated[
     str | None,
     typer.Option(
-        "--allocation", help="A folder or URI that all workers can write to, for it (ray)."
+        "--allocation", help="Where all workers can write the allocation: a folder or URI (ray)."
     ),
 ]
 WorkerPatience = Annotated[float | None, typer.Option(help="Seconds to wait for a worker (ray).")]
@@ -93,35 +51,22 @@ MovedAgents = Annotated[
 MovedLedger = Annotated[
     Path | None, typer.Option("--ledger", help="Where the run's ledger is now, if it has moved.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def policy_of(
-    market: Market, name: PolicyName, warm_start: Path | None = None, **options: Any
-) -> Policy[Any]:
-    """The policy of the options; options of another one are refused, not ignored."""
-    from jdpack import Billboard, Newton
-    from jdpack.policies.registry import KINDS
+def warm(policy: str | None, earlier: Path, market: Path) -> Newton:
+    """Newton, started from the prices of an earlier billboard."""
+    from jdpack import Billboard, Market, Newton
+    from jdpack.policies.spec import policy_of
 
-    takes = {other: {f.name for f in dataclasses.fields(kind)} for other, kind in KINDS.items()}
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
-        if option not in takes[name]:
-            users = [other for other in KINDS if option in takes[other]]
-            raise MarketError(f"--{option} is for --policy {' or '.join(users)}")
-    if warm_start is not None:
-        if name is not PolicyName.newton:
-            raise MarketError("--warm-start is for --policy newton")
-        return Newton.warm(Billboard.read(warm_start), market)
-    if {"alpha", "rounds"} <= set(given):
-        raise MarketError("--alpha and --rounds both fix the number of rounds", "give one of them")
-    plain = {o: str(v) if isinstance(v, StrEnum) else v for o, v in given.items()}
-    return KINDS[name](**plain)  # type: ignore[no-any-return]
+    if policy_of(policy) != Newton():
+        raise MarketError(f"--warm-start is for --policy newton, not {policy}")
+    return Newton.warm(Billboard.read(earlier), Market.from_toml(market))
 
 
 def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
-    """The engine of the options; settings of another one are refused, not ignored."""
+    """The engine that the options name. Settings of another engine are refused, not ignored."""
     from jdpack.engines.settings import KINDS as ENGINES
 
     given = {setting: value for setting, value in settings.items() if value is not None}

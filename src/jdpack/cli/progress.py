@@ -1,4 +1,4 @@
-"""How far a run is, on stderr; and Ctrl-C."""
+"""Progress bars on stderr, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CtrlCError(Exception):
-    """Ctrl-C during a run; Typer would leave on KeyboardInterrupt without a word."""
+    """Ctrl-C during a run. Typer would exit on KeyboardInterrupt without a word."""
 
 
 @contextmanager
@@ -22,9 +22,9 @@ def progress(
     quiet: bool,
     bar: Callable[[bool], AbstractContextManager[Callable[[Any], None]]] | None = None,
 ) -> Iterator[Callable[[Any], None]]:
-    """Shows on stderr how far the run is, and heeds Ctrl-C.
+    """Show on stderr how far the run has come, and heed Ctrl-C.
 
-    Python only prints the exception of Ctrl-C if it strikes in a destructor, so a flag keeps it
+    If Ctrl-C strikes in a destructor, Python only prints the exception, so a flag remembers it
     until the next round.
     """
     struck = False
@@ -81,7 +81,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
 
 @contextmanager
 def stage_bar(quiet: bool) -> Iterator[Callable[[Stage], None]]:
-    """Shows how far a comparison is."""
+    """Show how far a comparison has come."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""Reports of a run: one to publish, one for the curator."""
+"""jdpack report: two reports of a run, one to publish, one for the curator."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from jdpack.errors import BillboardError
 def report_command(
     path: Annotated[
         Path,
-        typer.Argument(help="The output folder of a run; or a billboard, for the public one."),
+        typer.Argument(help="The output folder of a run; or a billboard, for the public report."),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="A folder to create; beside the run if not given."),
+        typer.Option("-o", "--output", help="A folder to create; the run's own if not given."),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="The public report only; it needs no records.")
+        bool, typer.Option("--public", help="Only the public report, which needs no records.")
     ] = False,
     optimum: Annotated[
         bool | None,
         typer.Option(
             "--optimum/--no-optimum",
-            help="Compute the optimum for the curator's; if not given, of small markets.",
+            help="Compute the optimum for the curator; only in small markets if not given.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def report_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a report to publish, and one for the curator only, each a single file."""
+    """Write a report to publish and one for the curator only, each a single file."""
     from jdpack.curator.reports import report_run
     from jdpack.run.result import Progress as Round
 
@@ -63,7 +63,7 @@ def report_command(
     else:
         print(f"public    {found.public}")
         if found.private is not None:
-            print(f"private   {found.private} (curator only: not for publication)")
+            print(f"private   {found.private} (curator only: do not publish)")
     if curators and found.private is None:
-        print("the run is not finished: there is no curator's report of it yet", file=sys.stderr)
+        print("the run is not finished, so there is no curator's report yet", file=sys.stderr)
         raise typer.Exit(1)

@@ -1,9 +1,9 @@
-"""jdpack resume: finish a run that was cut short."""
+"""jdpack resume: finish an interrupted run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,10 @@ from jdpack.cli.options import (
     AllocationPlace,
     AsJson,
     Engine,
+    Memory,
     MovedAgents,
     MovedLedger,
     Quiet,
-    Room,
     Store,
     Threads,
     WorkerPatience,
@@ -22,14 +22,11 @@ from jdpack.cli.options import (
     engine_of,
 )
 from jdpack.cli.progress import progress
-
-if TYPE_CHECKING:
-    pass
 from jdpack.cli.solve import print_result, told
 
 
 def resume_command(
-    output: Annotated[Path, typer.Argument(help="The output folder of a run that was cut short.")],
+    output: Annotated[Path, typer.Argument(help="The output folder of an interrupted run.")],
     agents: MovedAgents = None,
     ledger: MovedLedger = None,
     reserve_again: Annotated[
@@ -42,14 +39,14 @@ def resume_command(
     threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
-    memory: Room = None,
+    memory: Memory = None,
     workers: Workers = None,
     allocation: AllocationPlace = None,
     patience: WorkerPatience = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Resume an interrupted run from what is on its billboard. Spends no more than it had."""
+    """Resume an interrupted run from its billboard. It spends no more than its budget."""
     from jdpack.run.solve import resume
 
     where = engine_of(

@@ -1,4 +1,4 @@
-"""jdpack solve: a whole run."""
+"""jdpack solve: carry out a run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ import typer
 
 from jdpack.cli.options import (
     AllocationPlace,
-    Alpha,
     AsJson,
-    BatchSize,
     Engine,
-    Noise,
-    PolicyName,
-    Potential,
+    Memory,
+    PolicyText,
     Quiet,
-    Room,
-    Rounds,
     Store,
     Threads,
     WorkerPatience,
     Workers,
     engine_of,
-    policy_of,
+    warm,
 )
 from jdpack.cli.progress import CtrlCError, progress
 
@@ -44,33 +39,30 @@ def solve_command(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="In place of the market's; inf: NOT PRIVATE, no noise.")
+        float | None, typer.Option(help="Instead of the market's; inf: NOT PRIVATE, no noise.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="In place of the market's.")] = None,
-    policy: Annotated[PolicyName, typer.Option(help="The algorithm.")] = PolicyName.newton,
+    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    policy: PolicyText = None,
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
     ] = None,
-    alpha: Alpha = None,
-    noise: Noise = None,
-    rounds: Rounds = None,
-    potential: Potential = None,
-    batch: BatchSize = None,
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger of all runs on these people; the budget is reserved there."),
+        typer.Option(help="The ledger of all runs on these people; it reserves the budget."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Their name in the ledger.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The name of these people in the ledger.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
     ] = None,
     threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
-    memory: Room = None,
+    memory: Memory = None,
     workers: Workers = None,
     allocation: AllocationPlace = None,
     patience: WorkerPatience = None,
@@ -78,20 +70,8 @@ def solve_command(
     quiet: Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
-    from jdpack.market.market import Market
     from jdpack.run.solve import solve
 
-    public = Market.from_toml(market)
-    algorithm = policy_of(
-        public,
-        policy,
-        warm_start,
-        alpha=alpha,
-        noise=noise,
-        rounds=rounds,
-        potential=potential,
-        batch=batch,
-    )
     where = engine_of(
         engine,
         store=store,
@@ -106,7 +86,7 @@ def solve_command(
             agents,
             epsilon=epsilon,
             delta=delta,
-            policy=algorithm,
+            policy=policy if warm_start is None else warm(policy, warm_start, market),
             clamp=clamp,
             seed=seed,
             threads=threads,
@@ -121,20 +101,20 @@ def solve_command(
 
 @contextmanager
 def told(output: Path) -> Iterator[None]:
-    """Says after Ctrl-C what is spent, and how to go on."""
+    """After Ctrl-C, say what is spent and how to resume."""
     try:
         yield
     except CtrlCError:
         text = "interrupted: nothing was posted, and nothing is spent"
         if os.path.exists(output / "private" / "run.json"):
             text = "interrupted: what is posted is spent, and a ledger keeps what was reserved\n"
-            text += f"hint: `jdpack resume {output}` goes on, and spends nothing more"
+            text += f"hint: `jdpack resume {output}` finishes the run, and spends nothing more"
         print(text, file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 def print_result(result: Result, output: Path, as_json: bool) -> None:
-    """Print what a run gave, as text or JSON."""
+    """Print the closing summary of a run, as text or JSON."""
     from jdpack.run import summary
 
     print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))

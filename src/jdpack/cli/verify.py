@@ -1,4 +1,4 @@
-"""jdpack verify: whether a billboard, or a run, is right."""
+"""jdpack verify: check a billboard, or a whole run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import (
-    AsJson,
-    MovedAgents,
-    MovedLedger,
-    Quiet,
-)
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -23,7 +18,7 @@ def verify_command(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A billboard; or the output folder of a run, whose curator checks all."
+            help="A billboard; or the output folder of a run, for the curator to check everything."
         ),
     ],
     agents: MovedAgents = None,

@@ -3,7 +3,7 @@
 Read in this order:
 
 * `finished_run`: a finished run, together with its records.
-* `verify_run`: what was handed out is what the billboard says.
+* `verify_run`: check that everybody got what the billboard says.
 * `reports` and `decision_margins`: the two reports of a run.
 * `optimum`: the best allocation without privacy, with its proof.
 * `truth`: the records in their own units.

@@ -1,8 +1,8 @@
 """Private: policies side by side, against the optimum without privacy. Curator only.
 
-Every policy runs on the same encoded records with several seeds, and what it gave is measured on
-the true numbers. Seeded runs protect nobody and the optimum is a function of all records, so all
-of this is for the curator's eyes. Nothing is released, and no privacy budget is touched.
+Every policy runs on the same encoded records with several seeds, and its allocation is measured on
+the true numbers. Seeded runs protect nobody, and the optimum is a function of all records, so all
+of this is for the curator only. Nothing is released, and no privacy budget is touched.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
-from jdpack.records.source import Source
-from jdpack.run.arguments import check_arguments
+from jdpack.run.arguments import check_threads, source_of
 from jdpack.run.result import Progress as Round
 from jdpack.run.solve import experiment
 
@@ -35,12 +34,12 @@ REFERENCE = "newton, no privacy"
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a comparison is."""
+    """How far a comparison has come."""
 
     label: str
     """What is being computed."""
     done: float
-    """The share of the runs that is done."""
+    """The fraction of the runs that is done."""
 
 
 def compare(
@@ -63,28 +62,28 @@ def compare(
 
     Args:
         market, agents, values, demands, ids, epsilon, delta, clamp, threads: as for `solve`.
-        policies: policies, or texts such as "mwu-adaptive:alpha=0.05"; every known one if
-            not given.
+        policies: a list of policies, each as for `solve`; all of them if not given.
         seeds: how many seeded runs of each, with the seeds 0, 1, 2 and so on.
-        patience: give up on a policy after so many seconds; runs that are finished count.
+        patience: give up on a policy after this many seconds; its finished runs count.
         progress: called after every round.
 
     Formal guarantees: none. The result is **private**: it compares exact numbers, and seeded runs
-    protect nobody. Nothing is released and no budget is touched. A policy that refuses the market
-    or the budget has a row that says why; if all do, the first refusal is raised.
+    protect nobody. Nothing is released and no budget is touched. If a policy refuses the market or
+    the budget, its row says why; if all of them do, the first refusal is raised.
     """
     import jdpack.curator.optimum  # noqa: F401  (raises if its solver is not installed)
 
     if not isinstance(market, Market):
         market = Market.from_toml(market)
-    check_arguments(agents, values, demands, ids, clamp, threads)
+    source = source_of(market, agents, values, demands, ids, clamp)
+    check_threads(threads)
     check_whole("seeds", seeds, least=1)
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
         raise MarketError(f"patience must be a number of seconds above 0, not {patience!r}")
     entries = _entries(market, policies, epsilon, delta)
     tell = progress if progress is not None else lambda _: None
     tell(Stage("records", 0.0))
-    truth = Truth(market, Source(market, agents, values, demands, ids, clamp).pieces(), clamp=clamp)
+    truth = Truth(market, source.pieces(), clamp=clamp)
     tell(Stage("optimum", 0.0))
     best = truth.optimum()
     rows = []
@@ -128,7 +127,7 @@ def _entries(
     epsilon: float | None,
     delta: float | None,
 ) -> list[_Entry]:
-    """The reference, then the policies; raises if all of them refuse."""
+    """The reference, then the policies. Raises if all policies refuse."""
     chosen = policies_of(policies)
     epsilon = market.epsilon if epsilon is None else epsilon
     entries = [_entry(market, policy, label_of(policy), epsilon, delta) for policy in chosen]
@@ -150,7 +149,7 @@ def _entry(
 
 
 class _OutOfTimeError(Exception):
-    """A policy takes longer than there is patience for."""
+    """A policy has run out of time."""
 
 
 def _row(
@@ -174,8 +173,8 @@ def _row(
     def heed(round: Round) -> None:
         if time.perf_counter() - begin > patience:
             raise _OutOfTimeError(
-                f"after {patience:g} seconds, in round {round.rounds:,} of run {len(runs) + 1} of "
-                f"{seeds}, patience ended"
+                f"given up after {patience:g} seconds, in round {round.rounds:,} of run "
+                f"{len(runs) + 1} of {seeds}"
             )
         tell(len(runs), round.done)
 
@@ -191,6 +190,3 @@ def _row(
             return replace(row, refused=str(end))
         notes.append(str(end))
     return replace(row, runs=tuple(runs), notes=tuple(notes))
-
-
-# --- the true numbers ---------------------------------------------------------------------

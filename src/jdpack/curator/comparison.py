@@ -1,4 +1,4 @@
-"""Private: what a comparison of policies found: rows, a table, and JSON. Curator only."""
+"""Private: the result of a comparison of policies: rows, a table, and JSON. Curator only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interval:
 
     mean: float
     low: float | None
-    """None where there is one number only."""
+    """None if there is only one number."""
     high: float | None
 
     @classmethod
@@ -52,24 +52,24 @@ class Run:
     welfare: float
     """The total value of what is given."""
     share: float
-    """The same as a share of the optimum."""
+    """The welfare as a fraction of the optimum."""
     certified: float | None
-    """The share that the certificate promises; None if it promises none."""
+    """The fraction that the certificate promises; None if it promises nothing."""
     load: float
-    """The largest load, as a share of its supply."""
+    """The largest load, as a fraction of its supply."""
     fits: bool
-    """Whether no supply is exceeded, and nobody has more than one option in all."""
+    """Whether no supply is exceeded and nobody gets more than one option in total."""
     dropped: int
-    """Agents that were dropped because the certified bound on loads failed."""
+    """How many agents were dropped because the certified bound on loads failed."""
     rounds: int
-    """Releases of demand."""
+    """How many times demand was released."""
     releases: int
     seconds: float
-    """Of the rounds, the certificate and everybody's allocation; without reading records."""
+    """The time for rounds, certificate and allocation, without reading records."""
 
     @property
     def valid(self) -> bool | None:
-        """Whether what the certificate promises is true; None if it promises nothing."""
+        """Whether the certificate's promise is true; None if it promises nothing."""
         return None if self.certified is None else self.certified <= self.share + _PROVED
 
 
@@ -85,21 +85,21 @@ class Row:
     refused: str | None = None
     """Why there is no run."""
     notes: tuple[str, ...] = ()
-    """That supply is too small for the budget; that there was no time for all runs."""
+    """Warnings: supply is too small for the budget, or time ran out before all runs."""
 
     @property
     def share(self) -> Interval | None:
-        """The value of what is given, as a share of the optimum."""
+        """The welfare as a fraction of the optimum."""
         return Interval.of([run.share for run in self.runs]) if self.runs else None
 
     @property
     def promises(self) -> tuple[Run, ...]:
-        """The runs whose certificate promises a share of the optimum."""
+        """The runs whose certificate promises a fraction of the optimum."""
         return tuple(run for run in self.runs if run.certified is not None)
 
     @property
     def certified(self) -> Interval | None:
-        """The share that certificates promise, over the runs in which they do."""
+        """The fraction that certificates promise, over the runs in which they promise one."""
         promised = [run.certified for run in self.promises if run.certified is not None]
         return Interval.of(promised) if promised else None
 
@@ -157,9 +157,9 @@ class Best:
     """The optimum without privacy, and its proof."""
 
     value: float
-    """Of an allocation that was found."""
+    """The value of an allocation that was found."""
     bound: float
-    """No allocation is worth more: the value of the dual."""
+    """The value of the dual: no allocation is worth more."""
     seconds: float
     """How long it took."""
 
@@ -169,21 +169,21 @@ class Comparison:
     """Private: policies side by side; `str(comparison)` is the table for people."""
 
     market: Market
-    """What was run."""
+    """The market."""
     agents: int
-    """How many there are."""
+    """How many agents there are."""
     clamped: int
-    """How many numbers lay beyond the public bounds."""
+    """How many numbers were beyond the public bounds."""
     epsilon: float
-    """Of every run but the reference."""
+    """The epsilon of every run except the reference."""
     delta: float
-    """Of every run."""
+    """The delta of every run."""
     seeds: int
     """How many runs there are of each policy."""
     optimum: Best
     """The best total value of any allocation."""
     rows: tuple[Row, ...]
-    """The reference without privacy, then the policies in the order in which they were given."""
+    """The reference without privacy, then the policies in the given order."""
 
     def row(self, label: str) -> Row:
         """The row of a policy."""
@@ -273,7 +273,7 @@ def _cells_of_optimum(best: Best) -> tuple[str, ...]:
 
 
 def row_cells(row: Row) -> tuple[str, ...]:
-    """A policy that ran, as a line of the table."""
+    """The line of the table for a policy that ran."""
     share, certified, promises = row.share, row.certified, len(row.promises)
     assert share is not None
     return (

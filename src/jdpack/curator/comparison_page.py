@@ -59,7 +59,7 @@ def _notes(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _shares(comparison: Comparison) -> Markup:
-    """Shares of the optimum with their intervals, and certified shares, policy by policy."""
+    """Fractions of the optimum with their intervals, and certified ones, policy by policy."""
     lanes, seen, said = [], [1.0], []
     for row in comparison.rows:
         points = []
@@ -81,7 +81,7 @@ def _point(interval: Interval, kind: str) -> Point:
 
 
 def _percents(least: float, most: float) -> Axis:
-    """From a round share below all to one above, with 100% in it."""
+    """An axis between round percentages below and above all values, 100% included."""
     width = max(1.0, most) - min(1.0, least)
     step = next((s for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1) if 5 * s >= width), 0.25)
     low = step * math.floor(max(0.0, least) / step + 1e-9)
@@ -92,7 +92,7 @@ def _percents(least: float, most: float) -> Axis:
 
 
 def _times(comparison: Comparison) -> Markup:
-    """The seconds of a run, on an axis of logarithms."""
+    """The seconds of a run, on a logarithmic axis."""
     known = [("optimum", comparison.optimum.seconds)]
     known += [(row.label, row.seconds) for row in comparison.rows if row.seconds is not None]
     logs = [math.log10(max(seconds, 1e-6)) for _, seconds in known]
@@ -110,7 +110,7 @@ def _times(comparison: Comparison) -> Markup:
 
 
 def policies_table(comparison: Comparison) -> Table:
-    """A row a policy, as in the text; in the CSV with both ends of the intervals."""
+    """One row per policy, as in the text; the CSV also has both ends of the intervals."""
     best = comparison.optimum
     blank = ("",) * (len(_HEADS) - 3)
     shown: list[tuple[str, ...]] = [("optimum", "100%", *blank, f"{best.seconds:.3g}")]
@@ -138,7 +138,7 @@ def _numbers(row: Row) -> tuple[object, ...]:
 
 
 def runs_table(comparison: Comparison) -> Table:
-    """A row a run."""
+    """One row per run."""
     shown, data = [], []
     for row in comparison.rows:
         for run in row.runs:

@@ -1,8 +1,8 @@
-"""Private: how close everybody's decision was.
+"""Private: how close each agent's decision was.
 
-The margin of an option at given prices is (value - cost) / max(value, cost), from -1 to 1: by so
-large a share the larger of the two would have to fall for the decision to turn. An agent with
-several options has the margin of the one with the largest surplus, the first on a tie.
+The decision margin of an option at given prices is (value - cost) / max(value, cost), from -1 to 1:
+how far the larger of the two must fall to flip the decision. An agent with several options has the
+margin of the one with the largest surplus, the first on a tie.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def margins(shard: Shard, final: Final, prices: Sequence[int]) -> Margins:
-    """The margins of all agents at these prices, of those who get something and of others."""
+    """The decision margins of all agents at these prices, winners and losers apart."""
     at = np.array(prices, np.float64)
     counts, close = np.zeros((2, 2 * HALF), np.int64), np.zeros(len(CLOSE), np.int64)
     for part, given in shard.all_given(final):
@@ -37,7 +37,7 @@ def margins(shard: Shard, final: Final, prices: Sequence[int]) -> Margins:
 def _of_agents(
     part: Part, prices: Floats, given: NDArray[np.uint32]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The margin of each agent of a part, and whether it gets something."""
+    """The decision margin of each agent in a part, and whether it gets something."""
     value = np.concatenate([part.values[b, :n] for b, n in enumerate(part.fill)])
     value = value * float(PRICE_UNITS_PER_VALUE_CODE)
     cost = np.concatenate([_costs(part, b, int(n), prices) for b, n in enumerate(part.fill)])

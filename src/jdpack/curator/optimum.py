@@ -1,16 +1,15 @@
-"""Private: the optimum without privacy, with its proof; what losses are measured against.
+"""Private: the optimum without privacy, with its proof. Losses are measured against it.
 
-The best total value of a market is a linear program: maximise sum v x, subject to the supplies,
-to at most one option an agent, and to 0 <= x <= 1. Its dual has one price a resource: at any
-prices p >= 0, D(p) = sum_j p_j b_j + sum_i max(0, the largest surplus of agent i) is at least the
-optimum. So a feasible allocation that is worth D(p) is optimal, and the prices prove it.
+The best total value of a market is a linear program: maximise sum v x, subject to the supplies, at
+most one option per agent, and 0 <= x <= 1. Its dual has one price per resource: at any prices
+p >= 0, D(p) = sum_j p_j b_j + sum_i max(0, the largest surplus of agent i) is at least the optimum.
+So a feasible allocation that is worth D(p) is optimal, and the prices prove it.
 
-Method: sifting (Bixby, Gregory, Lustig, Marsten & Shanno 1992). At prices that are almost right,
-nearly all agents are far from changing their minds. They keep their best choice, and only the
-alternatives that are close to being as good are columns of a small program, which HiGHS solves.
-Its prices are put to all agents; if D is above what the allocation is worth, the next small
-program starts from there. The first prices are those of a sample of the agents, with supplies in
-proportion.
+The method is sifting (Bixby, Gregory, Lustig, Marsten & Shanno 1992). At prices that are almost
+right, nearly all agents are far from changing their minds. They keep their best choice, and only
+alternatives that are almost as good become columns of a small program, which HiGHS solves. Its
+prices are put to all agents. If D is above what the allocation is worth, the next small program
+starts from there. The first prices come from a sample of the agents, with supplies in proportion.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ try:
     import scipy.sparse as sparse  # type: ignore[import-untyped]
 except ImportError as missing:
     raise JdpackError(
-        f"the optimum is found by HiGHS and SciPy, and {missing.name} is not installed",
+        f"the optimum needs HiGHS and SciPy, and {missing.name} is not installed",
         "pip install 'jdpack[experiments]'",
     ) from None
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FEW = 4000  # so many options, or an eighth as many agents, are solved without a sample
-_RATIO = 8  # a sample has one agent in so many
-_TIED = 1e-9  # surpluses that are closer, relative to costs, differ by rounding only
-_CELLS = 2**22  # numbers that are looked at together
-_NOTHING = -1  # the row of taking nothing
+_FEW = 4000  # up to this many options, or an eighth as many agents, there is no sample
+_RATIO = 8  # a sample has one agent in this many
+_TIED = 1e-9  # surpluses that are closer, relative to costs, differ only by rounding
+_CELLS = 2**22  # numbers handled together
+_NOTHING = -1  # the "row" of an agent that takes nothing
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,18 @@ def optimum(
 
     Args:
         values: the value of each option.
-        demands: a row an option, a column a resource; NumPy or SciPy sparse.
+        demands: one row per option, one column per resource; NumPy or SciPy sparse.
         supply: the supply of each resource.
-        agents: the agent of each option, whose options are adjacent; if not given, one each.
+        agents: the agent of each option; options of one agent are adjacent. If not given, each
+            option has its own agent.
         tolerance: the relative gap between value and bound that is accepted.
     """
     problem = _problem(values, demands, supply, agents)
     found = _sift(problem, tolerance)
     if found.bound - found.value > tolerance * found.bound:
         raise JdpackError(
-            f"the optimum is from {found.value!r} to {found.bound!r}, and not known any closer",
-            "accept it by a larger tolerance",
+            f"the optimum is between {found.value!r} and {found.bound!r}, and not known better",
+            "accept that with a larger tolerance",
         )
     return found
 
@@ -85,7 +85,7 @@ def optimum(
 
 @dataclass(frozen=True)
 class _Problem:
-    """Options row by row; `starts` has the first row of each agent, or is None if one each."""
+    """Options row by row. `starts` has each agent's first row; None if each has one option."""
 
     values: Floats
     demands: Any
@@ -117,7 +117,7 @@ class _Problem:
         return _Problem(self.values[rows], self.demands[rows], supply, starts)
 
     def change(self, new: Ints, old: Ints) -> Any:
-        """How demand changes from one choice to another, a row each."""
+        """How demand changes from one choice to another, row by row."""
         return _rows_of(self.demands, new) - _rows_of(self.demands, old)
 
 
@@ -153,7 +153,7 @@ def _problem(values: Any, demands: Any, supply: Any, agents: Any) -> _Problem:
 
 
 def _rows_of(matrix: Any, rows: Ints) -> Any:
-    """Some rows of a matrix, zero for taking nothing."""
+    """Some rows of a matrix; zero for an agent that takes nothing."""
     picked = matrix[np.maximum(rows, 0)]
     if isinstance(picked, np.ndarray):
         picked[rows == _NOTHING] = 0.0
@@ -184,7 +184,7 @@ class _Choices:
 
 def _choices(problem: _Problem, prices: Floats) -> _Choices:
     surplus = problem.values - problem.demands @ prices
-    # What moves when prices move; those of free goods can, too.
+    # What moves when prices move; the prices of free goods can move too.
     worth = prices * problem.supply
     moved = problem.demands @ (np.maximum(worth, 0.01 * worth.mean() or 1.0) / problem.supply)
     rows = np.arange(problem.rows)
@@ -219,12 +219,12 @@ def _sift(problem: _Problem, tolerance: float) -> Optimum:
     m, prices, width = len(problem.supply), np.zeros(len(problem.supply)), problem.rows
     if problem.rows > _FEW and problem.count > _FEW // _RATIO:
         prices = _sift(problem.sample(), max(tolerance, 1e-6)).prices
-        # Prices err like 1 / sqrt(agents of the sample), and so many agents are in between.
+        # Prices err like 1 / sqrt(agents in the sample); this many agents lie in between.
         width = _FEW + math.ceil(4.0 * math.sqrt(_RATIO * m * problem.count))
     choices = _choices(problem, prices)
     value, shares, last = 0.0, np.zeros(problem.rows), 3
     while choices.bound - value > tolerance * choices.bound and last:
-        last -= width >= problem.rows  # the whole program: better prices help its rounding only
+        last -= width >= problem.rows  # the whole program: better prices only improve its rounding
         small = _Small(problem, prices, choices, _select(problem, prices, choices, width))
         x, new_prices = small.solve(whole=width >= problem.rows)
         new_value, new_shares = small.allocate(x)
@@ -239,7 +239,7 @@ def _sift(problem: _Problem, tolerance: float) -> Optimum:
 
 @dataclass(frozen=True)
 class _Selection:
-    """The alternatives that are in a small program, and how.
+    """The alternatives in a small program, and how they are grouped.
 
     Alternatives of one column are taken in equal shares; a unit takes at most one of its columns.
     """
@@ -252,9 +252,10 @@ class _Selection:
 def _select(problem: _Problem, prices: Floats, choices: _Choices, width: int) -> _Selection:
     """The nearest `width` alternatives in columns of their own, and all others that are tied.
 
-    There may be many ties, as when all agents are the same. It does not matter which of those
-    agents change their minds, so they share columns: an alternative is known by the resource of
-    which it takes most more and most less, and agents with the same alternatives are a unit.
+    There may be many ties, for example if all agents are the same. It does not matter which of
+    those agents change their minds, so they share columns. The kind of an alternative is the
+    resource of which it takes the most extra and the one of which it takes the least, and agents
+    with the same kinds of alternatives form a unit.
     """
     if width >= len(choices.row):
         every = np.arange(len(choices.row))
@@ -264,7 +265,7 @@ def _select(problem: _Problem, prices: Floats, choices: _Choices, width: int) ->
     free[choices.agent[near]] = False
     nearest = choices.distance <= max(_TIED, float(choices.distance[near].max()))
     tied = np.flatnonzero((choices.distance <= _TIED) & free[choices.agent])
-    near = np.flatnonzero(nearest & ~free[choices.agent])  # no agent with some of its ties only
+    near = np.flatnonzero(nearest & ~free[choices.agent])  # an agent with all of its ties
     own = np.arange(len(near))
     if not len(tied):
         return _Selection(near, own, choices.agent[near])
@@ -307,8 +308,8 @@ class _Small:
         """How far each picked alternative replaces its agent's best choice, and new prices.
 
         Minimise regret x + sum_j p_j unused_j + sum_j (cap_j - p_j) extra_j, such that change in
-        demand + unused - extra = supply - demand of the best choices. Its duals are changes of
-        the prices, its dual simplex starts from the old prices, and `extra` keeps it feasible.
+        demand + unused - extra = supply - demand of the best choices. The duals are changes of the
+        prices, the dual simplex starts from the old prices, and `extra` keeps the program feasible.
         """
         p, c, m = self.problem, self.choices, len(self.prices)
         picked, column, unit = self.selection.picked, self.selection.column, self.selection.unit
@@ -320,9 +321,9 @@ class _Small:
         )
         change = sparse.csr_matrix(mean @ p.change(c.row[picked], c.base[agent]))
         regret = mean @ c.regret[picked]
-        room = p.supply - p.demands.T @ self._taken()
+        spare = p.supply - p.demands.T @ self._taken()
         cap = 1.001 * c.bound / p.supply  # above every optimal price
-        if not whole and self.prices.any():  # do not go far on a part
+        if not whole and self.prices.any():  # stay close on a partial program
             cap = np.minimum(cap, 2.0 * self.prices + 0.1 * (self.prices @ p.supply) / p.supply)
         # Units in which typical numbers are about 1.
         total = np.bincount(change.indices, weights=abs(change.data), minlength=m)
@@ -343,13 +344,13 @@ class _Small:
             np.concatenate([regret, self.prices * amount, (cap - self.prices) * amount]) / money,
             np.concatenate([size, np.full(2 * m, math.inf)]),
             sparse.hstack([sparse.vstack([change.multiply(1.0 / amount), eye, -eye]), limits]),
-            room / amount,
+            spare / amount,
         )
         x = np.clip(x[: len(size)] / size, 0.0, 1.0)[column]
         return x, np.maximum(self.prices - duals[:m] * money / amount, 0.0)
 
     def allocate(self, x: Floats) -> tuple[float, Floats]:
-        """What the shares of all rows are worth, and these; scaled so that all fits."""
+        """The shares of all rows, scaled so that everything fits, and what they are worth."""
         p, c = self.problem, self.choices
         agent, row = c.agent[self.selection.picked], c.row[self.selection.picked]
         base, shares = c.base[agent], self._taken()
@@ -369,7 +370,7 @@ class _Small:
 
 
 def _highs(cost: Floats, upper: Floats, columns: Any, right: Floats) -> tuple[Floats, Floats]:
-    """Minimise cost x, 0 <= x <= upper; the first rows equal `right`, the others are at most 1."""
+    """Minimise cost x, 0 <= x <= upper. The first rows equal `right`; the others are at most 1."""
     columns = columns.tocsr()
     limits = columns.shape[1] - len(right)
     lp = highspy.HighsLp()
@@ -384,7 +385,7 @@ def _highs(cost: Floats, upper: Floats, columns: Any, right: Floats) -> tuple[Fl
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("solver", "simplex")
-    solver.setOptionValue("presolve", "off")  # it takes longer than all the rest
+    solver.setOptionValue("presolve", "off")  # it takes longer than everything else
     solver.setOptionValue("primal_feasibility_tolerance", 1e-9)
     solver.setOptionValue("dual_feasibility_tolerance", 1e-9)
     solver.passModel(lp)

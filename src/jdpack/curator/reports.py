@@ -1,7 +1,7 @@
-"""Private: the reports of a run, written by the curator: one to publish, one to keep.
+"""Private: the curator writes two reports of a run: one to publish, one to keep.
 
-The public one is made from the billboard alone. For the curator's, the records are read again, and
-what is given is computed anew (`jdpack.curator.finished_run`), as `verify_run` does.
+The public report is made from the billboard alone. For the curator's, the records are read again
+and the allocation is computed again (`jdpack.curator.finished_run`), as in `verify_run`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jdpack.run.run_file import locked
 from jdpack.storage.files import write_text
 
 SMALL = 2**24
-"""Where there are at most so many numbers in the records, the optimum is computed unasked."""
+"""If the records have at most this many numbers, the optimum is computed by default."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,10 @@ class Reports:
     public: Path
     """The report to publish."""
     private: Path | None
-    """None if there is none: of a run that is not finished, or if only the public one was wanted.
-    """
+    """None if the run is not finished, or if only the public report was wanted."""
 
     def to_dict(self) -> dict[str, str | None]:
-        """The same as texts, for programs."""
+        """The paths as text, for programs."""
         private = None if self.private is None else str(self.private)
         return {"public": str(self.public), "private": private}
 
@@ -66,18 +65,19 @@ def report_run(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Reports:
-    """Write the public report of a run, and the curator's, each a single file.
+    """Write the public report of a run and the curator's, each a single file.
 
     Args:
-        output: the folder of the run, as given to `solve`; or a billboard, for the public one.
+        output: the folder of the run, as given to `solve`; or a billboard, for the public report.
         agents, values, demands, ids: the records, if they were given in memory or have moved.
-        folder: a folder to create for them; if not given, they go beside the run's other files.
-        public: write the public one only. It needs no records.
-        optimum: whether to compute the optimum without privacy for the curator's; if not given,
-            where the market is small and its solver is installed.
+        folder: a folder to create for the reports; if not given, they go beside the run's other
+            files.
+        public: write only the public report, which needs no records.
+        optimum: whether the curator's report has the optimum without privacy; if not given, it has
+            if the market is small and the solver is installed.
         ledger: where the run's ledger is now, if it has moved.
         threads: how many cores to use.
-        progress: called with the share of the records that is read.
+        progress: called with the fraction of the records that has been read.
 
     Formal guarantees. The public report is a function of the billboard. The curator's is
     **private**: it shows exact numbers. Nothing is released, and no budget is touched.
@@ -88,8 +88,8 @@ def report_run(
     board = Billboard.read(path if run is None else run.billboard)
     if alone and folder is None:
         raise OutputError(
-            f"{str(path)!r} is no folder of a run, and there is no folder for its report",
-            "name one to create (-o)",
+            f"{str(path)!r} is not the folder of a run, and no folder is given for its report",
+            "name a folder to create (-o)",
         )
     target = run if folder is None else Output.claim(folder)
     assert target is not None
@@ -120,7 +120,7 @@ def _write(target: Output, public: str, private: str | None, *, new: bool) -> Re
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(target.folder)!r}: {error.strerror or error}",
-                "make room, and run again: a report spends nothing",
+                "free some space, and run again: a report spends nothing",
             ) from None
     return found
 
@@ -133,7 +133,7 @@ def _curators(
     threads: int | None,
     progress: Callable[[float], None] | None,
 ) -> str:
-    """The curator's report of a run, from its records."""
+    """The curator's report, from the records of the run."""
     board, seconds = run.board, dict[str, float]()
     said = _ledger(run, ledger)
     with contextlib.ExitStack() as held:
@@ -148,7 +148,7 @@ def _curators(
 
 
 def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dict[str, Any]:
-    """The optimum without privacy, or why it is not there."""
+    """The optimum without privacy, or why it is missing."""
     if wanted is False:
         return {"no_optimum": "it was not wanted. jdpack report --optimum computes it"}
     if wanted is None and _size(source.market) > SMALL:
@@ -168,7 +168,7 @@ def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dic
 
 
 def _size(market: Market) -> int:
-    """How many numbers the records have at most."""
+    """The most numbers that the records can have."""
     row = 2 * market.bundle_size if is_sparse(market) else len(market.resources)
     return market.agents * market.options * (row + 1)
 

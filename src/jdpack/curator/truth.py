@@ -1,4 +1,4 @@
-"""Private: the records in their own units, to measure what allocations are worth. Curator only."""
+"""Private: the records in their own units, to measure what an allocation is worth. Curator only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jdpack.records.encode import encode
 from jdpack.records.tables import Piece
 from jdpack.run.result import Result
 
-_ROUNDING = 1e-12  # of sums over true numbers
+_ROUNDING = 1e-12  # the rounding error of sums over true numbers
 
 
 class Truth:
@@ -27,14 +27,14 @@ class Truth:
         self.agents = encode(market, read, clamp=clamp)
         self.supply = np.array([r.supply for r in market.resources])
         self.owners = self.agents.numbers() if market.options > 1 else None
-        # What is beyond the bounds is here only if it was clamped.
+        # Numbers beyond the bounds get here only if they were clamped.
         values = np.concatenate([batch.values for batch in self._kept])
         self.values = np.minimum(values, market.max_value)
         self.demands = self._demands()
         self._kept.clear()
 
     def _demands(self) -> Any:
-        """A matrix with a row an option: NumPy, or SciPy's where records are pairs."""
+        """A matrix with one row per option: NumPy, or SciPy sparse if records are pairs."""
         caps = np.array([r.max_demand for r in self.market.resources])
         if all(batch.indptr is None for batch in self._kept):
             blocks = [

@@ -1,8 +1,8 @@
-"""Private: the curator's check of a whole run: what was handed out is what the billboard says.
+"""Private: the curator's check of a whole run: everybody got what the billboard says.
 
-The records are read again and encoded, and every agent's own function of the billboard is compared
-with the allocation file, row by row; so are its bytes with their hash in the run file. Loads are
-summed anew in exact integers. The public page must be that of the billboard, and the ledger must
+The records are read and encoded again, and every agent's own function of the billboard is compared
+with the allocation file, row by row. The file's bytes must have the hash in the run file. Loads are
+summed again in exact integers. The public page must be that of the billboard, and the ledger must
 have the run as paid and finished.
 """
 
@@ -32,19 +32,19 @@ from jdpack.run.folder import Output
 from jdpack.run.run_file import RunFile
 from jdpack.storage.files import sha256
 
-_HINT = "the allocation is not the one of this billboard: `jdpack resume` writes it anew"
+_HINT = "the allocation does not belong to this billboard: `jdpack resume` writes it again"
 
 
 @dataclass(frozen=True)
 class RunVerdict(Verdict):
-    """What a whole run turned out to be. `loads` and `winners` are private."""
+    """The result of checking a whole run. `agents`, `winners` and `loads` are private."""
 
     agents: int
     """How many records were read again."""
     winners: int
     """How many agents get something."""
     loads: tuple[float, ...]
-    """The load on each resource as a share of its supply."""
+    """The load on each resource as a fraction of its supply."""
 
     def to_dict(self) -> dict[str, Any]:
         curator = {"agents": self.agents, "winners": self.winners, "loads": list(self.loads)}
@@ -70,14 +70,14 @@ def verify_run(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> RunVerdict:
-    """Check a finished run with its private side; raise at the first thing that is wrong.
+    """Check a finished run, private files included; raise at the first thing that is wrong.
 
     Args:
         output: the folder of the run, as given to `solve`.
         agents, values, demands, ids: the records, if they were given in memory or have moved.
         ledger: where the run's ledger is now, if it has moved.
         threads: how many cores to use.
-        progress: called with the share of the records that is read.
+        progress: called with the fraction of the records that has been read.
     """
     run = FinishedRun.open(output)
     board = run.board
@@ -100,10 +100,10 @@ def verify_run(
 
 
 def _check_pages(folder: Output, board: Billboard) -> None:
-    """Refuse public pages that say something else than the billboard."""
+    """Refuse public pages that do not say what the billboard says."""
     for name, page, hint in [
-        ("index.html", billboard_page.public_page, "`jdpack resume` writes it anew"),
-        ("report.html", public_report.public_report, "`jdpack report` writes it anew"),
+        ("index.html", billboard_page.public_page, "`jdpack resume` writes it again"),
+        ("report.html", public_report.public_report, "`jdpack report` writes it again"),
     ]:
         path = folder.public / name
         if path.exists() and path.read_bytes() != page(board).encode():
@@ -114,7 +114,7 @@ def _check_pages(folder: Output, board: Billboard) -> None:
 
 
 def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) -> None:
-    """Refuse an allocation that is not there, or differs in any row; or in any byte."""
+    """Refuse an allocation that is missing, or that differs in any row or byte."""
     files = _files(folder, run)
     if not files:
         raise OutputError(f"there is no allocation in {str(folder.private)!r}", _HINT)
@@ -122,7 +122,7 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
         _compare(shard.tables(get), _rows(some))
     alone = folder.private / "allocation.parquet"
     if alone.exists() and sha256(alone) != run.allocation:
-        raise OutputError("the allocation has the right rows, and other bytes beside them", _HINT)
+        raise OutputError("the allocation has the right rows, but its bytes have changed", _HINT)
 
 
 def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> None:
@@ -150,7 +150,7 @@ def _difference(want: pa.Table, got: pa.Table, before: int) -> str:
         return f"the allocation ends after {before + got.num_rows:,} rows"
     at = next(i for i in range(want.num_rows) if not got.slice(i, 1).equals(want.slice(i, 1)))
     is_, should = got.slice(at, 1).to_pylist()[0], want.slice(at, 1).to_pylist()[0]
-    return f"row {before + at + 1:,} of the allocation is {is_}, and should be {should}"
+    return f"row {before + at + 1:,} of the allocation is {is_}, but should be {should}"
 
 
 def _files(folder: Output, run: RunFile) -> list[list[tuple[pyarrow.fs.FileSystem, str]]]:

@@ -2,9 +2,9 @@
 
 Read in this order:
 
-* `entries`: the lines of a ledger, and which may follow which.
+* `entries`: the entries of a ledger, and which may follow which.
 * `balance`: how the budgets of several runs add up.
-* `ledger`: the ledger: create, reserve, finish, verify.
+* `ledger`: create, reserve, post, finish, verify.
 * `progress`: how far each run has come, so that a folder from a backup is refused.
 * `sqlite_file`: its transactions.
 * `account`: the data set that pays for a run.

@@ -1,4 +1,4 @@
-"""Public: what a run is paid from: a data set of a ledger."""
+"""Public: the account that pays for a run: a data set in a ledger."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jdpack.storage.hash_chain import hash_of
 
 @dataclass(frozen=True)
 class Account:
-    """A data set of a ledger. A run is known there by the commitment in its header."""
+    """A data set in a ledger. The ledger knows a run by the commitment in its header."""
 
     ledger: str
     dataset: str
 
     @classmethod
     def of(cls, ledger: str | Path | None, dataset: str | None) -> Account | None:
-        """The account of two arguments, which go together; None if neither is given."""
+        """The account that two arguments name together; None if neither is given."""
         if ledger is None and dataset is None:
             return None
         if ledger is None or not isinstance(ledger, str | Path):
@@ -40,26 +40,26 @@ class Account:
 
     @classmethod
     def at(cls, ledger: str | Path, dataset: str) -> Account:
-        """The account of a data set that is in the ledger."""
+        """The account of a data set, which must be in the ledger."""
         account = cls(os.path.abspath(ledger), dataset)
         Ledger.open(account.ledger).balance(dataset)
         return account
 
     def held(self, header: Header) -> contextlib.AbstractContextManager[None]:
-        """Hold a run; refuse if another process does, in its folder or in a copy of it."""
+        """Hold a run; refuse if another process holds it, in this folder or in a copy."""
         return self._ledger.held(header.commitment)
 
     def reserve(self, header: Header, board: Billboard | None, again: bool = False) -> None:
-        """Reserve the whole budget of a run, or refuse it; nothing more for a run that resumes.
+        """Reserve the whole budget of a run, or refuse it. A resumed run reserves nothing more.
 
         Args:
-            header: of the run.
-            board: what it has posted so far; None if nothing.
-            again: reserve it a second time if the ledger has forgotten how far the run has come.
+            header: the header of the run.
+            board: what the run has posted so far; None if nothing.
+            again: reserve a second time if the ledger has forgotten how far the run has come.
         """
         if not header.private:
             raise BudgetError(
-                "a run with seeded noise, or none, protects nobody and fits no budget",
+                "a run with seeded noise, or no noise, protects nobody and fits no budget",
                 "make it without a ledger, on records that are not private",
             )
         self._ledger.reserve(
@@ -73,7 +73,7 @@ class Account:
         )
 
     def note(self, header: Header, board: Billboard | None) -> Note:
-        """What tells the ledger of every line of a run from here on, before the line is public."""
+        """A function that tells the ledger of each further line before the line is public."""
         lines = ["", *(board.noisy if board is not None else ())]
         last = lines[-2] if board is not None and board.drawn else lines[-1]
 
@@ -85,12 +85,12 @@ class Account:
         return post
 
     def cancel(self, header: Header) -> None:
-        """Give back what was reserved, if it was, for a run that has posted nothing."""
+        """Give back what a run reserved, if anything. It must have posted nothing."""
         with contextlib.suppress(LedgerError):  # what cannot be given back stays spent
             self._ledger.cancel(header.commitment)
 
     def owes(self, header: Header) -> bool:
-        """Whether the ledger holds something for a run, as far as one can tell."""
+        """Whether the ledger holds something for a run; True if the ledger cannot be read."""
         try:
             runs = self._ledger.runs
         except LedgerError:
@@ -101,7 +101,7 @@ class Account:
         """Note that a run is complete, with the head of its billboard.
 
         Args:
-            followed: whether the ledger was told of every line, or only that the run began.
+            followed: whether the ledger was told of every line, or only of the first.
         """
         run = board.header.commitment
         if not followed:
@@ -119,12 +119,12 @@ class Account:
         if known is None or not paid or known.dataset != self.dataset:
             raise LedgerError(
                 f"ledger {self.ledger!r} did not reserve the budget of this run",
-                "it is another ledger, or was rolled back",
+                "this is another ledger, or it was rolled back",
             )
         if (known.state, known.billboard) != ("finished", board.head):
             raise LedgerError(
                 f"in ledger {self.ledger!r} this run is {known.state}, and not with this billboard",
-                "`jdpack resume` ends a run",
+                "`jdpack resume` finishes a run",
             )
 
     def to_dict(self) -> dict[str, str]:
@@ -138,4 +138,4 @@ class Account:
         match data:
             case {"ledger": str(ledger), "dataset": str(dataset)} if len(data) == 2:
                 return cls(ledger, dataset)
-        raise LedgerError(f"account {data!r} names no data set of a ledger")
+        raise LedgerError(f"account {data!r} does not name a data set in a ledger")

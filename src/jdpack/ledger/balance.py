@@ -1,30 +1,30 @@
 """Public: how the budgets of several runs on the same people add up.
 
-A data set has a total (epsilon, delta) for one relation of neighbours. Two limits are fixed when
-it is entered: the runs' deltas may sum to A = delta / 2, and their rhos to R, the largest for which
-R-zCDP implies (epsilon, delta - A)-DP. A run with budget (epsilon_i, delta_i, rho_i, truncation_i,
-beta_i) takes rho_i of R and delta_i + truncation_i of A. All sums are exact rationals.
+A data set has a total (epsilon, delta) for one neighbour relation. Entering it fixes two limits:
+the runs' deltas may sum to A = delta / 2, and their rhos to R, the largest value for which R-zCDP
+implies (epsilon, delta - A)-DP. A run with budget (epsilon_i, delta_i, rho_i, truncation_i, beta_i)
+takes rho_i from R and delta_i + truncation_i from A. All sums are exact rationals.
 
-Formal guarantees. Everything that all runs of a data set show together is (epsilon, delta)-jointly
-DP, however each run is chosen from what the earlier ones showed.
+Formal guarantees. Everything that the runs on a data set show together is (epsilon, delta)-jointly
+DP, even if each run is chosen from what the earlier ones showed.
 
-- Plain outcomes (before winners are dropped where supply would break) of runs chosen adaptively
-  are T-approximately R-zCDP, T the limit on the sum of truncations, by the filter theorem
+- The plain outcomes (before winners are dropped where supply would break) of runs chosen adaptively
+  are T-approximately R-zCDP, with T the limit on the sum of truncations, by the filter theorem
   (Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1). It needs limits fixed in advance, hence the
-  fixed split. A run is steered by nothing but its own billboard once it began, so that runs which
-  overlap in time count as if each were over before the next begins.
+  fixed split. Once a run has begun, only its own billboard steers it, so runs that overlap in time
+  count as if each ended before the next began.
 - Let D, D' be neighbours with plain outcomes P, Q, and E the event that no run's plain allocation
   breaks supply on D or on D'. Given the past, run i breaks on D with probability at most beta_i,
   and on D' with P at most e^epsilon_i beta_i + d_i, as Q is at most beta_i and the plain run is
   (epsilon_i, d_i)-DP with d_i = delta_of(rho_i, epsilon_i) + truncation_i. Both together are at
-  most delta_i (`Budget`). So P(not E) is at most the sum of delta_i: by a union bound up to the
-  first failure, as that sum is surely bounded.
+  most delta_i (`Budget`). So P(not E) is at most the sum of delta_i, by a union bound up to the
+  first failure, since that sum is surely bounded.
 - On E the repaired outcomes P', Q' are the plain ones in both worlds, and E is one set of outcomes:
   P'(S) <= P(S and E) + sum delta_i <= e^epsilon Q(S and E) + delta_of(R, epsilon) +
   sum truncation_i + sum delta_i <= e^epsilon Q'(S) + (delta - A) + A.
 
 One exception: the first run may take up to the whole (epsilon, delta). Its own guarantee is then
-the whole statement, and it is chosen before anything was seen. If it takes more than R or A,
+the whole statement, and it is chosen before anything has been shown. If it takes more than R or A,
 nothing fits after it.
 """
 
@@ -50,35 +50,35 @@ from jdpack.privacy.accounting import (
     rho_of,
 )
 
-_SLACK = 1.0 - 1e-12  # so that a limit holds however another machine rounds its logarithms
+_SLACK = 1.0 - 1e-12  # a limit must hold however another machine rounds its logarithms
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What of a data set's budget is spent, and what is left."""
+    """How much of a data set's budget is spent, and how much is left."""
 
     dataset: str
     """Its name."""
     neighbours: Neighbours
     """The neighbour relation that the total is for."""
     epsilon: float
-    """Of the total."""
+    """The total epsilon."""
     delta: float
-    """Of the total."""
+    """The total delta."""
     rho_limit: Fraction
-    """R: what the runs' rhos may sum to."""
+    """R: the most that the runs' rhos may sum to."""
     delta_limit: Fraction
-    """A: what the runs' deltas and truncations may sum to."""
+    """A: the most that the runs' deltas and truncations may sum to."""
     rho_spent: Fraction = Fraction(0)
     delta_spent: Fraction = Fraction(0)
     runs: int = 0
-    """Runs that count: finished, or reserved and not cancelled."""
+    """How many runs count: finished, or reserved and not cancelled."""
     open: tuple[str, ...] = ()
-    """Runs that are reserved and not finished: under way, or crashed."""
+    """The runs that are reserved but not finished: under way, or crashed."""
     alone: tuple[float, float] | None = None
-    """The (epsilon, delta) of the only run, if there is one only."""
+    """The (epsilon, delta) of the only run, if there is exactly one."""
     last: Budget | None = None
-    """What the latest of the runs reserved."""
+    """What the latest run reserved."""
 
     @classmethod
     def of(cls, dataset: str, epsilon: float, delta: float, neighbours: Neighbours) -> Balance:
@@ -92,7 +92,7 @@ class Balance:
 
     @property
     def sound(self) -> bool:
-        """Whether the limits are such that the total holds."""
+        """Whether the limits prove the total."""
         if not (1e-6 <= self.epsilon <= 50.0 and 1e-100 <= self.delta < 1.0):
             return False
         rest = Fraction(self.delta) / 2
@@ -108,12 +108,12 @@ class Balance:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """What the runs so far amount to; the total when all is spent.
+        """The (epsilon, delta) of the runs so far; the total once everything is spent.
 
-        It would hold for them, had they and their budgets been fixed beforehand. However they were
-        chosen, the total holds: a filter proves its limit, and not what is used of it (Rogers,
+        This would hold if the runs and their budgets had been fixed beforehand. However they were
+        chosen, the total holds: a filter proves its limit, not how much of it is used (Rogers,
         Roth, Ullman & Vadhan 2016 on odometers). Half of the total delta is for the conversion
-        from rho, and counts with the first run.
+        from rho, and counts as spent with the first run.
         """
         if self.runs == 0:
             return 0.0, 0.0
@@ -124,7 +124,7 @@ class Balance:
         return min(epsilon, self.epsilon), min(float(rest + self.delta_spent), self.delta)
 
     def fits(self, budget: Budget) -> bool:
-        """Whether a run of this budget may be made now."""
+        """Whether a run of this budget fits now."""
         if self.runs == 0 and budget.epsilon <= self.epsilon and budget.delta <= self.delta:
             return True
         rho, delta = cost(budget)
@@ -133,10 +133,10 @@ class Balance:
         )
 
     def how_many(self, budget: Budget) -> int:
-        """How many runs of this budget may be made, one after the other; exact.
+        """How many runs of this budget fit, one after the other; exact.
 
-        Each adds the same two numbers to the two sums, so the limits are passed by none of the
-        first k runs if they are not passed by the k-th. The first run of all may pass them.
+        Each adds the same two numbers to the two sums, so if the k-th run stays within the limits,
+        so do all before it. The very first run may exceed them.
         """
         check(budget)
         rho, delta = cost(budget)
@@ -151,7 +151,7 @@ class Balance:
         return self._changed(budget, 1)
 
     def minus(self, budget: Budget) -> Balance:
-        """The balance if one of its runs had never been."""
+        """The balance without one of its runs."""
         return self._changed(budget, -1)
 
     def _changed(self, budget: Budget, sign: int) -> Balance:
@@ -164,9 +164,9 @@ class Balance:
         )
 
     def would_fit(self, budget: Budget) -> tuple[float, float] | None:
-        """The largest epsilon, to 3 digits, at the delta asked for or else at the one left.
+        """The largest epsilon that fits, to 3 digits, at the delta asked for or at what is left.
 
-        None if next to nothing is left: a millionth of the limit on deltas is not worth a hint.
+        None if almost nothing is left: a millionth of the limit on deltas is not worth a hint.
         """
         truncated = budget.truncation > 0.0
         if self.runs == 0:
@@ -180,7 +180,7 @@ class Balance:
         try:
             rest = float(Fraction(delta) * (1 - REPAIR_SHARE - share))
             most = min(epsilon_of(float(self.rho_left), rest), self.epsilon)
-        except OpenDPException:  # so little is left that it underflows
+        except OpenDPException:  # what is left is so little that it underflows
             return None
         for epsilon in (_down(most), _down(most * (1.0 - 5e-3))):
             if epsilon >= 1e-6 and self.fits(Budget.split(epsilon, delta, truncated=truncated)):
@@ -227,24 +227,24 @@ class Balance:
 
 @functools.lru_cache(maxsize=4096)
 def cost(budget: Budget) -> tuple[Fraction, Fraction]:
-    """What a run takes of the two limits."""
+    """What a run takes from each of the two limits."""
     return Fraction(budget.rho), Fraction(budget.delta) + Fraction(budget.truncation)
 
 
 def check(budget: Budget) -> None:
-    """Refuse a budget that bounds nothing, or whose parts are none."""
+    """Refuse a budget that bounds nothing, or whose parts make no sense."""
     parts = (budget.epsilon, budget.delta, budget.rho, budget.beta)
     if math.inf in parts:
         raise BudgetError(
             "a run without privacy has no place in a ledger",
-            "set --epsilon; without noise, run on records that are not private, with no ledger",
+            "set --epsilon; without noise, use records that are not private, and no ledger",
         )
     if not all(0.0 < part < math.inf for part in parts) or not 0.0 <= budget.truncation < 1.0:
-        raise BudgetError(f"{budget} is no budget", "make it with Budget.split")
+        raise BudgetError(f"{budget} is not a budget", "make it with Budget.split")
 
 
 def proved(budget: Budget) -> bool:
-    """Whether the parts of a budget prove its (epsilon, delta), as `Budget` says that they do."""
+    """Whether the parts of a budget prove its (epsilon, delta), as `Budget` claims."""
     if not (1e-6 <= budget.epsilon <= 50.0 and 1e-100 <= budget.delta < 1.0):
         return False
     if not (0.0 < budget.beta < 1.0 and 0.0 <= budget.truncation < 1.0):

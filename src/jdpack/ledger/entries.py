@@ -1,8 +1,8 @@
-"""Public: what stands in a ledger, and by which rules one entry follows another.
+"""Public: the entries of a ledger, and the rules for which may follow which.
 
-Reading and writing go by the same rules: `State.add` takes a sealed line as the next entry, or
-refuses it. `docs/ledger.md` is the reference of schema 2. Schema 1 had a `token` in its `reserve`
-entries, `resume` entries, and no `begin`; they are still read, and no longer written.
+Reading and writing use the same rules: `State.add` accepts a sealed line as the next entry, or
+refuses it. `docs/ledger.md` is the reference for schema 2. Schema 1 had a `token` in its `reserve`
+entries, had `resume` entries, and had no `begin`. It is still read, but no longer written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIELDS: dict[str, list[dict[str, type]]] = {
     "finish": [{"run": str, "billboard": str}],
     "resume": [{"run": str, "token": str}],
 }
-"""What a line may have besides its type, its time and its data set."""
+"""The fields that a line may have besides its type, its time and its data set."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Entry:
     number: int
     """Its place, from 1."""
     kind: Kind
-    """What it notes."""
+    """What it records."""
     time: str
     """When it was written, in UTC."""
     dataset: str
@@ -60,7 +60,7 @@ class Entry:
     data: Mapping[str, Any]
     """The fields of its kind."""
     hash: str
-    """Of its text, over the hash of the line before."""
+    """The hash of its text and of the hash of the line before."""
 
 
 @dataclass
@@ -70,22 +70,22 @@ class Run:
     dataset: str
     """Whose records it reads."""
     budget: Budget
-    """What it reserved, each time."""
+    """What it reserved each time."""
     times: int = 1
-    """How often it reserved that; more than once only if a ledger forgot how far it had come."""
+    """How often it reserved that: more than once only if a ledger forgot how far it had come."""
     begun: bool = False
-    """Whether a line with noise may be public. From then on nothing is given back."""
+    """Whether a line with noise may be public. From then on, nothing is given back."""
     followed: bool = True
-    """Whether the ledger has noted how far it came; not so if schema 1 reserved it."""
+    """Whether the ledger knows how far it has come; False if schema 1 reserved it."""
     state: Literal["open", "cancelled", "finished"] = "open"
-    """What became of it; "open" if it is under way, or crashed."""
+    """What became of it; "open" if it is under way or crashed."""
     billboard: str = ""
     """The hash of its billboard's last line, once it is finished."""
 
 
 @dataclass
 class State:
-    """What a chain of entries amounts to."""
+    """The state that a chain of entries leads to."""
 
     balances: dict[str, Balance] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -116,14 +116,14 @@ class State:
         return self.runs[run]
 
     def append(self, kind: Kind, dataset: str, data: Mapping[str, Any]) -> str:
-        """The line of a new entry, if the rules allow it."""
+        """Add a new entry, if the rules allow it, and return its line."""
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = seal({"type": kind, "time": time, "dataset": dataset, **data}, self.head)
         self.add(line)
         return line
 
     def add(self, line: str) -> None:
-        """Take a line as the next entry, or raise JdpackError and change nothing."""
+        """Accept a line as the next entry, or raise JdpackError and change nothing."""
         record = open_line(line, self.head)
         kind, time, dataset = (record.pop(key, None) for key in ("type", "time", "dataset"))
         if kind not in get_args(Kind):
@@ -131,7 +131,7 @@ class State:
         if {key: type(value) for key, value in record.items()} not in _FIELDS[kind]:
             raise JdpackError(f"its fields are not those of a {kind} line")
         if not isinstance(time, str) or not re.fullmatch(r"[0-9T:Z-]{20}", time):
-            raise JdpackError(f"time {time!r} is not one")
+            raise JdpackError(f"{time!r} is not a time")
         check_name("data set", dataset)
         again = {"type": kind, "time": time, "dataset": dataset, **record}
         if len(line) > LINE_MAX or seal(again, self.head) != line:
@@ -175,7 +175,7 @@ class State:
                 known.begun = True
             case "again":
                 if _budget(data) != known.budget:
-                    raise JdpackError(f"run {name!r} reserves another budget than before")
+                    raise JdpackError(f"run {name!r} reserves a different budget than before")
                 self.balances[dataset] = self.balance(dataset).plus(known.budget)
                 known.times, known.followed = known.times + 1, True
             case "cancel":
@@ -199,9 +199,9 @@ class State:
             )
         total = self.balances.get(dataset)
         if total is None or not total.fits(budget):
-            total = self.balance(dataset)  # with all that a refusal tells
+            total = self.balance(dataset)  # with everything that a refusal quotes
         self.balances[dataset] = total.plus(budget)
-        self.runs.pop(name, None)  # a run that is reserved again is the latest
+        self.runs.pop(name, None)  # a run that is reserved again becomes the latest
         self.runs[name] = Run(dataset, budget, followed="token" not in data)
 
 
@@ -210,11 +210,11 @@ def _budget(data: Mapping[str, Any]) -> Budget:
 
 
 def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
-    """The total of a data set line, if it holds what it says."""
+    """The total in a data set line, if its limits prove it."""
     try:
         neighbours = Neighbours(data["neighbours"])
     except ValueError:
-        raise JdpackError(f"{data['neighbours']!r} is no relation of neighbours") from None
+        raise JdpackError(f"{data['neighbours']!r} is not a neighbour relation") from None
     rho, delta = Fraction(data["rho_limit"]), Fraction(data["delta_limit"])
     balance = Balance(dataset, neighbours, data["epsilon"], data["delta"], rho, delta)
     if not balance.sound:
@@ -223,7 +223,7 @@ def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
 
 
 def check_name(what: str, name: object) -> None:
-    """Names are shown in terminals, and compared: nothing invisible, and not without end."""
+    """Refuse names that are too long or invisible: terminals show them, and people compare them."""
     if not (isinstance(name, str) and 0 < len(name) <= NAME_MAX and name.isprintable()):
         raise LedgerError(
             f"the name of a {what} is printable text of 1 to {NAME_MAX} characters, "

@@ -1,24 +1,24 @@
-"""Public: the ledger, what all runs on the same people spend together.
+"""Public: the ledger, which tracks what all runs on the same people spend together.
 
-One SQLite file, whose one table is an append-only chain of sealed lines
-(`jdpack.storage.hash_chain`): a data set with its total, and for every run a reservation, that it
-began to post, then that it finished, or that it was cancelled before it began. All sums are
-recomputed from the chain at every use, by the rules of `jdpack.ledger.balance`. Beside it lies a
-small file for each run under way, with the hash of every line that the run posts
-(`jdpack.ledger.progress`).
+It is one SQLite file with one table, an append-only chain of sealed lines
+(`jdpack.storage.hash_chain`). Each data set has an entry with its total. Each run has an entry when
+it reserves its budget, one when it begins to post, and one when it finishes, or when it is
+cancelled before it began. Every use recomputes all sums from the chain, by the rules of
+`jdpack.ledger.balance`. Each run under way also has a small file beside the ledger, with the hash
+of every line that it posts (`jdpack.ledger.progress`).
 
 A reservation is one transaction: when processes race for the rest of a budget, exactly as many win
-as fit. A process killed at any moment leaves the entry whole or not at all; SQLite rolls back what
-it leaves behind at the next use.
+as fit. If a process is killed, its entry is there completely or not at all; SQLite rolls back any
+leftovers at the next use.
 
 Formal guarantees. Once a line with noise may be public, its run's reservation is never given back,
 and the run resumes from that line or not at all:
 - `post` puts the hash of a line on disk before the line is public, and only if the last hash is
-  that of the line before. Of two processes that work on one run, or on copies of its folder, at
-  most one gets its line noted; the other is refused before its line is public.
+  that of the line before. If two processes work on one run, or on copies of its folder, at most one
+  gets its line noted; the other is refused before its line is public.
 - `reserve` accepts only a folder whose last line has the last hash. A folder from a backup lacks
   that line, or has another in its place.
-- The first `post` enters `begin`, after which the chain's rules admit no `cancel`.
+- The first `post` enters `begin`, after which the rules allow no `cancel`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from jdpack.ledger.sqlite_file import begin, insert, make, read, transaction
 from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import Budget
 
-_AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget once more"
+_AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget a second time"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What `Ledger.verify` found: all of it in order."""
+    """What `Ledger.verify` found. Everything is in order."""
 
     entries: int
-    """How many lines there are."""
+    """How many entries there are."""
     datasets: int
     """How many data sets have a total."""
     runs: int
@@ -60,11 +60,11 @@ class Verified:
 class Ledger:
     """The privacy budgets of data sets, over all runs. Make one with `create`, or `open` it.
 
-    Every use opens the file anew and checks all of it, so a Ledger can be shared by threads, and
-    it outlives forks.
+    Every use opens the file again and checks all of it, so threads can share a Ledger, and it
+    survives forks.
 
     Args:
-        path: its file.
+        path: the ledger's file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class Ledger:
         delta: float,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
     ) -> Ledger:
-        """Enter a data set and its total, in a new file or one that has others already."""
+        """Enter a data set and its total, in a new file or in an existing ledger."""
         check_name("data set", dataset)
         balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours))
         ledger = cls(Path(path))
@@ -104,7 +104,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path) -> Ledger:
-        """The ledger in a file, after checking it."""
+        """Open the ledger in a file, and check it."""
         ledger = cls(Path(path))
         ledger._state()
         return ledger
@@ -122,16 +122,16 @@ class Ledger:
     ) -> Balance:
         """Take a run's whole budget from a data set, or raise and take nothing.
 
-        The same run again, with the same amounts, takes nothing more: it resumes. It may do so only
-        from where the ledger last saw it, so a folder put back from a backup is refused.
+        The same run again, with the same amounts, takes nothing more: it resumes. It may resume
+        only from where the ledger last saw it, so a folder put back from a backup is refused.
 
         Args:
-            posted: the hashes of the billboard's lines that hold noise, as the run's folder has
-                them, in order.
-            drawn: whether the last of them is in the run's journal only. The ledger may then know
-                it, or the one before.
-            again: if the ledger is behind the run, because it was put back from a backup itself,
-                reserve the budget a second time instead of refusing.
+            posted: the hashes of the billboard lines that hold noise, in order, as they are in the
+                run's folder.
+            drawn: whether the last of them is only in the run's journal. Then the ledger may know
+                that one, or the one before.
+            again: if the ledger is behind the run because the ledger itself was put back from a
+                backup, reserve the budget a second time instead of refusing.
         """
         check_name("run", run)
         check(budget)
@@ -142,7 +142,7 @@ class Ledger:
                 raise BudgetError(
                     f"a run for {neighbours.value} neighbours does not fit data set {dataset!r}, "
                     f"whose total is for {total.neighbours.value} neighbours",
-                    "the market says which; budgets for both do not add up; nothing was spent",
+                    "the market says which; budgets for the two do not add up; nothing was spent",
                 )
             known = state.runs.get(run)
             lines, forgot = ["", *posted], False
@@ -160,8 +160,8 @@ class Ledger:
             elif known.state == "finished":
                 if known.billboard != lines[-1]:
                     raise LedgerError(
-                        f"run {run!r} is finished, and this is not its billboard at the end",
-                        "put back the finished one: noise is never drawn again for a posted line",
+                        f"run {run!r} is finished, and this is not its final billboard",
+                        "put back the final one: noise is never drawn again for a posted line",
                     )
             else:
                 head = self._progress(run).head if known.begun else ""
@@ -180,14 +180,14 @@ class Ledger:
         return balance
 
     def held(self, run: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a run while working on it; refuse if another process does, in whatever folder."""
+        """Hold a run while working on it; refuse if another process holds it, in any folder."""
         return self._progress(run).held()
 
     def post(self, run: str, before: str, head: str) -> None:
-        """Note that a line of a run is about to be public; it is on disk when this returns.
+        """Note that a line of a run is about to be public; the note is on disk when this returns.
 
-        Whoever posts must know the line before, so of two processes that work on copies of one
-        run, the second is refused before its line is public.
+        The caller must know the line before. So if two processes work on copies of one run, the
+        second is refused before its line is public.
 
         Args:
             before: the hash of the run's last line with noise; empty if this is the first.
@@ -200,7 +200,7 @@ class Ledger:
                 state = read(db)
                 known = state.run(run)
                 if (known.state, known.billboard) == ("finished", head):
-                    return  # whoever posted it was killed before it was posted whole
+                    return  # a process was killed while it posted this last line
                 if not before and not known.begun:
                     insert(db, state, "begin", known.dataset, {"run": run})
                     progress.note(head, first=True)  # before the entry is committed
@@ -211,14 +211,14 @@ class Ledger:
             progress.note(head)
 
     def cancel(self, run: str) -> None:
-        """Give back what a run reserved that has posted nothing."""
+        """Give back what a run reserved; it must have posted nothing."""
         with transaction(self.path, write=True) as db:
             state = read(db)
             known = state.run(run)
             if not known.followed:
                 raise LedgerError(
                     f"run {run!r} was reserved by an earlier version, which did not note how far "
-                    "it came",
+                    "the run came",
                     "what may be posted stays spent",
                 )
             if known.state != "cancelled":
@@ -233,7 +233,7 @@ class Ledger:
             if (known.state, known.billboard) != ("finished", billboard):
                 if known.state == "open" and known.begun and progress.head != billboard:
                     raise LedgerError(
-                        f"run {run!r} has gone further than this billboard, or elsewhere",
+                        f"run {run!r} has posted more than this billboard, or something else",
                         "finish it with its newest state",
                     )
                 insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
@@ -247,12 +247,12 @@ class Ledger:
         return self._state().runs
 
     def balance(self, dataset: str) -> Balance:
-        """What of a data set's budget is spent, and what is left."""
+        """How much of a data set's budget is spent, and how much is left."""
         return self._state().balance(dataset)
 
     @property
     def datasets(self) -> list[str]:
-        """The names of all data sets, in the order of their entries."""
+        """The names of all data sets, oldest first."""
         return list(self._state().balances)
 
     @property
@@ -268,7 +268,7 @@ class Ledger:
         return [e for e in state.entries if dataset in (None, e.dataset)]
 
     def verify(self, head: str | None = None) -> Verified:
-        """Check everything; with a head noted earlier, also that nothing up to it has changed."""
+        """Check everything; given an earlier head, also check that nothing up to it has changed."""
         state = self._state()
         since = None
         if head is not None:
@@ -298,15 +298,15 @@ class Ledger:
 
     def _behind(self, run: str, how: str) -> LedgerError:
         return LedgerError(
-            f"ledger {str(self.path)!r} {how} run {run!r}, which has posted",
-            "it is another ledger, or was put back from a backup: put back the newest; if that is "
-            f"lost, {_AGAIN}",
+            f"ledger {str(self.path)!r} {how} run {run!r}, which has already posted",
+            "it is another ledger, or it was put back from a backup: put back the newest copy; if "
+            f"that is lost, {_AGAIN}",
         )
 
     def _lost(self, run: str) -> LedgerError:
         return LedgerError(
             f"{str(self._progress(run).path)!r} is missing, which says how far run {run!r} came",
-            f"it belongs beside the ledger: move it there, too; if it is lost, {_AGAIN}",
+            f"it belongs beside the ledger: move it there too; if it is lost, {_AGAIN}",
         )
 
 

@@ -1,9 +1,9 @@
-"""Public: how far a run has come: a small file beside its ledger, one for every run under way.
+"""Public: how far a run has come. Each run under way has a small file beside its ledger.
 
-It has the hash of every line that holds noise, on disk before the line is public: 64 hexadecimal
-digits and a newline each. In the ledger's own file a line would cost four syncs instead of one. The
-ledger's `begin` entry follows the first hash, so that a lost file is missed. Whoever works on the
-run holds the lock of the file, which goes when the run is over.
+The file has the hash of every line that holds noise, as 64 hexadecimal digits and a newline, and
+each is on disk before its line is public. In the ledger's own file, a line would cost four syncs
+instead of one. The ledger's `begin` entry follows the first hash, so a lost file is noticed. The
+process that works on the run holds the lock of the file, which is removed when the run is over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from jdpack.errors import LedgerError
 from jdpack.storage.files import sync_folder, take_lock
 
-_SIZE = 65  # of a hash and its newline
+_SIZE = 65  # a hash and its newline
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def head(self) -> str | None:
-        """The last hash; None if there is none."""
+        """The last hash, or None."""
         try:
             with self._open(os.O_RDONLY) as handle:
                 end = self._sound(handle)
@@ -42,7 +42,7 @@ class Progress:
             raise self._unusable(error) from None
 
     def note(self, head: str, first: bool = False) -> None:
-        """Add a hash, or make it the first; it is on disk when this returns."""
+        """Append a hash, or start over with it; it is on disk when this returns."""
         try:
             with self._open(os.O_RDWR | os.O_CREAT) as handle:
                 end = 0 if first else self._sound(handle)
@@ -61,8 +61,8 @@ class Progress:
     def _sound(handle: int) -> int:
         """Where the last whole hash ends.
 
-        A power cut may damage the hash that was being written, whose line is not public, and none
-        before it.
+        A power cut may damage the hash that was being written, whose line is not public yet, but
+        none before it.
         """
         size = os.fstat(handle).st_size
         for whole in (size // _SIZE, (size - 1) // _SIZE):
@@ -74,13 +74,13 @@ class Progress:
         raise OSError(errno.EIO, "it is damaged")
 
     def remove(self) -> None:
-        """Take the file away: the run is over, or never began."""
+        """Remove the file: the run is over, or never began."""
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run; refuse if another process does, from whatever folder."""
+        """Hold the run; refuse if another process holds it, from any folder."""
         with contextlib.ExitStack() as held:
             try:
                 handle = self._locked(held)
@@ -102,7 +102,7 @@ class Progress:
         while True:
             handle = held.enter_context(self._open(os.O_RDWR | os.O_CREAT))
             take_lock(handle)
-            with contextlib.suppress(FileNotFoundError):  # whoever held it took it away
+            with contextlib.suppress(FileNotFoundError):  # the process that held it removed it
                 if os.path.samestat(os.fstat(handle), os.stat(self.path)):
                     return handle
 
@@ -117,6 +117,6 @@ class Progress:
     def _unusable(self, error: OSError) -> LedgerError:
         return LedgerError(
             f"cannot use {str(self.path)!r}, which says how far a run has come: {error.strerror}",
-            "it lies beside the ledger, whose folder must be yours to write, with some room, on a "
-            "disk that knows locks",
+            "it lies beside the ledger: you must be able to write to that folder, and its disk "
+            "needs free space and must support locks",
         )

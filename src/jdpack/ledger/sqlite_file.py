@@ -1,7 +1,8 @@
 """Public: the file of a ledger: SQLite, opened again for every transaction and never trusted.
 
-Rollback journal, not WAL, so that the ledger is one file; every commit is synced, its folder too.
-A file is empty until its first transaction has made all of it, so a kill leaves nothing half made.
+It uses a rollback journal, not WAL, so that the ledger is one file. Every commit is synced, and so
+is the folder. A file is empty until its first transaction has made all of it, so a kill leaves
+nothing half made.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _TABLES = {
     "no_delete": "CREATE TRIGGER no_delete BEFORE DELETE ON entries"
     " BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END",
 }
-"""Against accidents; whoever means to change the file can drop them."""
+"""The triggers guard against accidents. Anyone who means to change the file can drop them."""
 
 _DAMAGED = "put back a copy and compare its head; nothing was changed"
 
-# Closing a file drops this process's locks on it: nobody opens it while it is being made.
+# Closing a file drops this process's locks on it, so no thread may open it while one makes it.
 _MAKING = threading.Lock()
 
 
 def make(path: Path) -> None:
-    """Make an empty file, if there is none: the first transaction fills it or leaves it empty."""
+    """Make an empty file if there is none. The first transaction fills it or leaves it empty."""
     try:
         with _MAKING:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -49,28 +50,28 @@ def make(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise LedgerError(
             f"cannot make the ledger {str(path)!r}: {_why(error)}",
-            "its folder must be there, and yours",
+            "its folder must exist, and you must be able to write to it",
         ) from None
 
 
 @contextlib.contextmanager
 def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """One transaction on the file, or LedgerError; it is on disk when this ends well."""
+    """One transaction on the file, or LedgerError. If it succeeds, it is on disk."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise LedgerError(
             f"cannot find the ledger {str(path)!r}: {_why(error)}",
-            "if runs were made with it, put it back where it was; `jdpack ledger create` makes a "
-            "new one, which knows nothing of them",
+            "if runs have used it, put it back where it was; `jdpack ledger create` makes a new "
+            "one, which knows nothing about them",
         ) from None
     if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink != 1):
         raise LedgerError(
             f"ledger {str(path)!r} is a link, or has several names",
-            "give it one: SQLite finds the journal of a crash by the name of the file",
+            "give it one name: after a crash, SQLite finds the journal by the name of the file",
         )
     if not stat.S_ISREG(found.st_mode):
-        raise LedgerError(f"ledger {str(path)!r} is no regular file", "a ledger is one file")
+        raise LedgerError(f"ledger {str(path)!r} is not a regular file", "a ledger is one file")
     if sqlite3.sqlite_version_info < (3, 37):
         raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old", "3.37 or later is needed")
     try:
@@ -89,7 +90,7 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
             if _ask(db, "journal_mode") != "delete":  # so that the ledger is one file
                 raise LedgerError(
                     f"ledger {str(path)!r} is not in SQLite's journal mode DELETE",
-                    "somebody changed it: put it back with `PRAGMA journal_mode = DELETE`",
+                    "somebody changed the mode: set it back with `PRAGMA journal_mode = DELETE`",
                 )
             db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield db
@@ -106,15 +107,15 @@ def _explained(error: Exception, path: Path) -> LedgerError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LedgerError(
-            f"ledger {str(path)!r} was in use by others for {BUSY_SECONDS:g} seconds",
-            "nothing was changed; try again, and see who holds it",
+            f"ledger {str(path)!r} was in use by other processes for {BUSY_SECONDS:g} seconds",
+            "nothing was changed; try again, or find out which process holds it",
         )
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_TOOBIG):
-        return LedgerError(f"{str(path)!r} is no ledger, or damaged: {error}", _DAMAGED)
+        return LedgerError(f"{str(path)!r} is not a ledger, or is damaged: {error}", _DAMAGED)
     return LedgerError(
         f"cannot use the ledger {str(path)!r}: {error}",
-        "its folder must be yours to write, with some room; then the same again changes nothing "
-        "that is done already",
+        "you must be able to write to its folder, which needs free space; then it is safe to run "
+        "the same command again",
     )
 
 
@@ -124,7 +125,7 @@ def _ask(db: sqlite3.Connection, pragma: str) -> object:
 
 
 def _things(db: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """All that the file's schema has, or a little more than a ledger has."""
+    """What the file's schema contains, cut off one past the size of a ledger's."""
     rows = db.execute("SELECT name, sql FROM sqlite_master").fetchmany(len(_TABLES) + 1)
     return [tuple(row) for row in rows]
 
@@ -135,7 +136,7 @@ def _empty(db: sqlite3.Connection) -> bool:
 
 
 def begin(db: sqlite3.Connection) -> State:
-    """All entries of a file, whose tables are made if it is empty."""
+    """Read all entries; make the tables first if the file is empty."""
     if not _empty(db):
         return read(db)
     for statement in _TABLES.values():
@@ -148,26 +149,28 @@ def begin(db: sqlite3.Connection) -> State:
 def insert(
     db: sqlite3.Connection, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
 ) -> None:
-    """Append an entry, if the rules allow it; a file of schema 1 becomes one of schema 2."""
+    """Append an entry, if the rules allow it. A file of schema 1 becomes one of schema 2."""
     line = state.append(kind, dataset, data)
     db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
 
 
 def read(db: sqlite3.Connection) -> State:
-    """All entries, each checked."""
+    """Read all entries, and check each."""
     if _empty(db):
         raise LedgerError(
-            "the ledger holds nothing",
-            "if runs were made with it, put back a copy of it; only if its making was cut short, "
-            "`jdpack ledger create` makes it whole",
+            "the ledger is empty",
+            "if runs have used it, put back a copy; only if `jdpack ledger create` was "
+            "interrupted, run that again",
         )
     if _ask(db, "application_id") != APPLICATION_ID:
-        raise LedgerError("the file is no ledger, but another SQLite database", "nothing was done")
+        raise LedgerError(
+            "the file is not a ledger but another SQLite database", "nothing was done"
+        )
     if (version := _ask(db, "user_version")) not in (1, SCHEMA):
         raise LedgerError(f"schema {version!r} is not {SCHEMA}, the one this version reads")
     if _things(db) != list(_TABLES.items()):
-        raise LedgerError("the ledger's tables and triggers are not as they were made", _DAMAGED)
+        raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
     state = State()
     for number, line in db.execute("SELECT number, line FROM entries ORDER BY number"):
         try:

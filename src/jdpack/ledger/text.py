@@ -11,9 +11,9 @@ from jdpack.privacy.accounting import Budget
 
 
 def show(ledger: Ledger, dataset: str | None = None, budget: Budget | None = None) -> str:
-    """Every data set, or one: its total, what is spent, what is left, and its runs.
+    """For every data set, or one: its total, what is spent, what is left, and its runs.
 
-    And how many more runs fit, of a budget, or else like the last one.
+    It also says how many more runs of a budget fit; without one, runs like the last.
     """
     return "\n\n".join(_block(balance, budget) for balance in _balances(ledger, dataset))
 
@@ -30,7 +30,7 @@ def show_dict(
 
 
 def history(ledger: Ledger, dataset: str | None = None) -> str:
-    """A line an entry, oldest first."""
+    """One line per entry, oldest first."""
     entries = ledger.entries(dataset)
     width = max(len(entry.dataset) for entry in entries)
     return "\n".join(
@@ -54,8 +54,8 @@ def history_dict(ledger: Ledger, dataset: str | None = None) -> list[dict[str, A
 
 
 def verified(found: Verified) -> str:
-    """What a verification found, and what to keep of it."""
-    since = "" if found.since is None else f", {found.since} of them after the head that was given"
+    """What a verification found, and the head to keep."""
+    since = "" if found.since is None else f", {found.since} of them after the given head"
     return (
         f"in order: {_many(found.entries, 'entry', 'entries')}{since}; "
         f"{_many(found.runs, 'run')} on {_many(found.datasets, 'data set')}, {found.open} open\n"
@@ -75,7 +75,7 @@ def _fits_dict(balance: Balance, budget: Budget | None) -> dict[str, Any] | None
 
 
 def _fits(balance: Balance, budget: Budget | None) -> list[str]:
-    """How many more runs of a budget fit, or else like the last one."""
+    """How many more runs of a budget fit; without one, runs like the last."""
     what, budget = ("like the last", balance.last) if budget is None else ("of", budget)
     if budget is None:
         return []
@@ -96,10 +96,10 @@ def _block(balance: Balance, budget: Budget | None) -> str:
         f"  rho       {float(balance.rho_spent):.6g} of {float(balance.rho_limit):.6g}; "
         f"left {float(balance.rho_left):.6g}",
         f"  delta     {float(balance.delta_spent):.4g} of {float(balance.delta_limit):.4g} "
-        f"for the runs' own; left {float(balance.delta_left):.4g}",
+        f"for the runs themselves; left {float(balance.delta_left):.4g}",
     ]
     if balance.runs == 0:
-        lines.append("  first     the first run may take the whole total, and then nothing is left")
+        lines.append("  first     the first run may take the whole total; then nothing is left")
     lines += _fits(balance, budget)
     lines += [f"  open      {run}" for run in balance.open]
     return "\n".join(lines)
@@ -115,7 +115,7 @@ def _what(entry: Entry) -> str:
         case "begin":
             return f"{data['run']}  its first line is posted"
         case "again":
-            return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}) once more"
+            return f"{data['run']}  ({data['epsilon']:g}, {data['delta']:g}) a second time"
         case "resume":
             return f"{data['run']}  resumed"
         case "cancel":
@@ -129,7 +129,7 @@ def _many(count: int, one: str, more: str = "") -> str:
 
 
 def ledger_words(balance: Balance | None) -> str:
-    """What a ledger says of a data set."""
+    """What a ledger says about a data set."""
     if balance is None:
         return "none: nothing tracks what other runs spend on the same people"
     epsilon, delta = balance.spent

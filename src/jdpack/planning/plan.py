@@ -183,14 +183,14 @@ def plan(
     *,
     epsilon: float | None = None,
     delta: float | None = None,
-    policy: Policy[Any] | None = None,
+    policy: Policy[Any] | str | None = None,
 ) -> Plan:
     """Compute what a budget buys in a market, from public numbers alone.
 
     Args:
         market: the public market, or the path of a market file.
         epsilon, delta: the privacy budget; by default the market's own.
-        policy: the algorithm; by default newton.
+        policy: the algorithm, as for `solve`; by default newton.
 
     It refuses whatever `solve` would refuse before reading records, in the same words.
     """

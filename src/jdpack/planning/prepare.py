@@ -5,27 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jdpack.errors import BudgetError, MarketError
+from jdpack.errors import BudgetError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import check
-from jdpack.policies import registry
 from jdpack.policies.base import Policy
-from jdpack.policies.newton import Newton
+from jdpack.policies.spec import policy_of
 from jdpack.privacy.accounting import Budget, check_delta
 
 
 def prepare(
     market: Market | str | Path,
-    policy: Policy[Any] | None,
+    policy: Policy[Any] | str | None,
     epsilon: float | None,
     delta: float | None,
 ) -> tuple[Market, Policy[Any], Budget]:
     """The market, policy and budget of a run. Raises every error that needs no records."""
     if not isinstance(market, Market):
         market = Market.from_toml(market)
-    policy = policy if policy is not None else Newton()
-    if type(policy) not in registry.KINDS.values():  # nobody could read its billboard
-        raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
+    policy = policy_of(policy)
     epsilon = market.epsilon if epsilon is None else epsilon
     delta = market.delta if delta is None else delta
     for what, given in [("epsilon", epsilon), ("delta", delta)]:

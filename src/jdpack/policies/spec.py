@@ -1,7 +1,8 @@
-"""Public: policies as text: a name, or `mwu-adaptive:alpha=0.05,noise=...` with parameters.
+"""Public: policies as text, in Python and on the command line.
 
-The parameters are the fields of the policy's dataclass, read by their types. Nothing here knows any
-particular policy.
+A text is a name, or a name with parameters: `mwu-adaptive:alpha=0.05,noise=truncated-laplace`. The
+keys are the fields of the policy's dataclass, and the field's type says how to read the value, so
+this module works for any policy.
 """
 
 from __future__ import annotations
@@ -11,25 +12,33 @@ import types
 from collections.abc import Iterable
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from jdpack.common import checks
 from jdpack.errors import MarketError
 from jdpack.policies.base import Policy
 from jdpack.policies.registry import KINDS, from_dict
 
-_HINT = "write a name or name:key=value,key=value, such as mwu-adaptive:alpha=0.05"
-_LONGEST = 24  # characters of a value in a label
+_LONGEST = 24  # of a value in a label
+
+
+def policy_of(given: Policy[Any] | str | None) -> Policy[Any]:
+    """The policy that a caller names: an object, a text, or None for the default."""
+    policy: Any = parse(given) if isinstance(given, str) else given
+    if policy is None:
+        policy = next(iter(KINDS.values()))()
+    if type(policy) not in KINDS.values():  # its billboard could not be read back
+        shown = checks.quoted(policy)
+        raise MarketError(f"policy {shown} is not one of jdpack's", "such as 'newton' or Newton()")
+    return policy  # type: ignore[no-any-return]
 
 
 def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
-    """The policies given, as objects or text; all of them with their defaults if None."""
+    """The policies of a list, each one once; if there is no list, all with their defaults."""
     if isinstance(given, str):
         raise MarketError(f"policies must be a list, not {given!r}", f"such as [{given!r}]")
     chosen: list[Policy[Any]] = []
-    for one in KINDS if given is None else given:
-        policy: Any = parse(one) if isinstance(one, str) else one
-        if type(policy) not in KINDS.values():
-            raise MarketError(f"policy {policy!r} is not one of jdpack's", "such as Newton()")
+    for policy in map(policy_of, KINDS if given is None else given):
         if policy in chosen:
-            raise MarketError(f"policy {label_of(policy)!r} is listed twice", "list it once")
+            raise MarketError(f"policy {label_of(policy)!r} is there twice", "name each one once")
         chosen.append(policy)
     if not chosen:
         raise MarketError("there are no policies to compare", f"known: {', '.join(KINDS)}")
@@ -37,29 +46,36 @@ def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
 
 
 def parse(text: str) -> Policy[Any]:
-    """The policy that a text names."""
+    """The policy of a text."""
     name, colon, rest = (part.strip() for part in text.partition(":"))
+    shown = checks.quoted(text)
     if name not in KINDS:
-        raise MarketError(f"policy {name!r} is not known", f"one of: {', '.join(KINDS)}")
-    known = _parameters(KINDS[name])
+        known = ", ".join(KINDS)
+        raise MarketError(f"policy {checks.quoted(name)} is not known", f"one of: {known}")
+    keys = keys_of(KINDS[name])
+    hint = f"{name} takes no parameters in a text"
+    if keys:
+        hint = f"write {name}:key=value,key=value; the keys of {name} are: {', '.join(keys)}"
     data: dict[str, Any] = {"name": name}
     for pair in rest.split(",") if colon else []:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not key or not equals or not value:
-            raise MarketError(f"policy {text!r} is malformed at {pair!r}", _HINT)
+            raise MarketError(f"policy {shown} cannot be read at {checks.quoted(pair)}", hint)
+        if key not in keys:
+            raise MarketError(f"policy {name!r} has no parameter {checks.quoted(key)}", hint)
         if key in data:
-            raise MarketError(f"policy {text!r} sets {key!r} twice", _HINT)
-        if key not in known:
-            raise MarketError(
-                f"policy {name!r} has no parameter {key!r}",
-                f"it has: {', '.join(known)}" if known else "it has none that a text can set",
-            )
-        data[key] = _read(known[key], key, value)
+            raise MarketError(f"policy {shown} gives {key!r} twice", hint)
+        data[key] = _read(keys[key], key, value, hint)
+    if {"alpha", "rounds"} <= data.keys():
+        raise MarketError(
+            f"policy {shown} fixes the number of rounds twice, by alpha and by rounds",
+            "give one of them",
+        )
     return from_dict(data)
 
 
 def label_of(policy: Policy[Any]) -> str:
-    """A policy as text: its name, and every parameter that is not at its default."""
+    """A text for a policy: its name, and the parameters that are not the defaults."""
     kind: Any = type(policy)
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     differs = [
@@ -70,8 +86,8 @@ def label_of(policy: Policy[Any]) -> str:
     return f"{kind.name}:{','.join(differs)}" if differs else str(kind.name)
 
 
-def _parameters(kind: type[Any]) -> dict[str, list[Any]]:
-    """The parameters that a text can set, by name, with their types."""
+def keys_of(kind: type[Any]) -> dict[str, list[Any]]:
+    """The keys that a text can give, each with the types of its values."""
     hints, found = get_type_hints(kind), {}
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
@@ -94,7 +110,7 @@ _READERS: dict[Any, tuple[Any, str]] = {
 }
 
 
-def _read(kinds: list[Any], key: str, text: str) -> Any:
+def _read(kinds: list[Any], key: str, text: str, hint: str) -> Any:
     if types.NoneType in kinds and text.lower() == "none":
         return None
     wanted = [_READERS[kind] for kind in _READERS if kind in kinds]
@@ -104,7 +120,7 @@ def _read(kinds: list[Any], key: str, text: str) -> Any:
         except (KeyError, ValueError):
             continue
     words = " or ".join(word for _, word in wanted)
-    raise MarketError(f"{key} must be {words}, not {text!r}", _HINT)
+    raise MarketError(f"{key} must be {words}, not {checks.quoted(text)}", hint)
 
 
 def _shown(value: Any) -> str:

@@ -1,13 +1,15 @@
-"""Curator side: a run from start to end. It joins the private side and the public side.
+"""Curator side: a run from start to finish. It joins the private side and the public side.
 
 Read in this order:
 
-* `solve`: start or resume a run; the loop that asks the policy and posts what the door releases.
-* `arguments`: what a run is asked for, checked first.
+* `solve`: start or resume a run.
+* `arguments`: the arguments of a run, checked first.
+* `loop`: ask the policy, release, post, repeat.
+* `lifecycle`: from reserving the budget to telling the ledger, whatever fails in between.
 * `result`: what a run gives back.
 * `curator_page`: the curator's report.
-* `folder` and `run_file`: the files that a run leaves, and what a resume needs.
+* `folder` and `run_file`: the files that a run leaves, and what `resume` needs.
 * `summary`: the closing summary in the terminal.
-* `local`: runs without a curator; each agent adds its own noise.
+* `local`: runs in which each agent adds its own noise, and trusts no curator.
 * `demo`: a market to try.
 """

@@ -1,4 +1,8 @@
-"""Private: what a run is asked for, checked before anything is read or spent."""
+"""Private: the arguments of a run, checked before anything is read or spent.
+
+`jdpack.planning.prepare` checks what is public: market, policy and budget. This module checks the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,36 @@ from typing import Any
 from jdpack.billboard.lines import is_local
 from jdpack.common.checks import check_whole
 from jdpack.engines.base import Engine
-from jdpack.errors import (
-    AgentsError,
-    MarketError,
-)
+from jdpack.errors import AgentsError, MarketError
 from jdpack.market.market import Market, Neighbours
 from jdpack.policies.base import Policy
 from jdpack.privacy.tail_bounds import Outlook
+from jdpack.records.source import Source
 
 
-def check_arguments(
-    agents: Any, values: Any, demands: Any, ids: Any, clamp: object, threads: object
-) -> None:
-    """Refuse what is no way to give records, before any is read."""
+def source_of(
+    market: Market, agents: Any, values: Any, demands: Any, ids: Any, clamp: bool
+) -> Source:
+    """The records of a run, if they are given in one of the ways that exist. Reads nothing."""
     if not isinstance(clamp, bool):
         raise MarketError(f"clamp must be true or false, not {clamp!r}")
-    if threads is not None:
-        check_whole("threads", threads, least=1)
     if (agents is None) == (values is None and demands is None):
         raise AgentsError("give either agents, or values and demands")
     if agents is None and (values is None or demands is None):
         raise AgentsError("values and demands go together")
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
+    return Source(market, agents, values, demands, ids, clamp)
+
+
+def check_threads(threads: object) -> None:
+    """Refuse a number of cores that makes no sense."""
+    if threads is not None:
+        check_whole("threads", threads, least=1)
 
 
 def check_market(path: str | None, market: Market) -> None:
-    """Refuse to go on if the market file says something else now. It may be gone."""
+    """Refuse to resume if the market file has changed. It may be gone."""
     if path is None or not os.path.exists(path):
         return
     if Market.from_toml(path) != market:
@@ -54,10 +61,10 @@ def check_curated(policy: Policy[Any]) -> None:
 
 
 def check_order(outlook: Outlook, engine: Engine) -> None:
-    """Refuse batches of numbered agents who may come and go: all others' turns would move."""
+    """Refuse batches of numbered agents who may come and go: everyone else's turn would move."""
     leaves = engine.market.neighbours is Neighbours.ADD_REMOVE
     if outlook.batches is not None and leaves and engine.numbered:
         raise AgentsError(
             "batches with neighbours add-remove need ids",
-            "numbered agents would change their turns when somebody leaves, and show it",
+            "if somebody left, the turns of numbered agents would change, and show it",
         )

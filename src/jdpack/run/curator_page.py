@@ -1,4 +1,4 @@
-"""Private: the curator's report of a run, a page that is never published."""
+"""Private: the curator's report, a page that is never published."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from jdpack.pages.table import Table
 from jdpack.run.result import ExactNumbers
 
 HALF = 20
-"""Columns of margins on each side of 0."""
+"""Columns of decision margins on each side of 0."""
 
 
 CLOSE = (0.01, 0.05, 0.1)
-"""Margins that are close."""
+"""Decision margins that count as close."""
 
 
 @dataclass(frozen=True)
 class Margins:
     """Private: how close decisions were at the final prices, as counts of agents.
 
-    The margin is (value - cost) / max(value, cost); 2 HALF columns from -1 to 1.
+    A decision margin is (value - cost) / max(value, cost). There are 2 HALF columns from -1 to 1.
     """
 
     winners: tuple[int, ...]
     losers: tuple[int, ...]
     close: tuple[int, ...]
-    """Agents with a margin of at most so much, as in CLOSE, either way."""
+    """How many agents are within each margin of CLOSE, on either side."""
 
 
 @dataclass(frozen=True)
 class More:
-    """Private: what the records say when they are read again."""
+    """Private: what a second reading of the records adds."""
 
     margins: Margins | None = None
     optimum: float | None = None
@@ -45,11 +45,11 @@ class More:
     optimum_at_most: float | None = None
     """The bound that proves it."""
     no_optimum: str = ""
-    """Why there is none, and how to get it."""
+    """Why there is no optimum, and how to get it."""
     ledger: str = ""
     """What the ledger says, in a sentence."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long things took, by name."""
+    """How long each step took, by name."""
 
 
 def curator_page(board: Billboard, curator: ExactNumbers, more: More | None = None) -> str:
@@ -100,7 +100,7 @@ def loads_table(board: Billboard, curator: ExactNumbers) -> Table:
 def _shares_of_best(
     board: Billboard, curator: ExactNumbers, more: More | None
 ) -> tuple[float, float | None] | None:
-    """What is given as a share of the optimum, in truth and as certified."""
+    """The welfare as a fraction of the optimum, true and certified."""
     if more is None or more.optimum is None:
         return None
     certified = None if board.certificate is None else board.certificate.ratio_at_least
@@ -108,7 +108,7 @@ def _shares_of_best(
 
 
 def margins_table(margins: Margins) -> Table:
-    """How many agents have which margin."""
+    """How many agents have each decision margin."""
     shown, data = [], []
     for i, (winners, losers) in enumerate(zip(margins.winners, margins.losers, strict=True)):
         low, high = (i - HALF) / HALF, (i + 1 - HALF) / HALF

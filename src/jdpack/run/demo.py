@@ -83,7 +83,7 @@ def run(folder: Path, progress: Callable[[Progress], None] | None = None) -> Res
 
 
 def households(market: Market) -> pa.Table:
-    """Random households: most want the early evening; need and urgency vary widely."""
+    """Random households: most want the early evening, and need and urgency vary widely."""
     rng = np.random.default_rng(2019)
     n, m = market.agents, len(market.resources)
     energy = np.minimum(30.0, rng.lognormal(2.4, 0.5, n))

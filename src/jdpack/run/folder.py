@@ -1,16 +1,16 @@
-"""Private: the folder that a run leaves, public and private files apart.
+"""Private: the folder that a run leaves, with public and private files apart.
 
     out/public/billboard.jsonl      the billboard
     out/public/index.html           the same for people
-    out/private/run.json            what a resume needs (mode 0600)
+    out/private/run.json            what `resume` needs (mode 0600)
     out/private/journal.jsonl       the last line that was posted, or was about to be (mode 0600)
     out/private/allocation.parquet  what everybody gets (mode 0600)
     out/private/report.html         the curator's page (mode 0600)
 
-`jdpack report` adds out/public/report.html, and writes the curator's page anew.
+`jdpack report` adds out/public/report.html, and replaces the curator's page.
 
-The folder must not exist. It is made before anything is reserved or read, and taken back if the
-records are refused. Files are written under a temporary name and moved into place whole.
+The folder must not exist. It is made before anything is reserved or read, and removed if the
+records are refused. Each file is written under a temporary name, then moved into place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """An output folder that is free to be made."""
+    """The output folder of a run."""
 
     folder: Path
 
@@ -55,7 +55,7 @@ class Output:
             raise OutputError(f"cannot look into {str(folder)!r}: {error.strerror}") from None
         if links:
             raise OutputError(
-                f"{str(links[0])!r} is a link", "a run's folders are its own: put them back"
+                f"{str(links[0])!r} is a link", "a run needs its own folders: put them back"
             )
         if not begun:
             raise OutputError(
@@ -85,10 +85,10 @@ class Output:
         return self.private / "run.json"
 
     def create(self) -> None:
-        """Make the folder, with a billboard that is empty: one that is not there was lost."""
+        """Make the folder with an empty billboard, so that a missing billboard is a lost one."""
         try:
             self.folder.mkdir()
-        except OSError as error:  # another run may have made it meanwhile: it is not ours
+        except OSError as error:  # another run may have made it in the meantime
             raise OutputError(
                 f"cannot make {str(self.folder)!r}: {error.strerror}", "nothing is spent"
             ) from None
@@ -104,34 +104,34 @@ class Output:
             raise _cannot_make(self.folder, error) from None
 
     def keep(self, run: RunFile) -> None:
-        """Write what a resume needs, while nothing is spent."""
+        """Write what `resume` needs. Nothing is spent yet."""
         try:
             run.write(self.run_file)
         except OSError as error:
             raise _cannot_make(self.folder, error) from None
 
     def settle(self) -> None:
-        """Make the run file outlast a power cut; whoever made it may have been killed before."""
+        """Make sure that the run file survives a power cut; its writer may have been killed."""
         try:
             sync_folder(self.private)
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.private)!r}: {error.strerror}",
-                "nothing more is spent: it must be a folder that you may read and write",
+                "nothing more is spent: it must be a folder that you can read and write",
             ) from None
 
     def remove(self) -> None:
-        """Take the folder back, as long as nothing is spent."""
+        """Remove the folder. Only while nothing is spent."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _note_allocation(self) -> None:
-        """Keep the hash of the allocation; the files of a cluster have none."""
+        """Keep the hash of the allocation. A cluster's files have none."""
         path = self.private / "allocation.parquet"
         if path.exists():
             replace(RunFile.read(self.run_file), allocation=sha256(path)).write(self.run_file)
 
     def write(self, result: Result) -> None:
-        """Write everything but the billboard, which is there already."""
+        """Write everything except the billboard, which is there already."""
         try:
             result.engine.write(result.billboard, result.private, self.private)
             self._note_allocation()
@@ -142,7 +142,7 @@ class Output:
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",
-                "the budget is spent and the billboard complete: make room, then run "
+                "the budget is spent and the billboard is complete: free some space, then run "
                 f"`jdpack resume {self.folder}`, which spends nothing more",
             ) from None
 
@@ -150,5 +150,5 @@ class Output:
 def _cannot_make(folder: Path, error: OSError) -> OutputError:
     return OutputError(
         f"cannot make {str(folder)!r}: {error.strerror}",
-        "nothing is spent: make room, and run again",
+        "nothing is spent: free some space, and run again",
     )

@@ -1,26 +1,27 @@
-"""Local privacy: agents who trust nobody answer for themselves, and a curator who asks them.
+"""Local privacy: agents who trust nobody add their own noise, and a curator asks them.
 
-With mwu-online every agent is asked once. So it can add the noise itself before it answers, and
-nobody ever sees its record: not other agents, and not the curator. The curator keeps the billboard
-with `LocalRun`; each agent has a `LocalAgent` where its record is. What a round posts is the sum
-of the noisy answers that came in.
+mwu-online asks every agent once. So an agent can add the noise itself before it answers, and nobody
+ever sees its record: not the other agents, and not the curator. The curator keeps the billboard
+with `LocalRun`; each agent has a `LocalAgent` where its record is. A round posts the sum of the
+noisy answers that came in.
 
 Formal guarantees. A `LocalAgent` lets its record out through the same door as a curator would
-(`release`), with a filter of its own that holds the rho of the header's epsilon and delta: answers
-that cost no more together, whatever the curator asks, and one with the noise of mwu-online. A move
-of the answer is bounded for any two records (replace-one; a header of add-remove neighbours is
-refused). So the answer is rho-zCDP and (epsilon, delta)-locally DP; and since all else is computed
-from answers, the billboard and what the others get are so too.
+(`release`), with a filter of its own that holds the rho of the header's epsilon and delta. Whatever
+the curator asks, the answers together cost no more than that, and one answer with the noise of
+mwu-online fits. For any two records, the change in the answer is bounded (replace-one; a header
+with add-remove neighbours is refused). So the answer is rho-zCDP and (epsilon, delta)-locally DP.
+Everything else is computed from answers, so the same holds for the billboard and for what the
+others get.
 
-Whether an agent answers must not depend on its record either: the curator writes the header, and
-with it the bounds, and sees who is silent. So no record is refused. One that is outside the
-bounds, or that is no record at all, takes nothing (`jdpack.agent.allocate.own_options`), answers
+Whether an agent answers must not depend on its record either: the curator writes the header, with
+the bounds in it, and sees who is silent. So no record is refused. A record outside the bounds, or
+something that is not a record at all, takes nothing (`jdpack.agent.allocate.own_options`), answers
 with the same noise as any other, and gets nothing; only its owner is told. What is refused, and
 when, follows from the header, the step and the agent's id, all of which the curator knows.
 
-What is given is what each agent's own function of the billboard says (`jdpack.allocate`). Nothing
-is certified about value, and loads are bounded by the noisy sums alone: the noise of all agents,
-sqrt(n) times that of one, must fit into the supply.
+Each agent gets what its own function of the billboard says (`jdpack.allocate`). Nothing is
+certified about value, and only the noisy sums bound the loads: the noise of all agents, sqrt(n)
+times that of one, must fit into the supply.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class LocalAgent:
     """Private: one agent with its record, which never leaves this object without noise.
 
     Args:
-        header: the billboard's, which fixes the market, the budget and the order of the agents.
-            Its epsilon and delta are what this agent agrees to; its rho is not believed.
+        header: the billboard's header, which fixes the market, the budget and the order of the
+            agents. This agent agrees to its epsilon and delta, and does not trust its rho.
         value, demand, agent: as for `jdpack.allocate`. A record outside the market's bounds takes
             nothing; `problem` and a RecordWarning tell its owner.
     """
@@ -73,7 +74,7 @@ class LocalAgent:
         if header.market.neighbours is not Neighbours.REPLACE_ONE:
             raise MarketError(
                 "noise for neighbours add-remove does not hide which record an agent has",
-                "an agent who adds the noise itself needs neighbours = 'replace-one'",
+                "an agent that adds the noise itself needs neighbours = 'replace-one'",
             )
         budget = _promised(header.budget.epsilon, header.budget.delta)
         check_delta(budget)
@@ -83,7 +84,7 @@ class LocalAgent:
         self._board = Billboard(header)  # the header, for the door; nothing is posted on it
         self._filter = Filter(budget)
         self._place = coin(header.order, agent)
-        # The record comes last, and can no longer stop anything.
+        # The record comes last, so that it can no longer stop anything.
         self._options, self._problem = own_options(header.market, value, demand)
         if self._problem is not None:
             tell_owner(self._problem, stacklevel=3)
@@ -99,7 +100,7 @@ class LocalAgent:
 
     def answer(self, step: Step) -> tuple[int, ...]:
         """What this agent takes at the posted prices, with its own noise, if its budget allows."""
-        # Before the record is looked at: prices that cannot be multiplied would stop only those
+        # Checked before the record is used: prices that cannot be multiplied would stop only the
         # agents that have something to multiply them with.
         if len(step.prices) != len(self._board.header.market.resources):
             raise AgentsError(f"{len(step.prices)} prices are not one for each resource")
@@ -120,7 +121,7 @@ def _promised(epsilon: float, delta: float) -> Budget:
 
 
 class _OneAgent:
-    """All of an engine that a batch asks for."""
+    """As much of an engine as a batch needs."""
 
     def __init__(self, options: list[tuple[int, list[int]]]) -> None:
         self._options = options
@@ -142,7 +143,7 @@ class LocalRun:
         batch: how many agents a round asks on average.
         path: the billboard's file, which must not exist yet.
 
-    An epsilon of inf is an experiment that protects nobody, and its header says so.
+    With epsilon = inf the run is an experiment that protects nobody, and its header says so.
     """
 
     def __init__(
@@ -174,8 +175,9 @@ class LocalRun:
     def post(self, answers: Iterable[Sequence[int]]) -> None:
         """Post the sum of the answers to `step`.
 
-        The certificate counts the demand of those who answered, and the noise of as many agents as
-        the market has: more answers are refused, and who did not answer must be given nothing.
+        The certificate counts the demand of the agents that answered, and the noise of as many
+        agents as the market has. So more answers are refused, and an agent that did not answer
+        must get nothing.
         """
         step = self.step
         if step is None:

@@ -1,8 +1,8 @@
-"""Private: what a resume needs of a run beside its billboard, in out/private/run.json.
+"""Private: what `resume` needs besides the billboard, in out/private/run.json.
 
-It is written before anything is reserved or read, and again with the digest of the records before
-the billboard begins. The lock of its folder is held while the run goes on: two processes never go
-on with the same run. It holds the coins' seed, which is a secret until the billboard shows it.
+The file is written before anything is reserved or read, and again, with the digest of the records,
+before the billboard begins. A run holds the lock of the file's folder, so two processes never work
+on the same run. The file holds the coins' seed, which is secret until the billboard shows it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.billboard.lines import Header, Seed
-from jdpack.errors import OutputError
+from jdpack.errors import AgentsError, OutputError
 from jdpack.storage.files import read_regular, take_lock, write_text
 
 _VERSION = 3
-_MOST = 2**27  # more bytes than any run file has
+_MOST = 2**27  # bytes; more than any run file has
 
 
 @dataclass(frozen=True)
@@ -37,29 +37,38 @@ class RunFile:
     clamp: bool
     engine: dict[str, Any]
     seed: int | None
-    """Of the noise, in experiments."""
+    """The seed of the noise, in experiments."""
     coins: str
     """The coins' seed, in hexadecimal."""
     ledger: dict[str, str] | None
-    """The ledger and the data set that the run is paid from (`jdpack.ledger.account`)."""
+    """The ledger and the data set that pay for the run (`jdpack.ledger.account`)."""
     digest: int | None = None
-    """Of the records (`jdpack.records.digest`); None until they are read."""
+    """The digest of the records (`jdpack.records.digest`); None until they are read."""
     allocation: str | None = None
     """The SHA-256 of private/allocation.parquet, once it is written."""
     begun: bool = False
-    """Whether the billboard has its header: one that is empty has then lost what was posted."""
+    """Whether the billboard has its header. If so, an empty billboard has lost what was posted."""
+
+    def records(self, caller: str) -> list[str]:
+        """Where the records were when the run began."""
+        if self.agents is None:
+            raise AgentsError(
+                "the records of this run were given in memory",
+                f"give them again: jdpack.{caller}(folder, values=..., demands=...)",
+            )
+        return self.agents
 
     @property
     def coin_seed(self) -> Seed:
         return Seed(bytes.fromhex(self.coins))
 
     def fits(self, first: Header) -> bool:
-        """Whether the secrets in here are those of a header: coins, and noise if it is seeded."""
+        """Whether these secrets belong to a header: the coins, and the seed of the noise if any."""
         seeded = self.seed is not None or first.budget.epsilon == math.inf
         return self.coin_seed.commitment == first.commitment and first.private != seeded
 
     def write(self, path: Path) -> None:
-        """Write the file, whole; it is on disk when this returns."""
+        """Write the whole file; it is on disk when this returns."""
         write_text(path, 0o600, json.dumps({"version": _VERSION, **asdict(self)}))
 
     @classmethod
@@ -67,7 +76,7 @@ class RunFile:
         try:
             data = json.loads(read_regular(path, _MOST).decode())
             if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
-                raise ValueError("it is not of this version of jdpack")
+                raise ValueError("another version of jdpack wrote it")
             run = cls(**data)
             run._check()
         except (OSError, TypeError, ValueError, RecursionError) as error:
@@ -103,7 +112,7 @@ class RunFile:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a run by its private folder; refuse if another process does."""
+    """Hold a run by its private folder; refuse if another process holds it."""
     with contextlib.ExitStack() as held:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -116,6 +125,6 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise OutputError(
                 f"cannot lock the run {str(folder)!r}: {error.strerror}",
-                "it must be a folder that you may read, on a disk that knows locks",
+                "it must be a folder that you can read, on a disk that supports locks",
             ) from None
         yield

@@ -1,4 +1,4 @@
-"""Private: the closing summary of a run, what was guaranteed and spent. For the curator."""
+"""Private: the closing summary of a run: what was guaranteed and spent. For the curator."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up
 from jdpack.run.result import ExactNumbers, Result
 
-_LINES = 12  # of one kind, at most
+_LINES = 12  # the most of one kind
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """Everything that the text says, for programs; `curator` is not to be published."""
+    """Everything that the text says, for programs. Do not publish `curator`."""
     header, certificate = result.billboard.header, result.certificate
     return {
         "private": header.private,
@@ -108,7 +108,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
 
 
 def _value(s: dict[str, Any]) -> list[str]:
-    """What is certified of value, a line each; totals in one style, rounded to the safe side."""
+    """What is certified about value, line by line; totals are rounded to the safe side."""
     ratio, optimum = s["ratio_at_least"], s["optimum_at_most"]
     total = f"a total of at least {short_down(s['welfare_at_least'])}"
     if optimum is not None:
@@ -121,20 +121,20 @@ def _value(s: dict[str, Any]) -> list[str]:
 
 
 def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
-    """The final price of a unit, and how many there are."""
+    """The final price of a unit, and the supply."""
     supply = f"{short(row['supply'])} {row['unit']}".strip()
     return f"{price_text(market, resource, row['price'])} a unit, of {supply}"
 
 
 def _shares(curator: ExactNumbers) -> str:
-    """What is given of divisible goods, on average: many get some, and few get all."""
+    """The mean share of divisible goods: many agents get some, few get all."""
     if curator.mean_share is None:
         return ""
     return f"; the mean share, over all agents, is {percent(curator.mean_share)}"
 
 
 def _each(label: str, market: Market, texts: list[str]) -> list[str]:
-    """A line for each of the first resources."""
+    """One line for each of the first resources."""
     width = max(len(r.name) for r in market.resources)
     lines = [
         f"  {label:<8}  {r.name:<{width}}  {text}"
@@ -146,6 +146,6 @@ def _each(label: str, market: Market, texts: list[str]) -> list[str]:
 
 
 def _allocation(private: Path) -> Path:
-    """One file, or the folder to which the workers of a cluster write theirs."""
+    """The allocation file, or the folder of those that a cluster's workers wrote."""
     folder = private / "allocation"
     return folder if folder.is_dir() else private / "allocation.parquet"

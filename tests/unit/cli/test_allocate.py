@@ -180,8 +180,8 @@ def test_what_does_not_go_together_is_refused(ask, tmp_path):
     (tmp_path / "me").write_text(json.dumps(RECORD))
     record = ["--record", tmp_path / "me"]
     for arguments, says in [
-        ([*record, "--value", 1], "--record is in place of"),
-        ([*record, "--demand", "1"], "--record is in place of"),
+        ([*record, "--value", 1], "--record replaces"),
+        ([*record, "--demand", "1"], "--record replaces"),
         (["--id", "a"], "your value and your demand are needed"),
         (["--id", "a", "--value", 1], "your value and your demand are needed"),
         (["--value", 1, "--demand", "1,0,0,0"], "your id is needed"),

@@ -17,11 +17,10 @@ import pyarrow.parquet
 import pytest
 
 from helpers import run_cli
-from jdpack import Billboard, Market, __version__, cli, solve
-from jdpack.cli import options
+from jdpack import Billboard, Market, MarketError, __version__, cli, compare, plan, solve
+from jdpack.audit import audit
 from jdpack.door import SystemRandomness
 from jdpack.pages import number_text
-from jdpack.policies import mirror_descent, mwu_adaptive, registry
 from jdpack.run import demo
 
 MARKET = """
@@ -81,7 +80,7 @@ def jdpack(monkeypatch, capsys):
     return run
 
 
-FAST = ["--policy", "mwu-adaptive", "--alpha", "0.5"]  # few rounds
+FAST = ["--policy", "mwu-adaptive:alpha=0.5"]  # few rounds
 
 
 def mode(path: Path) -> int:
@@ -173,7 +172,7 @@ def test_quiet_is_silent_and_progress_is_not_on_stdout(jdpack, tmp_path):
 def test_flags_reach_the_run(jdpack, tmp_path):
     market, agents = write_market(tmp_path), write_agents(tmp_path)
     flags = ["--epsilon", "8", "--delta", "1e-4", "--threads", "1"]
-    flags += ["--policy", "mwu-adaptive", "--alpha", "0.4", "--noise", "gaussian"]
+    flags += ["--policy", "mwu-adaptive:alpha=0.4,noise=gaussian"]
     out, _ = jdpack("solve", market, agents, "-o", tmp_path / "a", *flags, "--json", "-q")
     header = Billboard.read(tmp_path / "a" / "public" / "billboard.jsonl").header
     assert (header.budget.epsilon, header.budget.delta) == (8.0, 1e-4)
@@ -182,35 +181,72 @@ def test_flags_reach_the_run(jdpack, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "policy"),
+    ("text", "policy"),
     [
-        (["mwu-fixed", "--rounds", "3"], {"alpha": 0.1, "rounds": 3}),
-        (["mwu-fixed", "--alpha", "0.5"], {"alpha": 0.5, "rounds": None}),
-        (["dual-gd", "--rounds", "3"], {"alpha": 0.1, "rounds": 3}),
-        (["mirror-descent", "--rounds", "3"], {"potential": "entropy", "rounds": 3}),
-        (["mwu-online", "--batch", "40"], {"batch": 40, "local": False}),
-        (
-            ["mirror-descent", "--potential", "euclidean", "--rounds", "3"],
-            {"potential": "euclidean", "rounds": 3},
-        ),
+        ("mwu-fixed:rounds=3", {"alpha": 0.1, "rounds": 3}),
+        ("mwu-fixed:alpha=0.5", {"alpha": 0.5, "rounds": None}),
+        ("dual-gd:rounds=3", {"alpha": 0.1, "rounds": 3}),
+        ("mirror-descent:rounds=3", {"potential": "entropy", "rounds": 3}),
+        ("mwu-online:batch=40", {"batch": 40, "local": False}),
+        ("mirror-descent:potential=euclidean,rounds=3", {"potential": "euclidean", "rounds": 3}),
     ],
 )
-def test_options_reach_the_policy(jdpack, tmp_path, flags, policy):
+def test_a_policy_text_reaches_the_run(jdpack, tmp_path, text, policy):
     market, agents = write_market(tmp_path), write_agents(tmp_path)
-    expected = {"name": flags[0], **policy}
-    out, _ = jdpack("plan", market, "--policy", *flags, "--json")
+    expected = {"name": text.partition(":")[0], **policy}
+    out, _ = jdpack("plan", market, "--policy", text, "--json")
     assert json.loads(out)["policy"] == expected
-    out, _ = jdpack("solve", market, agents, "-o", tmp_path / "a", "--policy", *flags, "--json")
+    out, _ = jdpack("solve", market, agents, "-o", tmp_path / "a", "--policy", text, "--json")
     assert json.loads(out)["policy"] == expected
     header = Billboard.read(tmp_path / "a" / "public" / "billboard.jsonl").header
     assert header.policy == expected
+    table = str(agents)
+    assert solve(market, table, policy=text, seed=1).billboard.header.policy == expected
 
 
-def test_the_command_line_has_every_policy_and_kind():
-    assert {name.value for name in options.PolicyName} == set(registry.KINDS)
-    assert next(iter(registry.KINDS)) == options.PolicyName.newton
-    assert tuple(options.NoiseKind) == mwu_adaptive.NOISES
-    assert tuple(options.PotentialKind) == mirror_descent.POTENTIALS
+@pytest.mark.parametrize("option", ["alpha", "noise", "rounds", "potential", "batch"])
+@pytest.mark.parametrize("name", ["solve", "plan"])
+def test_a_policy_has_no_options_beside_its_text(monkeypatch, capsys, tmp_path, name, option):
+    market = write_market(tmp_path)
+    files = (
+        [market, write_agents(tmp_path), "-o", tmp_path / "out"] if name == "solve" else [market]
+    )
+    code, _, err = run_cli(monkeypatch, capsys, name, *files, f"--{option}", "1")
+    assert code == 2 and f"No such option: --{option}" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("newto", "policy 'newto' is not known", "newton, mwu-adaptive, mwu-fixed, mwu-online"),
+        ("mwu-adaptive:alfa=1", "has no parameter 'alfa'", "are: alpha, noise"),
+        ("mwu-fixed:noise=gaussian", "has no parameter 'noise'", "are: alpha, rounds"),
+        ("newton:alpha=0.1", "has no parameter 'alpha'", "newton takes no parameters"),
+        ("dual-gd:alpha=0.2,rounds=9", "by alpha and by rounds", "give one of them"),
+        ("dual-gd:rounds=many", "a whole number, not 'many'", "are: alpha, rounds"),
+        ("mirror-descent:potential", "cannot be read at 'potential'", "are: potential, rounds"),
+    ],
+)
+def test_a_wrong_policy_text_is_refused_in_the_same_words_everywhere(
+    monkeypatch, capsys, tmp_path, text, says, hint
+):
+    """By every command and function that takes one, before anything is written."""
+    market, agents, out = write_market(tmp_path), write_agents(tmp_path), tmp_path / "out"
+    calls = {
+        "solve": lambda: solve(market, str(agents), policy=text),
+        "plan": lambda: plan(market, policy=text),
+        "compare": lambda: compare(market, str(agents), policies=[text]),
+        "audit": lambda: audit(market, str(agents), policy=text),
+    }
+    for name, call in calls.items():
+        with pytest.raises(MarketError) as caught:
+            call()
+        assert says in caught.value.message and hint in caught.value.hint
+        files = [market] if name == "plan" else [market, agents]
+        flags = ["-o", out, "--policy", text]
+        code, told, err = run_cli(monkeypatch, capsys, name, *files, *flags)
+        assert (code, told, err) == (2, "", f"error: {caught.value}\n") and not out.exists()
 
 
 def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
@@ -228,22 +264,13 @@ def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--alpha", "0.2"], "--alpha is for --policy mwu-adaptive or mwu-fixed or dual-gd"),
-        (["--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
-        (["--batch", "9"], "--batch is for --policy mwu-online"),
-        (["--rounds", "9"], "--rounds is for --policy mwu-fixed or dual-gd or mirror-descent"),
-        (["--policy", "mwu-fixed", "--noise", "gaussian"], "--noise is for --policy mwu-adaptive"),
-        (["--policy", "mwu-adaptive", "--rounds", "9"], "--rounds is for --policy mwu-fixed"),
-        (["--policy", "dual-gd", "--potential", "entropy"], "--potential is for --policy mirror-d"),
-        (["--policy", "mirror-descent", "--alpha", "0.2"], "--alpha is for --policy mwu-adaptive"),
         (["--policy", "mwu-adaptive", "--warm-start", "x"], "--warm-start is for --policy newton"),
         (["--policy", "dual-gd", "--warm-start", "x"], "--warm-start is for --policy newton"),
-        (["--policy", "dual-gd", "--alpha", "0.2", "--rounds", "9"], "both fix the number of"),
-        (["--policy", "dual-gd", "--rounds", "0"], "rounds must be from 1 to 1000000, not 0"),
+        (["--policy", "dual-gd:rounds=0"], "rounds must be from 1 to 1000000, not 0"),
         (["--warm-start", "missing.jsonl"], "cannot read billboard 'missing.jsonl'"),
     ],
 )
-def test_options_of_another_policy_are_refused(monkeypatch, capsys, tmp_path, flags, said):
+def test_policies_that_cannot_run_are_refused(monkeypatch, capsys, tmp_path, flags, said):
     market, agents, out = write_market(tmp_path), write_agents(tmp_path), tmp_path / "out"
     code, _, err = run_cli(monkeypatch, capsys, "solve", market, agents, "-o", out, *flags)
     assert code == 2 and said in err and not out.exists()
@@ -490,9 +517,7 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     # A child of a process that ignores Ctrl-C would ignore it too.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     run = subprocess.Popen(  # thousands of rounds
-        command(
-            "solve", market, agents, "-o", out, "--policy", "mwu-adaptive", "--alpha", "0.001", "-q"
-        ),
+        command("solve", market, agents, "-o", out, "--policy", "mwu-adaptive:alpha=0.001", "-q"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     signal.signal(signal.SIGINT, before)
@@ -509,7 +534,7 @@ def test_ctrl_c_leaves_a_billboard_that_reads_back(tmp_path):
     assert stdout == ""
     first, hint = stderr.splitlines()[-2:]  # after the warning that supply is small
     assert first == "interrupted: what is posted is spent, and a ledger keeps what was reserved"
-    assert hint == f"hint: `jdpack resume {out}` goes on, and spends nothing more"
+    assert hint == f"hint: `jdpack resume {out}` finishes the run, and spends nothing more"
     board = Billboard.read(billboard)
     assert len(board.releases) >= 29 and not board.finished
     assert board.header.private

@@ -257,7 +257,7 @@ def test_what_is_not_proved_is_refused(
         return x * share, duals + price
 
     monkeypatch.setattr(module, "_highs", erring)
-    with pytest.raises(JdpackError, match="not known any closer"):
+    with pytest.raises(JdpackError, match="not known better"):
         optimum(*market)
     assert optimum(*market, tolerance=1e-3).value == pytest.approx(linprog(*market), rel=1e-3)
 
@@ -285,5 +285,5 @@ def test_without_highs_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-2:]
-    assert last[0].endswith("found by HiGHS and SciPy, and highspy is not installed")
+    assert last[0].endswith("needs HiGHS and SciPy, and highspy is not installed")
     assert last[1] == "hint: pip install 'jdpack[experiments]'"

@@ -589,7 +589,7 @@ def test_anybody_can_make_the_public_one_from_the_billboard(tmp_path, monkeypatc
     assert os.listdir(tmp_path / "r") == ["public"]
     with pytest.raises(OutputError) as caught:
         report_run(path)
-    check_error(caught.value, ["no folder of a run"], "-o")
+    check_error(caught.value, ["not the folder of a run"], "-o")
     with pytest.raises(BillboardError, match="No such file"):
         report_run(tmp_path / "misspelled")
     for option in (["--agents", "x"], ["--optimum"], ["--ledger", "x"]):
@@ -620,7 +620,7 @@ def test_other_records_are_refused_and_nothing_is_written(tmp_path):
     records, _, out = a_run(tmp_path, 17, divisible=True)
     (value, amounts) = records.agents[3][0]
     records.agents[3] = [(value / 2.0, amounts)]
-    with pytest.raises(AgentsError, match="not those of the run"):
+    with pytest.raises(AgentsError, match="not the records of this run"):
         report_run(out, **records.arrays(), folder=tmp_path / "r")
     assert not (tmp_path / "r").exists() and not (out / "public" / "report.html").exists()
     with pytest.raises(OutputError, match="there is no run"):

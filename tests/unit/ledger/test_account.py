@@ -255,7 +255,7 @@ def test_a_ledger_that_has_moved_is_named(place, lines):
     if lines:
         with pytest.raises(LedgerError, match="is missing, which says how far") as error:
             resume(out, ledger=moved)
-        assert "move it there, too" in error.value.hint
+        assert "move it there too" in error.value.hint
         (heads,) = place.glob("*.heads")
         shutil.move(heads, moved.parent)
     assert resume(out, ledger=moved).balance.runs == 1
@@ -558,7 +558,7 @@ def test_the_commands(place, monkeypatch, capsys):
     assert code == 2 and err.startswith("error: ") and "'town'" in err and "hint: " in err
     (place / "market.toml").write_text(MARKET)
     solving = ["solve", place / "market.toml", place / "agents.parquet", "-q"]
-    solving += ["--policy", "mwu-fixed", "--rounds", 3]
+    solving += ["--policy", "mwu-fixed:rounds=3"]
     account = ["--ledger", book, "--dataset", "town"]
     code, out, err = jdpack(*solving, "-o", place / "out", *account)
     assert code == 0 and "is spent on 'town', in 1 run\n" in out

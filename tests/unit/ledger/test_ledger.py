@@ -265,7 +265,7 @@ def test_a_run_that_bounds_nothing_or_something_else_is_refused(ledger):
         dataclasses.replace(ONE, beta=math.nan),
         dataclasses.replace(ONE, delta=0.0),
     ):
-        with pytest.raises(BudgetError, match="is no budget"):
+        with pytest.raises(BudgetError, match="is not a budget"):
             ledger.reserve("clinic", "a", forged, REPLACE)
     for forged in (dataclasses.replace(ONE, epsilon=1e4), dataclasses.replace(ONE, rho=1e9)):
         with pytest.raises(BudgetError, match="do not prove"):
@@ -298,7 +298,7 @@ def test_a_run_is_counted_once(ledger):
     ledger.finish("a", "0" * 64)
     ledger.reserve("clinic", "a", ONE, REPLACE, posted=["1" * 64, "0" * 64])
     for other in ((), ["1" * 64], ["0" * 64, "1" * 64]):
-        with pytest.raises(LedgerError, match="is finished, and this is not its billboard"):
+        with pytest.raises(LedgerError, match="is finished, and this is not its final billboard"):
             ledger.reserve("clinic", "a", ONE, REPLACE, posted=other, again=True)
     assert (ledger.head, ledger.balance("clinic").open) == (head, ())
     assert ledger.balance("clinic").rho_spent == Fraction(ONE.rho)
@@ -378,7 +378,7 @@ def test_what_has_begun_is_never_given_back(ledger):
     posting(ledger, 1)
     with pytest.raises(LedgerError, match="has begun"):
         ledger.cancel("a")
-    with pytest.raises(LedgerError, match="gone further than this billboard"):
+    with pytest.raises(LedgerError, match="posted more than this billboard"):
         ledger.finish("a", LINES[1])
     ledger.finish("a", LINES[0])
     assert kinds(ledger) == "dataset reserve cancel reserve begin finish"
@@ -386,7 +386,7 @@ def test_what_has_begun_is_never_given_back(ledger):
 
 
 def test_a_run_that_the_ledger_forgot_is_reserved_again_only_if_asked(ledger):
-    with pytest.raises(LedgerError, match="knows nothing of run 'a', which has posted"):
+    with pytest.raises(LedgerError, match="knows nothing of run 'a', which has already posted"):
         ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2])
     assert kinds(ledger) == "dataset"
     ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2], again=True)
@@ -842,7 +842,7 @@ def test_a_busy_ledger_is_told_and_nothing_is_spent(ledger, monkeypatch):
     head = ledger.head
     holder = sqlite3.connect(ledger.path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(LedgerError, match="in use by others"):
+    with pytest.raises(LedgerError, match="in use by other processes"):
         ledger.reserve("clinic", "a", ONE, REPLACE)
     assert ledger.head == head  # reading goes on beside it
     holder.close()
@@ -855,7 +855,7 @@ def test_a_commit_that_fails_changes_nothing(ledger, monkeypatch):
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM entries").fetchone()
     head = ledger.head
-    with pytest.raises(LedgerError, match="in use by others"):
+    with pytest.raises(LedgerError, match="in use by other processes"):
         ledger.reserve("clinic", "a", ONE, REPLACE)
     reader.close()
     assert ledger.head == head
@@ -872,7 +872,7 @@ def test_the_file_is_for_its_owner_alone_and_one_file(ledger):
 
 def test_what_a_kill_while_making_it_leaves_is_no_ledger_yet(path):
     path.touch()
-    with pytest.raises(LedgerError, match="holds nothing"):
+    with pytest.raises(LedgerError, match="the ledger is empty"):
         Ledger.open(path)
     assert Ledger.create(path, "clinic", epsilon=4.0, delta=1e-5).datasets == ["clinic"]
 
@@ -883,7 +883,7 @@ def test_links_folders_and_nothing_are_refused(ledger, tmp_path):
     os.mkfifo(pipe)
     for wrong in (link, pipe, tmp_path):
         for use in (Ledger.open, lambda p: Ledger.create(p, "x", epsilon=1.0, delta=1e-6)):
-            with pytest.raises(LedgerError, match=r"is a link|no regular file"):
+            with pytest.raises(LedgerError, match=r"is a link|not a regular file"):
                 use(wrong)
     os.link(ledger.path, twin)
     with pytest.raises(LedgerError, match="several names"):

@@ -662,7 +662,7 @@ def test_without_privacy_there_is_no_margin_for_noise_and_no_warning(policy, div
         {"epsilon": 1e-6},  # needs noise that cannot be drawn
         {"epsilon": 1e-6, "policy": MwuAdaptive()},  # the same, in the closing releases
         {"delta": 1.0},
-        {"policy": "newton"},
+        {"policy": "newto"},
         {"policy": Newton((1.0, 2.0))},
         {"policy": MwuAdaptive(noise="truncated-laplace"), "epsilon": 0.01},
         {"market": "no-such-file.toml"},
@@ -735,10 +735,11 @@ def test_the_command_prints_the_plan(town, monkeypatch, capsys):
     assert "sqrt(m)/(alpha epsilon)" in out and "too small" in out and "times the supply" in out
     code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--json", "--epsilon", "3")
     assert code == 0 and strict(out) == json.loads(json.dumps(plan(town, epsilon=3.0).to_dict()))
-    code, out, err = run_cli(
-        monkeypatch, capsys, "plan", town, "--policy", "mwu-adaptive", "--alpha", "0.2", "--json"
-    )
+    text = "mwu-adaptive:alpha=0.2"
+    code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--policy", text, "--json")
     assert strict(out)["policy"] == MwuAdaptive(alpha=0.2).to_dict()
+    assert plan(town, policy=text).to_dict() == plan(town, policy=MwuAdaptive(0.2)).to_dict()
+    assert plan(town, policy="newton").to_dict() == plan(town).to_dict()
     code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--epsilon", "inf")
     assert code == 0 and "nothing is private" in out
     code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--epsilon", "0")

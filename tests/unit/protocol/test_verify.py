@@ -368,7 +368,7 @@ def test_other_records_runs_and_seeds_are_found(runs, tmp_path):
     folder, _, _ = copy(runs(), tmp_path / "run")
     other = tmp_path / "other.parquet"
     pyarrow.parquet.write_table(records(seed=2), other)
-    with pytest.raises(AgentsError, match="not those of the run"):
+    with pytest.raises(AgentsError, match="not the records of this run"):
         verify_run(folder, other)
     path = folder / "private" / "run.json"
     text = path.read_text()
@@ -378,7 +378,7 @@ def test_other_records_runs_and_seeds_are_found(runs, tmp_path):
     path.write_text(text)
     for name in ("billboard.jsonl", "index.html"):
         shutil.copy(runs(Newton()) / "public" / name, folder / "public")
-    with pytest.raises(BillboardError, match="not that of the run"):
+    with pytest.raises(BillboardError, match="not the billboard of this run"):
         verify_run(folder)
 
 

@@ -322,7 +322,7 @@ class Other(Newton):
     name = "other"
 
 
-@pytest.mark.parametrize("policy", ["mwu-adaptive", Mine(0.1), Other(), Newton])
+@pytest.mark.parametrize("policy", [3, Mine(0.1), Other(), Newton])
 def test_a_policy_that_no_billboard_can_name_is_refused_before_the_run(policy):
     market = Market(supply=[10.0], max_demand=1.0, max_value=1.0, agents=3)
     records = {"values": np.ones(3), "demands": np.ones((3, 1))}

@@ -31,7 +31,7 @@ resource = [
     {name = "nurses", supply = 5000.0, max_demand = 3.0},
 ]
 """
-FAST = ["--policy", "mwu-adaptive", "--alpha", "0.5", "--seed", "7", "-q", "--threads", "1"]
+FAST = ["--policy", "mwu-adaptive:alpha=0.5", "--seed", "7", "-q", "--threads", "1"]
 
 SERVER = """
     import gc, json, os, resource, signal, sys
@@ -229,7 +229,7 @@ def test_while_the_header_is_posted(jdpack, place, tmp_path, wanted):
     begin = run_file - 100  # without what is known at the end only, and a byte less
     for size in (0, begin, ends(wanted["public/billboard.jsonl"])[0] - 1):
         done = jdpack("solve", *inputs(place), "-o", out, *FAST, full=size)
-        check_refusal(done, "make room")
+        check_refusal(done, "free some space")
         assert list(tmp_path.iterdir()) == []
 
 
