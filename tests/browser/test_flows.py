@@ -557,7 +557,7 @@ def test_without_scripts_the_page_is_whole(opened, size):
     page = opened(boards.charging(), size, java_script_enabled=False)
     text = page.locator("body").inner_text()
     for part in [
-        "Nobody’s choice changes this page by much.",
+        "What you asked for barely changes this page.",
         "Supply is not exceeded.",
         "of the best possible total value.",
         "jdpack allocate billboard.jsonl",

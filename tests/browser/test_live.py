@@ -165,7 +165,7 @@ def test_without_scripts_it_reads_as_well(browser, server):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(server.address)
-    assert page.inner_text(STATUS) == "Load this page again to see the newest."
+    assert page.inner_text(STATUS) == "Reload this page to see the latest."
     assert "4 answers are in" in answers(page)
     server.show(text_of(BOARD()))
     page.reload()
