@@ -29,7 +29,9 @@ exclude_patterns = [".*", "build", "demo", "dist", "results", "site"]  # not eve
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 nitpicky = True
 # Types of other packages have no page here.
-nitpick_ignore_regex = [(r"py:.*", r"(collections|fractions|numpy|pathlib|typing|np)\..*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(collections|contextlib|fractions|numpy|pathlib|typing|np)\..*")
+]
 
 # --- pages --------------------------------------------------------------------------------
 

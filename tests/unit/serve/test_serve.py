@@ -664,7 +664,7 @@ def test_more_feeds_than_there_may_be(tmp_path):
         await app_module.App(Site(Folder(tmp_path / "out")), feeds=0)(scope, send, send)
 
     in_a_thread(answer)
-    assert sent[0]["status"] == 503 and b"load the page again" in sent[1]["body"]
+    assert sent[0]["status"] == 503 and b"reload the page" in sent[1]["body"]
 
 
 def test_slow_readers_hold_up_nobody(server):
