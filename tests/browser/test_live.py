@@ -57,7 +57,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
     server.show("")
     page.goto(server.address)
     assert page.inner_text("h1") == "Nothing is posted yet"
-    shows(page, ".lede", "nobody is at work on it now")
+    shows(page, ".lede", "Nobody is working on it now")
     shows(page, STATUS, "If the run is resumed, this page updates by itself.")
     assert violations(page) == []
     page.evaluate("window.stays = true")
