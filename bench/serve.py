@@ -69,7 +69,7 @@ DEAR = """
 from jdpack import cli; from jdpack.serve import server as serve
 from jdpack.serve import app, site
 app.PAUSE = site.PAUSE = 0.02
-site._SHARE = 0
+site._PAUSE_PER_WORK = 0
 serve.step_back = lambda: None
 cli.main()
 """

@@ -16,7 +16,7 @@ from unit.serve.test_serve import Running, text_of
 
 BOARD = boards.charging
 STATUS = "#live"
-FOLLOWS = "The newest appears here by itself."
+FOLLOWS = "This page updates by itself."
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_from_nothing_to_the_finished_run(server, watched):
     server.show("")
     page.goto(server.address)
     assert page.inner_text("h1") == "Nothing is posted yet"
-    shows(page, ".lede", "nobody is at work on it now")
-    shows(page, STATUS, "If the run goes on, that appears here by itself.")
+    shows(page, ".lede", "Nobody is working on it now")
+    shows(page, STATUS, "If the run is resumed, this page updates by itself.")
     assert violations(page) == []
     page.evaluate("window.stays = true")
     with locked(server.out / "private"):
@@ -99,7 +99,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
         assert page.inner_text(".pill") == "Running"
         assert violations(page) == []
     shows(page, ".pill", "Interrupted")
-    assert "goes on" in page.inner_text(STATUS) and page.evaluate("window.told") == 1
+    assert "resumed" in page.inner_text(STATUS) and page.evaluate("window.told") == 1
     assert page.evaluate("window.stays") is True
     server.show(text_of(BOARD()))
     page.wait_for_selector("#form")
@@ -133,7 +133,7 @@ def test_a_tab_that_sleeps_and_a_folder_that_is_made_again(server, watched):
     page, said, _ = watched
     server.show(text_of(BOARD(), 5))
     page.goto(server.address)
-    shows(page, STATUS, "appears here by itself")
+    shows(page, STATUS, "updates by itself")
     page.evaluate("window.stays = true")
     session = page.context.new_cdp_session(page)
     session.send("Page.setWebLifecycleState", {"state": "frozen"})
@@ -146,7 +146,7 @@ def test_a_tab_that_sleeps_and_a_folder_that_is_made_again(server, watched):
     page.context.set_offline(False)
     shows(page, ".lede", "15 answers")
     shutil.rmtree(server.out)
-    shows(page, STATUS, "could not be loaded; this page tries again")
+    shows(page, STATUS, "could not update; it will try again")
     assert "15 answers" in answers(page)
     (server.out / "public").mkdir(parents=True)
     (server.out / "private").mkdir()
@@ -165,7 +165,7 @@ def test_without_scripts_it_reads_as_well(browser, server):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(server.address)
-    assert page.inner_text(STATUS) == "Load this page again to see the newest."
+    assert page.inner_text(STATUS) == "Reload this page to see the latest."
     assert "4 answers are in" in answers(page)
     server.show(text_of(BOARD()))
     page.reload()

@@ -127,7 +127,7 @@ def test_an_option_that_asks_for_nothing():
 
 def test_more_options_than_one_may_have():
     (said,) = parsed("wide", written(WIDE), options=1)
-    assert "has 2 options, and one may state 1 here" in said
+    assert "has 2 options, but you may enter at most 1" in said
 
 
 def test_numbers_are_those_that_python_reads():

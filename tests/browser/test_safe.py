@@ -178,7 +178,7 @@ def test_hostile_names_are_names(opened, name):
     assert page.locator("tbody th").first.inner_text() == f"{name} a"
     assert page.evaluate("window.hit") is None
     fill(page, name, [(1, {f"{name} a": 1})])
-    assert submit(page) == "You get all that you asked for."
+    assert submit(page) == "You get everything you asked for."
     assert f"1 {name} b of {name} a" in page.inner_text("#why")
     assert page.evaluate("window.hit") is None
     own = [tag for tag in ("img", "b", "iframe") if page.locator(tag).count()]
@@ -192,7 +192,7 @@ def test_a_name_without_end_hides_nothing(opened, size):
     for summary in page.locator("summary:visible").all():
         summary.click(timeout=5000)
     fill(page, "x", [(1, {f"{name} a": 1})])
-    assert submit(page) == "You get all that you asked for."
+    assert submit(page) == "You get everything you asked for."
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
 
 

@@ -52,7 +52,9 @@ def in_node(code: str, *arguments: object) -> object:
     """The result of a function in Node, which comes with the library that drives the browser."""
     node = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
     program = (
-        "".join((WEB / f"{name}.js").read_text() for name in ("allocate", "record", "words"))
+        "".join(
+            (WEB / f"{name}.js").read_text() for name in ("allocate", "own_record", "number_text")
+        )
         + "const given = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
         f"process.stdout.write(JSON.stringify(({code})(...given)));"
     )

@@ -3,8 +3,8 @@
 Read in this order:
 
 * `allocate`: the agent's function. Billboard and own record in, share out.
-* `options`: the record of an agent, checked, and as codes.
-* `explain`: why it gives what it gives, and how close the decision was.
-* `own_record`: the record, from a small file.
+* `options`: the record of an agent, checked and turned into codes.
+* `explain`: why an agent gets what it gets, and how close the decision was.
+* `own_record`: reads the record from a small file.
 * `in_words`: the explanation as text for a terminal.
 """

@@ -1,7 +1,7 @@
 """Public: the agent's function. What do I get, from my own record and the billboard?
 
-The curator's bulk allocation is this same function for every agent (`best_response.shares`,
-`giving.flip`), and golden vectors hold the two together. `jdpack.agent.explain` says why.
+The curator's bulk allocation computes the same function for every agent (`best_response.shares`,
+`giving.flip`); golden vectors check that the two agree. `jdpack.agent.explain` says why.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Outcome:
     """What an agent gets, and why."""
 
     given: tuple[float, ...]
-    """What is given of each option: a fraction of divisible goods, 0 or 1 of others."""
+    """What the agent gets of each option: a fraction of divisible goods, 0 or 1 of others."""
     odds: tuple[float, ...]
-    """The share of each option before coins: its chance, where goods are indivisible."""
+    """The share of each option before the coin; for indivisible goods, its chance."""
     coin: float
     """The agent's public coin in [0, 1)."""
     rounds: tuple[int, ...]
-    """In how many rounds each option was taken."""
+    """The number of rounds in which each option was taken."""
 
     @property
     def share(self) -> float:
-        """All that is given."""
+        """The sum over all options."""
         return sum(self.given)
 
 
@@ -51,12 +51,13 @@ def allocate(
 
     Args:
         board: a finished billboard.
-        value: the value of the agent's option, or one each if it has several.
-        demand: an amount for each resource, or {resource name: amount}; one each if several.
+        value: the value of the agent's option, or a list with one value per option.
+        demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
 
-    A record outside the market's bounds is refused. Where agents add the noise themselves it took
-    nothing (`jdpack.run.local`), and gets nothing: an Outcome without options, and a RecordWarning.
+    A record that the market does not allow is refused. If agents add the noise themselves
+    (`jdpack.run.local`), such a record took nothing and gets nothing: the Outcome has no options,
+    and there is a RecordWarning.
     """
     market, problem = board.header.market, None
     if board.header.local:
@@ -76,19 +77,19 @@ def allocate(
 
 @dataclass(frozen=True)
 class Settled:
-    """What an agent gets, in whole numbers; shares are in 1/SHARE. One entry for each option."""
+    """What an agent gets, in whole numbers, with one entry per option; shares are in 1/SHARE."""
 
     options: list[Coded]
     asked: tuple[int, ...]
-    """The numbers, from 0 and of those that count, of the rounds in which the agent is asked."""
+    """The rounds in which the agent is asked, counted from 0 among the rounds that count."""
     weights: tuple[int, ...]
     """The weights of these rounds."""
     costs: tuple[tuple[int, ...], ...]
     """What each option costs in each of these rounds, in price units."""
     won: tuple[int, ...]
-    """The weight of the rounds in which it was taken."""
+    """The total weight of the rounds in which the option was taken."""
     times: tuple[int, ...]
-    """The number of these rounds."""
+    """The number of rounds in which the option was taken."""
     shares: tuple[int, ...]
     factors: tuple[int, ...]
     scaled: tuple[int, ...]
@@ -97,11 +98,11 @@ class Settled:
 
 
 def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
-    """Compute what an agent with these options gets; exact, and in any language the same."""
+    """Compute what an agent with these options gets: exact, and the same in any language."""
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
     if board.weight == 0:
-        raise BillboardError("no round of this billboard counts: it gives nothing to anybody")
+        raise BillboardError("no round of this billboard counts, so it gives nothing to anybody")
     check_id(agent)
     place = coin(board.header.order, agent)
     rounds = [
@@ -139,14 +140,14 @@ def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
 
 
 def shares_of(won: Sequence[int], weight: int) -> tuple[int, ...]:
-    """The share of each option: the weight of its rounds over that of all."""
+    """The share of each option: the weight of its rounds divided by the weight of all."""
     return tuple(w * SHARE // weight for w in won)
 
 
 def given_of(
     market: Market, shares: Sequence[int], factors: Sequence[int], flipped: int
 ) -> tuple[int, ...]:
-    """What is given of each option: a part of divisible goods, all or nothing of others."""
+    """What the agent gets of each option: a share of divisible goods, all or nothing of others."""
     if market.divisible:
         return _scaled(shares, factors)
     return tuple(
@@ -155,10 +156,10 @@ def given_of(
 
 
 def coin_places(shares: Sequence[int], factors: Sequence[int]) -> list[tuple[int, int]]:
-    """Where a coin must fall for each option to be given: from the first number, below the second.
+    """Where the coin must fall to give each option: from the first number, below the second.
 
-    The options stand on [0, 1) one after the other, each as wide as its share before scaling. The
-    one that the coin falls on is given if the coin is in the scaled part of its width.
+    The options lie on [0, 1) one after the other, each as wide as its share before scaling. The
+    agent gets the option that the coin falls on, if the coin is in the scaled part of its width.
     """
     grain = 2**COIN_BITS // SHARE
     places, begin = [], 0
@@ -169,7 +170,7 @@ def coin_places(shares: Sequence[int], factors: Sequence[int]) -> list[tuple[int
 
 
 def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:
-    """The option that an agent takes at posted prices, if any."""
+    """The option that an agent takes at these prices, if any."""
     costs = [
         sum(code * price for code, price in zip(codes, prices, strict=True)) for _, codes in options
     ]
@@ -177,7 +178,7 @@ def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:
 
 
 def best(values: Sequence[int], costs: Sequence[int], but: int | None = None) -> int | None:
-    """The first option of the largest surplus, if that is not negative; `but` is left out."""
+    """The first option with the largest surplus, unless that is negative; `but` is skipped."""
     most, taken = -1, None
     for o, (value, cost) in enumerate(zip(values, costs, strict=True)):
         surplus = value * PRICE_UNITS_PER_VALUE_CODE - cost
@@ -191,20 +192,20 @@ def _scaled(shares: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
 
 
 def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
-    """The least factor of the resources that an option touches."""
+    """The smallest factor of the resources that an option asks for."""
     return min((f for f, code in zip(factors, codes, strict=True) if code > 0), default=SHARE)
 
 
 def own_options(market: Market, value: Any, demand: Any) -> tuple[list[Coded], str | None]:
-    """The options of an agent who adds the noise itself, and what is wrong with its record.
+    """The options of an agent who adds the noise itself, and what is wrong with its record, if any.
 
-    A record that cannot be encoded has no options, so it takes nothing and gets nothing. Nothing
-    is raised, whatever the record: an agent that stopped here would be silent, and would show the
+    A record that cannot be encoded has no options, so it takes nothing and gets nothing. This
+    never raises: an agent that stopped here would be silent, and its silence would show the
     curator that its record is outside the bounds.
     """
     try:
         return encoded(market, value, demand), None
-    except Exception as error:  # also what `float` or `len` of somebody's own types raises
+    except Exception as error:  # including what `float` or `len` raise for types of the caller's
         return [], fit(error.message if isinstance(error, AgentsError) else repr(error))
 
 
@@ -214,7 +215,7 @@ def tell_owner(problem: str, *, stacklevel: int) -> None:
         warnings.warn(
             RecordWarning(
                 f"this record takes nothing and gets nothing: {problem}",
-                "only you are told; others see an answer like any other",
+                "only you see this; others see an answer like any other",
             ),
             stacklevel=stacklevel,
         )

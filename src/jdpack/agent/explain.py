@@ -1,8 +1,8 @@
-"""Public: why an agent gets what it gets, and how close it was. Exact whole numbers.
+"""Public: why an agent gets what it gets, and how close it was, in exact whole numbers.
 
-`pages/web/allocate.js` computes the same in the browser, and the tests hold the two together.
-Shares are in 1/SHARE, costs in price units, values in value codes; `Explanation.to_dict` has them
-in the user's terms too.
+`pages/web/allocate.js` computes the same in the browser, and the tests check that they agree.
+Shares are in 1/SHARE, costs in price units, values in value codes; `Explanation.to_dict` also has
+them in the user's units.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from jdpack.market.market import Market
 
 @dataclass(frozen=True)
 class Close:
-    """What another value of an option would have brought, all else equal, at the same prices."""
+    """What another value of an option would have got, at the same prices, all else equal."""
 
     more: int | None
-    """The least value above the agent's own from which more of it would be given; None if none."""
+    """The smallest value that gets more than the agent's own does; None if there is none."""
     kept: int
-    """The least value down to which, from the agent's own, no less would be given."""
+    """The lowest value to which the agent's own could drop without getting less."""
     most: int
-    """The least value from which as much is given as any value brings,"""
+    """The smallest value that gets the maximum."""
     most_given: int
-    """which is so much."""
+    """The maximum."""
 
 
 @dataclass(frozen=True)
 class OptionOutcome:
-    """What became of one option, in whole numbers."""
+    """The outcome of one option, in whole numbers."""
 
     value_code: int
     demand_codes: tuple[int, ...]
     cost: int | None
-    """At the final prices, or those of the agent's turn; None if its turn did not come."""
+    """At the final prices or those of the agent's turn; None if its turn did not come."""
     surplus: int | None
-    """The value less the cost, in price units; not negative where the option is worth its price."""
+    """Value minus cost, in price units; not negative if the option is worth its price."""
     rounds: int
-    """In how many rounds it was taken, of those in which the agent was asked."""
+    """The number of rounds in which it was taken."""
     won: int
     """The weight of these rounds."""
     share: int
     factor: int
     scaled: int
-    """The share times the factor: what is given of divisible goods, and else the chance."""
+    """Share times factor: what the agent gets of divisible goods; otherwise its chance."""
     given: int
     coin_from: int
-    """Of indivisible goods, it is given if the coin is not below this,"""
+    """For indivisible goods, the agent gets the option if the coin is at least this,"""
     coin_below: int
     """and below this."""
     close: Close
@@ -73,27 +73,27 @@ class Explanation:
     """What an agent gets, why, and how close it was."""
 
     market: Market
-    """The billboard's."""
+    """The market on the billboard."""
     agent: str
-    """The id, as a text."""
+    """The id, as text."""
     stated: tuple[tuple[float, tuple[float, ...]], ...]
-    """The value and the amounts of each option, as they were given: not clamped."""
+    """The value and the amounts of each option, as stated: not clamped."""
     options: tuple[OptionOutcome, ...]
-    """What became of each option."""
+    """The outcome of each option."""
     asked: tuple[int, ...]
-    """The numbers, from 0 and of those that count, of the rounds in which the agent was asked."""
+    """The rounds in which the agent was asked, counted from 0 among the rounds that count."""
     batches: int
-    """How many turns there were, if agents were asked in turns; else 0."""
+    """The number of turns if agents were asked in turns; otherwise 0."""
     even: bool
-    """Whether all these rounds weigh the same."""
+    """Whether all rounds in `asked` have the same weight."""
     weight: int
-    """The weight of all rounds."""
+    """The total weight of all rounds."""
     coin: int
-    """The agent's coin, of 2^53."""
+    """The agent's coin, from 0 to 2^53 - 1."""
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What is given of each resource, in its unit; those of which nothing is are left out."""
+        """What the agent gets of each resource that it gets any of, in its unit."""
         sums = [0.0] * len(self.market.resources)
         for option, (_, amounts) in zip(self.options, self.stated, strict=True):
             for j, (r, amount) in enumerate(zip(self.market.resources, amounts, strict=True)):
@@ -101,15 +101,15 @@ class Explanation:
         return {r.name: s for r, s in zip(self.market.resources, sums, strict=True) if s > 0.0}
 
     def worth(self, price_units: int) -> float:
-        """Price units in the terms of values."""
+        """Price units, converted to the unit of values."""
         return price_units / PRICE_UNITS_PER_VALUE_CODE * self.market.value_step
 
     def value_of(self, code: int) -> float:
-        """The least value with this code; the product is exact."""
+        """The smallest value with this code; the product is exact."""
         return code * self.market.value_step
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs: everything in the user's terms, and the whole numbers under `exact`."""
+        """For programs: everything in the user's units, and the whole numbers under `exact`."""
         return {
             "given": [o.given / SHARE for o in self.options],
             "odds": [o.scaled / SHARE for o in self.options],
@@ -151,19 +151,19 @@ def explain(
     demand: Demand | Sequence[Demand],
     agent: int | str,
 ) -> Explanation:
-    """Compute one agent's allocation as `allocate` does, with all that it follows from.
+    """Compute one agent's allocation as `allocate` does, with everything it follows from.
 
     Args:
         board: a finished billboard.
-        value: the value of the agent's option, or one each if it has several.
-        demand: an amount for each resource, or {resource name: amount}; one each if several.
+        value: the value of the agent's option, or a list with one value per option.
+        demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
     """
     market = board.header.market
     if board.header.local:
         options, problem = own_options(market, value, demand)
         if problem is not None:
-            raise AgentsError(problem, "such a record took nothing, and gets nothing")
+            raise AgentsError(problem, "such a record took nothing and gets nothing")
     else:
         options = encoded(market, value, demand)
     settled = settle(board, options, agent)
@@ -213,11 +213,11 @@ def _outcome(
 
 
 def by_value(board: Billboard, settled: Settled, o: int) -> list[tuple[int, int]]:
-    """What would be given of option `o` for each value of it, at the same prices, all else equal.
+    """What the agent would get of option `o` at each value of it, at the same prices.
 
-    A list of (from, given): from that value code on, up to the next entry, so much is given.
-    A round takes the option from some value on, whatever the others are worth; below, it takes
-    the best of the others, or none. So as the value rises, rounds move over to it one by one.
+    A list of (from, given): value codes from `from` up to the next entry give `given`. In each
+    round, the option is taken above some value; below it, the best other option is taken, or none.
+    So as the value rises, rounds switch to the option one by one. All else stays equal.
     """
     market = board.header.market
     values = [value for value, _ in settled.options]
@@ -252,7 +252,7 @@ def by_value(board: Billboard, settled: Settled, o: int) -> list[tuple[int, int]
 
 
 def closeness(board: Billboard, settled: Settled, o: int) -> Close:
-    """Where the agent's own value stands among the steps of `by_value`."""
+    """Where the agent's own value lies among the steps of `by_value`."""
     steps = by_value(board, settled, o)
     own = settled.options[o][0]
     at = max(i for i, (code, _) in enumerate(steps) if code <= own)

@@ -1,7 +1,7 @@
 """Public: what an agent gets and why, in plain words for a terminal.
 
-The billboard page says the same (`pages/web/in_words.js`). Numbers are rounded so that what is
-claimed holds: amounts downwards, and the values from which an outcome would change upwards.
+The billboard page says the same (`pages/web/in_words.js`). Numbers are rounded so that every claim
+holds: amounts down, and the values at which the outcome would change up.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def tell(explained: Explanation) -> str:
 
 
 def _notes(explained: Explanation) -> list[str]:
-    """What one should know of one's own input."""
+    """Notes about the agent's input."""
     market, notes = explained.market, []
     if explained.agent != explained.agent.strip():
         notes.append("note: your id begins or ends with a space, and that counts")
     elif not explained.agent.isprintable():
-        notes.append("note: your id has a character that is not seen, and that counts")
+        notes.append("note: your id has an invisible character, and that counts")
     for value, amounts in explained.stated:
         if value > market.max_value:
             most = short(market.max_value)
-            notes.append(f"note: a value above {most} counts as {most}, the most one may state")
+            notes.append(f"note: a value above {most} counts as {most}, the highest value allowed")
         notes += [
-            f"note: of {r.name} one may ask for {short(r.max_demand)} at most: more counts as that"
+            f"note: you may ask for at most {short(r.max_demand)} of {r.name}; more counts as that"
             for r, amount in zip(market.resources, amounts, strict=True)
             if amount > r.max_demand
         ]
@@ -57,7 +57,7 @@ def _headline(explained: Explanation, one: bool) -> str:
     if not got:
         return "you get nothing this time"
     if one and got[0][1] == SHARE:
-        return "you get all that you asked for"
+        return "you get everything you asked for"
     parts = []
     for o, given in got:
         what = "what you asked for" if one else f"option {o + 1}"
@@ -100,8 +100,8 @@ def _why_one(explained: Explanation) -> list[str]:
         )
     if option.share > 0 and option.factor < SHARE:
         lines.append(
-            "so that all fits, shares of these goods are scaled by "
-            f"{factor_text(option.factor / SHARE)}: that leaves {share_text(option.scaled)}"
+            "so that everything fits, shares of these goods are scaled by "
+            f"{factor_text(option.factor / SHARE)}, which leaves {share_text(option.scaled)}"
         )
     if not explained.market.divisible and option.share > 0:
         if _certain(option):
@@ -110,7 +110,7 @@ def _why_one(explained: Explanation) -> list[str]:
             coin, line = places(explained.coin, option.coin_below)
             verdict = "it is" if option.given else "it is not"
             lines.append(
-                "the goods are not divided, so a coin decides. Yours follows from your id and the "
+                "the goods are indivisible, so a coin decides. Yours follows from your id and the "
                 f"public seed: {coin}. You get the goods if it is below {line}, and {verdict}"
             )
     return [f"  {number}. {line}" for number, line in enumerate(lines, start=1)]
@@ -120,17 +120,19 @@ def _why_several(explained: Explanation) -> list[str]:
     if not explained.asked:
         return [f"  {_NO_TURN}"]
     divisible, asked = explained.market.divisible, len(explained.asked)
-    counted = "" if explained.batches else f"; these rounds, of the {asked:,} that count"
+    counted = "" if explained.batches else f" (out of the {asked:,} that count)"
     lines = [
         f"  {_at_prices(explained)}, each option has the cost below. In each round you take the",
-        f"  one with which you gain most, if there is one{counted}:",
+        f"  option that gains you most, if any does; the table counts the rounds{counted}:",
         "",
         *_table(explained),
     ]
     notes = []
     if any(option.scaled != option.share for option in explained.options):
         what = "shares" if divisible else "chances"
-        notes.append(f"so that all fits, the {what} are scaled down; the table counts that")
+        notes.append(
+            f"so that everything fits, the {what} are scaled down; the table shows them after that"
+        )
     if not divisible and any(_certain(option) for option in explained.options):
         notes.append(_NO_CHANCE)
     elif not divisible and any(option.share > 0 for option in explained.options):
@@ -141,14 +143,14 @@ def _why_several(explained: Explanation) -> list[str]:
             key=lambda edge: abs(edge - explained.coin),
         )
         notes.append(
-            "the goods are not divided, so a coin decides. Yours follows from your id and the "
+            "the goods are indivisible, so a coin decides. Yours follows from your id and the "
             f"public seed: {places(explained.coin, nearest)[0]}. It falls {falls}"
         )
     return lines + (["", *(f"  {note}" for note in notes)] if notes else [])
 
 
 def _table(explained: Explanation) -> list[str]:
-    """A row for each option."""
+    """One row per option."""
     divisible = explained.market.divisible
     head = ["option", "worth", "cost", "gain", "rounds", "share" if divisible else "chance"]
     rows = [[*head, "you get"] if divisible else [*head, "coin from", "to", "you get"]]
@@ -187,7 +189,7 @@ def _worth(explained: Explanation, o: int) -> float:
 
 
 def _certain(option: OptionOutcome) -> bool:
-    """Whether the option is given wherever the coin falls."""
+    """Whether the agent gets the option wherever the coin falls."""
     return option.coin_below - option.coin_from == _WHOLE
 
 
@@ -209,26 +211,26 @@ def _how_close(explained: Explanation, option: OptionOutcome) -> str:
     if given > 0:
         if close.kept == 0:
             return "you would have got it whatever your value"
-        return f"you would have got it with any value from {_typed(explained, close.kept)} on"
+        return f"you would have got it with any value of at least {_typed(explained, close.kept)}"
     if close.more is not None:
         return f"with a value of {_typed(explained, close.more)} you would have got it"
-    never = "no value up to the most that one may state would have brought it"
+    never = "no allowed value would have got it"
     return f"with this coin, {never}" if len(explained.options) == 1 else never
 
 
 def _how_close_of_parts(explained: Explanation, close: Close, given: int) -> str:
     if close.most_given == 0:
-        return "no value up to the most that one may state would have brought you anything"
+        return "no allowed value would have got you anything"
     if given == close.most_given:
         if close.kept == 0:
-            return "you would have got as much with any value"
+            return "any value would have got as much"
         least = _typed(explained, close.kept)
-        return f"you would have got as much with any value from {least} on, and more with none"
+        return f"any value of at least {least} would have got as much, and no value more"
     assert close.more is not None
     more, most = _typed(explained, close.more), _typed(explained, close.most)
     end = f": {share_text(close.most_given)}"
     if close.most > close.more:
-        end = f", and with {most} or more the most possible, {share_text(close.most_given)}"
+        end = f", and with {most} or more the maximum, {share_text(close.most_given)}"
     return f"with a value of {more} or more you would have got more{end}"
 
 
@@ -240,7 +242,7 @@ def _typed(explained: Explanation, code: int) -> str:
 
 
 def typed_up(number: float, cap: float) -> str:
-    """A number of few digits that is no smaller, and no larger than a cap; it may be typed."""
+    """A number with few digits, not below this one and not above a cap; people can type it."""
     if number == 0.0:
         return "0"
     for digits in range(4, 17):
@@ -252,7 +254,7 @@ def typed_up(number: float, cap: float) -> str:
 
 
 def share_text(share: int) -> str:
-    """A share of 1/SHARE in percent, rounded down; all and nothing only if it is."""
+    """A share in percent, rounded down; 0% and 100% only if exact."""
     if share in (0, SHARE):
         return "100%" if share else "0%"
     hundredths = share * 10_000 // SHARE
@@ -260,7 +262,7 @@ def share_text(share: int) -> str:
 
 
 def places(coin: int, line: int) -> tuple[str, str]:
-    """A coin and a line on [0, 1), with as many digits as it takes to tell them apart."""
+    """A coin and a line on [0, 1), with enough digits to tell them apart."""
     for digits in range(4, 17):
         ten = 10**digits
         a, b = (math.floor(Fraction(x * ten, _WHOLE)) for x in (coin, line))

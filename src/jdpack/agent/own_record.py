@@ -1,7 +1,7 @@
-"""Public: one person's own record, from a small file: JSON, or CSV in the layout of the market.
+"""Public: one person's own record from a small file: JSON, or CSV in the layout of the market.
 
-As `pages/web/own_record.js` on the billboard page: the same files are read alike, and what is wrong
-is said in the same sentence. The tests hold the two together.
+`pages/web/own_record.js` does the same on the billboard page. The tests check that both read the
+same files alike and refuse the others in the same words.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from jdpack.storage.files import read_regular
 
 BYTES_MAX = 65536
 
-_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"  # a browser's
+# What browsers trim.
+_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _BLANKS = re.compile(f"[{_SPACE}]*")
 _JSON = re.compile(rf"[{_SPACE}]*[{{[]")
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class RecordError(AgentsError):
-    """A file that holds no record of this market."""
+    """A file that does not hold a record of this market."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Record:
     """A person's own record."""
 
     id: str | None
-    """None if the file has none."""
+    """None if the file has no id."""
     values: tuple[float, ...]
     """The value of each option."""
     demands: tuple[tuple[float, ...], ...]
-    """Of each option, an amount for each resource."""
+    """For each option, one amount per resource."""
 
 
 def read_record(market: Market, path: str | Path) -> Record:
@@ -51,7 +52,7 @@ def read_record(market: Market, path: str | Path) -> Record:
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise RecordError(
-                "The file is larger than 64 kB: it must hold your own record only."
+                "The file is larger than 64 kB; it may hold only your own record."
             ) from None
         why = error.strerror or error
         raise RecordError(f"cannot read the record in {str(path)!r}: {why}") from None
@@ -66,14 +67,15 @@ def parse(market: Market, text: str) -> Record:
         raise RecordError("The file is empty.")
     record = _from_json(market, text) if _JSON.match(text) else _from_csv(market, text)
     if len(record.values) > market.options:
+        count = len(record.values)
         raise RecordError(
-            f"The file has {len(record.values)} options, and one may state {market.options} here."
+            f"The file has {count} options, but you may enter at most {market.options}."
         )
     return record
 
 
 def number(text: str) -> float | None:
-    """What a person typed as a number: digits, a point, perhaps an exponent. Else None."""
+    """A number as a person types it: digits, a point, perhaps an exponent; otherwise None."""
     plain = re.sub(f"^[{_SPACE}]+|[{_SPACE}]+$", "", text)
     found = float(plain) if _NUMBER.fullmatch(plain) else math.inf
     return found if found < math.inf else None
@@ -89,7 +91,7 @@ def _from_json(market: Market, text: str) -> Record:
     try:  # all numbers are doubles, as in a browser
         data = json.loads(text, parse_int=float, parse_constant=refuse)
     except (ValueError, RecursionError):
-        raise RecordError("The file looks like JSON, but cannot be read as such.") from None
+        raise RecordError("The file looks like JSON, but is not valid JSON.") from None
     if not isinstance(data, dict):
         raise RecordError('The file must hold one record, in braces: {"id": ..., ...}.')
     several = "options" in data
@@ -102,7 +104,7 @@ def _from_json(market: Market, text: str) -> Record:
         id = str(int(id))
     if id is not None and not isinstance(id, str):
         raise RecordError(
-            "The file's id must be a text or a whole number; put long numbers in quotes."
+            "The file's id must be text or a whole number; put long numbers in quotes."
         )
     return _record(id, [_json_option(market, option) for option in options])
 
@@ -116,7 +118,7 @@ def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
     if isinstance(asked, list):
         if len(asked) != m:
             raise RecordError(
-                f"The file's demand lists {len(asked)} amounts, and there are {m} goods."
+                f"The file's demand lists {len(asked)} amounts, but there are {m} goods."
             )
         return value, [_json_number(a, _amount_of(market, j)) for j, a in enumerate(asked)]
     if not isinstance(asked, dict):
@@ -136,7 +138,7 @@ def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
 
 def _json_number(given: Any, what: str) -> float:
     if not isinstance(given, float) or not 0.0 <= given < math.inf:
-        raise RecordError(f"{what} in the file must be a number that is not negative.")
+        raise RecordError(f"{what} in the file must be a number, and not negative.")
     return given
 
 
@@ -161,7 +163,7 @@ def _from_csv(market: Market, text: str) -> Record:
     head, *rows = _csv_rows(text)
     columns, long = market.columns, market.columns.layout == "long"
     if not rows:
-        raise RecordError("The file has a row of names, and no record below.")
+        raise RecordError("The file has column names, but no record below them.")
     names = [columns.value, columns.resource, columns.amount, columns.option]
     if not long:
         names = [columns.value, *(r.column for r in market.resources)]
@@ -180,12 +182,12 @@ def _from_csv(market: Market, text: str) -> Record:
     for row in rows:
         if len(row) != len(head):
             raise RecordError(
-                f"A row of the file has {len(row)} fields, and the first has {len(head)}."
+                f"A row of the file has {len(row)} fields, but the first has {len(head)}."
             )
     cells = [dict(zip(head, row, strict=True)) for row in rows]
     ids = {row[columns.id] for row in cells} if columns.id in head else {None}
     if len(ids) > 1:
-        raise RecordError("The file holds records of several people. Keep only your own rows.")
+        raise RecordError("The file has records of several people. Keep only your own rows.")
     options = _long(market, cells) if long else [_wide(market, row) for row in cells]
     return _record(ids.pop(), options)
 
@@ -231,7 +233,7 @@ def _csv_number(text: str, what: str, *, blank: bool = False) -> float:
 
 
 def _csv_rows(text: str) -> list[list[str]]:
-    """Rows of fields with commas, as RFC 4180 has them. Blank rows are left out."""
+    """Rows of fields separated by commas, as in RFC 4180, without blank rows."""
     rows: list[list[str]] = [[]]
     field, quoted, closed, at = "", False, False, 0
     while at < len(text):
@@ -256,7 +258,7 @@ def _csv_rows(text: str) -> list[list[str]]:
         else:
             field += c
     if quoted:
-        raise RecordError("A quotation mark in the file has no end.")
+        raise RecordError("A quotation mark in the file is never closed.")
     rows[-1].append(field)
     full = [row for row in rows if row != [""]]
     if not full:

@@ -1,9 +1,9 @@
-"""Public: the billboard page, a single file that anybody may open, from any host or from a disk.
+"""Public: the billboard page, a single file that anybody can open from a web server or a disk.
 
-It is a function of the billboard alone, whole without scripts. Of a finished run it also carries
-the agent's function as plain JavaScript (`pages/web/allocate.js`) with the numbers that it needs,
-so a reader learns what they get without telling anybody who they are. A content security policy
-admits exactly the style and the script that are written here, by their hashes, and no connection.
+The page is a function of the billboard alone and needs no scripts. After a finished run it also
+carries the agent's function in JavaScript (`pages/web/allocate.js`) with the numbers it needs, so
+readers can work out what they get without telling anybody who they are. A content security policy
+allows only the style and the script in the page, by their hashes, and no connection.
 """
 
 from __future__ import annotations
@@ -44,38 +44,59 @@ from jdpack.privacy.noise import NoNoise, TruncatedLaplace
 from jdpack.protocol.charge import totals
 
 NUMBERS_MAX = 2**20
-"""The most prices that a page carries for its form; longer records are for the command line."""
+"""The most prices that a page carries for its form; longer runs need the command line."""
 
 DRAWN = 60
-"""The most resources whose charts are on the page."""
+"""The page has charts for this many resources at most."""
 
 SHOWN = 8
-"""The resources whose charts are seen at once; the others are a click away."""
+"""The page shows this many charts at once; the others are a click away."""
 
-_POINTS = 150  # of a line
-_LINES = 8  # of the table below a chart
-_ROWS = 1000  # of the table of resources
+_POINTS = 150  # per line of a chart
+_LINES = 8  # in the table below a chart
+_ROWS = 1000  # in the table of resources
 _UNFINISHED = {None: "open", True: "running", False: "stopped"}
 _SCRIPTS = ("allocate.js", "own_record.js", "number_text.js", "in_words.js", "form.js")
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page, and what a server must know about it."""
+
+    html: str
+    policy: str
+    """The content security policy, which the page states too."""
+    mark: str
+    """Changes whenever the billboard or the state of the run does."""
+
+
 def public_page(board: Billboard, *, running: bool | None = None, live: bool = False) -> str:
+    """The billboard page as HTML; the arguments are those of `build`."""
+    return build(board, running=running, live=live).html
+
+
+def build(board: Billboard | None, *, running: bool | None = None, live: bool = False) -> Page:
     """The billboard page.
 
     Args:
-        board: a billboard, finished or not.
-        running: whether a run that is not finished is still going on, if that is known.
-        live: of a run that is not finished, a page that `jdpack.serve` keeps up to date.
+        board: a billboard, finished or not; None if nothing is posted yet.
+        running: whether an unfinished run is still working, if known.
+        live: whether `jdpack.serve` keeps the page of an unfinished run up to date.
     """
+    state = "finished" if board is not None and board.finished else _UNFINISHED[running]
+    follow = _web("live.js") if live and state != "finished" else None
+    if board is None:
+        mark = f"waiting-{state}"
+        return _fill("waiting.html", mark, live=follow, state=state, not_private=None)
     asks, spent = board.finished and board.weight > 0, totals(board)
     long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
-    return render(
+    return _fill(
         "billboard.html",
-        board,
+        f"{state}-{board.head}",
         script=script() if asks and not long else None,
-        live=_web("live.js") if live and not board.finished else None,
+        live=follow,
         data=_embedded(data(board)) if asks and not long else None,
-        state="finished" if board.finished else _UNFINISHED[running],
+        state=state,
         figures=figures(board),
         shown=SHOWN,
         price_text=price_text,
@@ -83,12 +104,13 @@ def public_page(board: Billboard, *, running: bool | None = None, live: bool = F
         table_csv=_csv(resource_rows(board)),
         spent=None if spent is None else [0.0, *spent][-1],
         long=long,
+        **_about(board),
         **promised(board, adds_up=spent is not None),
     )
 
 
 def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
-    """What the part of a page that says what is promised needs beside the billboard."""
+    """The numbers that `promises.html` needs in addition to the billboard."""
     budget = board.header.budget
     revealed = budget.delta * board.header.market.agents
     return {
@@ -100,7 +122,7 @@ def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
 
 
 def data(board: Billboard) -> dict[str, Any]:
-    """What the agent's function needs of a finished billboard, and no more."""
+    """What the agent's function needs from a finished billboard, and no more."""
     market, rounds = board.header.market, list(board.rounds)
     assert board.certificate is not None and board.seed is not None
     batch = rounds[0].batch
@@ -143,7 +165,7 @@ def data(board: Billboard) -> dict[str, Any]:
 
 
 def resource_rows(board: Billboard) -> list[dict[str, Any]]:
-    """One row a resource: what everybody may know of it. What is not there yet is None."""
+    """One row per resource, with its public numbers; None where a number does not exist yet."""
     market, certificate = board.header.market, board.certificate
     posted = [r.step.prices for r in board.releases if r.step.prices]
     final = board.final_prices if certificate is not None else ()
@@ -167,14 +189,14 @@ def resource_rows(board: Billboard) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """The course of one resource: two charts, and the same in numbers."""
+    """How price and demand of one resource moved: two charts, and the same in numbers."""
 
     name: str
     unit: str
     price: Markup
     load: Markup
     lines: list[tuple[int, str, str, str]]
-    """Round, price, load, and how far the noise may have moved the load."""
+    """Round, price, load, and how far the noise may have moved the load (two deviations)."""
 
 
 def figures(board: Billboard) -> list[Figure]:
@@ -234,9 +256,9 @@ def _load_chart(
     ticks = (0.0, 0.5, 1.0) if high < 2.0 else (0.0, 1.0, 2.0)
     axis = chart.Axis(0.0, high, tuple((t, f"{100 * t:.0f}%") for t in ticks))
     words = (
-        f"Demand for {name} with noise, as a share of its supply: {percent(loads[0])} in round "
-        f"{rounds[0]}, {percent(loads[-1])} in round {rounds[-1]}, where the noise has a band of "
-        f"plus or minus {percent(noise[-1])}."
+        f"Noisy demand for {name}, as a fraction of its supply: {percent(loads[0])} in round "
+        f"{rounds[0]}, {percent(loads[-1])} in round {rounds[-1]}, where the noise band is plus or "
+        f"minus {percent(noise[-1])}."
     )
     noisy = any(n > 0.0 for n in noise)
     return chart.line_chart(
@@ -246,7 +268,7 @@ def _load_chart(
 
 
 def _load(market: Market, release: Release, resource: int) -> float:
-    """The demand of all as a share of the supply; of a batch, as if all were like it."""
+    """Demand divided by supply; a batch is scaled up as if all batches were like it."""
     batch = release.step.batch
     return release.answer[resource] / market.supply_code * (1 if batch is None else batch.count)
 
@@ -260,7 +282,7 @@ def _deviation(board: Billboard, release: Release) -> float:
     if isinstance(noise, TruncatedLaplace):
         own = min(math.sqrt(2.0) * own, float(noise.bound))
     count = 1 if batch is None else batch.count
-    if board.header.local:  # everybody who is asked adds the noise of one
+    if board.header.local:  # each agent who is asked adds its own noise
         own *= math.sqrt(max(1.0, market.agents / count))
     return own / market.supply_code * count
 
@@ -280,50 +302,57 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 # --- the template -------------------------------------------------------------------------
 
 
-def waiting_page(running: bool | None = None) -> str:
-    """What `jdpack.serve` shows before anything is posted; `running` as for `public_page`."""
-    return filled(
-        "waiting.html", live=_web("live.js"), state=_UNFINISHED[running], not_private=None
-    )
-
-
 def render(name: str, board: Billboard, **more: Any) -> str:
-    """A page about a billboard."""
+    """A page about a billboard, without scripts."""
+    return filled(name, **_about(board), **more)
+
+
+def filled(name: str, **more: Any) -> str:
+    """A page from its template, without scripts."""
+    return _fill(name, "", **more).html
+
+
+def _about(board: Billboard) -> dict[str, Any]:
+    """What the templates need to know about a billboard."""
     header = board.header
-    return filled(
-        name,
-        board=board,
-        market=header.market,
-        budget=header.budget,
-        certificate=board.certificate,
-        not_private=None if header.private else header.why_not_private,
-        rows=resource_rows(board),
-        rounds=_count(board),
-        in_turns=any(r.step.batch is not None for r in board.releases[:1]),
-        share=SHARE,
-        **more,
-    )
+    return {
+        "board": board,
+        "market": header.market,
+        "budget": header.budget,
+        "certificate": board.certificate,
+        "not_private": None if header.private else header.why_not_private,
+        "rows": resource_rows(board),
+        "rounds": _count(board),
+        "in_turns": any(r.step.batch is not None for r in board.releases[:1]),
+        "share": SHARE,
+    }
 
 
-def filled(
-    name: str, *, script: Markup | None = None, live: Markup | None = None, **more: Any
-) -> str:
-    """A page from its template; all of them have one style and one security policy."""
+def _fill(
+    name: str,
+    mark: str,
+    *,
+    script: Markup | None = None,
+    live: Markup | None = None,
+    **more: Any,
+) -> Page:
+    """A page from its template. All pages share one style and one kind of security policy."""
     style, connect = _web("style.css"), "'none'" if live is None else "'self'"
     policy = _policy(style, script or live, connect)
-    return _environment().get_template(name).render(
-        style=style, script=script, live=live, policy=policy, **more
+    html = _environment().get_template(name).render(
+        style=style, script=script, live=live, policy=policy, mark=mark, **more
     )  # fmt: skip
+    return Page(html, policy, mark)
 
 
 @cache
 def script() -> Markup:
-    """The scripts of the page, as one."""
+    """All scripts of the page as one."""
     return Markup("").join(_web(name) for name in _SCRIPTS)
 
 
 def _policy(style: Markup, script: Markup | None, connect: str) -> str:
-    """Nothing may be loaded, sent or run but what has these hashes."""
+    """Nothing may be loaded, sent or run except what has these hashes."""
     rules = ["default-src 'none'"]
     if script is not None:
         rules.append(f"script-src '{_hash(script)}'")
@@ -347,7 +376,7 @@ def _web(name: str) -> Markup:
 
 
 def _embedded(data: dict[str, Any]) -> Markup:
-    """JSON in a script element: whatever names it has, none of them ends the element."""
+    """JSON for a script element: no name in it can end the element."""
     text = json.dumps(data, separators=(",", ":"))
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")

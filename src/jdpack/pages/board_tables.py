@@ -1,7 +1,4 @@
-"""Public: the tables of a billboard: goods, every release and its cost, the bounds on loads.
-
-All of them are functions of the billboard alone.
-"""
+"""Public: tables from the billboard alone: goods, releases and their costs, bounds on loads."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import totals
 
 RELEASES = 20_000
-"""The most releases that a report lists; of more, an even choice."""
+"""A report lists at most this many releases, at even intervals."""
 
 COURSE = 2**14
-"""The most rows of the CSV with prices and demand of every round; of more, an even choice."""
+"""The CSV of prices and demand has at most this many rows, from rounds at even intervals."""
 
 ASKED: dict[Query, str] = {
     "demand": "demand at posted prices",
@@ -44,17 +41,17 @@ ASKED: dict[Query, str] = {
 
 @dataclass(frozen=True)
 class Spent:
-    """What a release cost, and how much it could give away."""
+    """What a release cost, and its sensitivity."""
 
     sensitivity: float
     """The most that one agent can move the answer, in L2."""
     rho: float
     total: float
-    """Of all releases up to this one; of batches, each agent's own."""
+    """The cost of all releases so far; each agent pays for its own batch only."""
 
 
 def spending(board: Billboard) -> list[Spent] | None:
-    """The cost of every release, or None if they are not those of any run."""
+    """The cost of every release, or None if no run could have posted them."""
     spent = totals(board)
     if spent is None:
         return None
@@ -67,7 +64,7 @@ def spending(board: Billboard) -> list[Spent] | None:
 
 
 def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | None:
-    """Every release: what was asked, with how much noise, and what it cost."""
+    """Every release: what was asked, how much noise it got, and what it cost."""
     if not board.releases:
         return None
     shown, data, budget = [], [], board.header.budget.rho
@@ -115,7 +112,7 @@ def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | No
 
 
 def _kind(noise: object) -> str:
-    return "(Laplace, cut off)" if isinstance(noise, TruncatedLaplace) else ""
+    return "(truncated Laplace)" if isinstance(noise, TruncatedLaplace) else ""
 
 
 def _turn(release: Release) -> str:
@@ -127,7 +124,7 @@ def _turn(release: Release) -> str:
 
 
 def goods_table(board: Billboard) -> Table:
-    """The goods: what there is, and what it costs."""
+    """The goods, their supplies and their prices."""
     market, rows = board.header.market, resource_rows(board)
     shown = [
         (
@@ -147,7 +144,7 @@ def goods_table(board: Billboard) -> Table:
 
 
 def course_table(board: Billboard) -> Table | None:
-    """Prices and noisy demand of every round, as CSV alone: the charts show them to people."""
+    """Prices and noisy demand of every round, only as CSV; people have the charts."""
     market = board.header.market
     asked = [(i, r) for i, r in enumerate(board.releases) if r.step.query == "demand"]
     if not asked:
@@ -175,7 +172,7 @@ def course_table(board: Billboard) -> Table | None:
 
 
 def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
-    """What anybody can tell of the load of what is granted, before scaling; with its noise."""
+    """The public, noisy loads before scaling; None if the billboard does not have them yet."""
     market = board.header.market
     if board.header.measured:
         for release in board.releases:
@@ -192,7 +189,7 @@ def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
 
 
 def bounds_table(board: Billboard) -> Table | None:
-    """How the bounds on loads come about; None before the certificate is there."""
+    """How the bounds on loads come about; None without a certificate."""
     certificate, market = board.certificate, board.header.market
     if certificate is None:
         return None
@@ -201,18 +198,18 @@ def bounds_table(board: Billboard) -> Table | None:
     for j, (r, bound) in enumerate(zip(market.resources, _unscaled(board), strict=True)):
         factor, given = certificate.factors[j] / SHARE, certificate.load_at_most[j]
         load = None if noisy is None else noisy[j]
-        room = None if load is None or bound is None else bound - load
+        allowance = None if load is None or bound is None else bound - load
         shown.append(
             (
                 r.name,
                 "–" if load is None else percent(load),
-                "–" if room is None else percent_up(room),
+                "–" if allowance is None else percent_up(allowance),
                 "–" if bound is None else percent_up(bound),
                 factor_text(factor),
                 percent_up(given),
             )
         )
-        data.append((r.name, load, room, bound, factor, given))
+        data.append((r.name, load, allowance, bound, factor, given))
     heads = (
         "Good", "With noise", "Allowance for noise", "Bound before scaling", "Factor",
         "Given, at most",
@@ -222,7 +219,7 @@ def bounds_table(board: Billboard) -> Table | None:
 
 
 def _unscaled(board: Billboard) -> list[float] | list[None]:
-    """The bounds on loads before scaling, computed anew; None each if no run has these lines."""
+    """The bounds on loads before scaling; None each if no run could have posted these lines."""
     try:
         return bounds.load_bounds(board)
     except (JdpackError, ArithmeticError, ValueError):

@@ -1,7 +1,7 @@
-"""Public: small charts as SVG text, for pages that have no script to draw them.
+"""Public: small charts as SVG, for pages without scripts.
 
-A chart is drawn in whole numbers on a plane of its own that stretches to the page, so it is small
-in bytes; colours come from the page's style sheet by class, so they follow light and dark.
+A chart is drawn in whole numbers on its own plane, which stretches to fit the page, so it takes few
+bytes. Colours come from the page's style sheet by class, so they follow the light or dark setting.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 _WIDTH, _HEIGHT = 360, 132
-_LEFT, _TOP, _RIGHT, _BOTTOM = 46, 8, 6, 20  # margins, in which the axes are written
+_LEFT, _TOP, _RIGHT, _BOTTOM = 46, 8, 6, 20  # space around the plane, for the axes
 _PLANE = 1000, 400
-_EDGE, _LANE, _LETTERS = 8, 36, 50  # of lanes: margin at the sides, height, letters in a line
+_EDGE, _LANE, _LETTERS = 8, 36, 50  # lanes: space at the sides, height, letters per line
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The range of values that a chart shows, and those that are written at its side."""
+    """The range of values that a chart shows, and the labels at its side."""
 
     low: float
     high: float
@@ -48,18 +48,18 @@ def line_chart(
     point: tuple[float, float] | None = None,
     since: int | None = None,
 ) -> Markup:
-    """A line through points, as an image with a text in its place for who does not see it.
+    """A line through points, as an image with a text alternative.
 
     Args:
         label: what the chart shows, in words.
         kind: the class of the line, which gives its colour.
         xs, ys: the points; `xs` increase.
-        axis: what is shown; points beyond it are drawn at its edge.
-        across: the same for `xs`; from the first to the last, which are written, if not given.
+        axis: the range of `ys`; points beyond it are drawn at its edge.
+        across: the range of `xs`; if not given, from the first to the last, both labelled.
         band: drawn behind the line.
-        mark: a value that is drawn as a dashed line across.
-        point: a point that is drawn as a dot.
-        since: from here on, to the right, the background is tinted.
+        mark: a value to draw as a dashed horizontal line.
+        point: a point to draw as a dot.
+        since: tint the background from here to the right.
     """
     wide, high = _PLANE
     known = across or Axis(xs[0], max(xs[-1], xs[0] + 1), ((xs[0], f"{xs[0]}"),))
@@ -110,18 +110,18 @@ def line_chart(
 
 @dataclass(frozen=True)
 class Point:
-    """A value on a lane, and the interval that it is known to be in."""
+    """A value on a lane, with its interval, if known."""
 
     value: float
     kind: str = "price"
-    """The class, which gives its colour and shape: price a dot, load a diamond, bad a cross."""
+    """The class, which sets colour and shape: price is a dot, load a diamond, bad a cross."""
     low: float | None = None
     high: float | None = None
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One of several things that are compared: its name, its values, and these as a text."""
+    """One of several things to compare: its name, its values, and the values as text."""
 
     name: str
     points: Sequence[Point]
@@ -131,13 +131,13 @@ class Lane:
 def lane_chart(
     label: str, lanes: Sequence[Lane], axis: Axis, *, mark: float | None = None
 ) -> Markup:
-    """Values side by side, on a lane each, with one axis below.
+    """Values on one lane each, with a common axis below.
 
     Args:
         label: what the chart shows, in words.
-        lanes: from above.
+        lanes: from top to bottom.
         axis: from left to right; values beyond it are drawn at its edge.
-        mark: a value that is drawn as a dashed line down.
+        mark: a value to draw as a dashed vertical line.
     """
     ends, top = (_EDGE, _WIDTH - _EDGE), 2
     foot = top + _LANE * len(lanes)
@@ -155,8 +155,8 @@ def lane_chart(
     words = [_written(along(x), foot + 15, text, ends) for x, text in axis.ticks]
     for i, lane in enumerate(lanes):
         y = top + _LANE * i
-        room = max(12, _LETTERS - len(lane.text))
-        name = lane.name if len(lane.name) <= room else f"{lane.name[: room - 1]}…"
+        most = max(12, _LETTERS - len(lane.text))
+        name = lane.name if len(lane.name) <= most else f"{lane.name[: most - 1]}…"
         words.append(f'<text class="name" x="{ends[0]}" y="{y + 13}">{escape(name)}</text>')
         if lane.text:
             words.append(_written(ends[1], y + 13, lane.text, ends))
@@ -186,15 +186,15 @@ def _dot(kind: str, x: float, y: float) -> str:
 
 
 def _written(x: float, y: float, text: str, ends: tuple[int, int]) -> str:
-    """A text below or above a place, kept between the ends."""
+    """A text at a place, kept between the ends."""
     side = "start" if x < ends[0] + 12 else "end" if x > ends[1] - 12 else "middle"
     anchor = "" if side == "start" else f' text-anchor="{side}"'
     return f'<text x="{x:.0f}" y="{y}"{anchor}>{escape(text)}</text>'
 
 
-def bar(share: float) -> Markup:
-    """A bar that is filled to a share of its length; the number must stand beside it."""
-    filled = round(100 * min(max(share, 0.0), 1.0))
+def bar(fraction: float) -> Markup:
+    """A bar filled to a fraction of its length; the page must show the number beside it."""
+    filled = round(100 * min(max(fraction, 0.0), 1.0))
     return Markup(
         '<svg class="bar" aria-hidden="true" viewBox="0 0 100 8" preserveAspectRatio="none">'
         f'<path class="rest" d="M0 0h100v8H0z"/><path class="fill" d="M0 0h{filled}v8H0z"/></svg>'
@@ -202,14 +202,14 @@ def bar(share: float) -> Markup:
 
 
 def powers(low: float, high: float, most: int = 6) -> tuple[tuple[float, str], ...]:
-    """Ticks of an axis of logarithms to base 10, between two of these: at most so many powers."""
+    """At most `most` powers of 10 as ticks of an axis from 10^low to 10^high."""
     exponents = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     stride = -(-len(exponents) // most) or 1
     return tuple((float(e), f"{10.0**e:g}") for e in exponents[::-1][::stride][::-1])
 
 
 def round_ticks(high: float, count: int = 3) -> tuple[float, ...]:
-    """Round numbers from 0 up to `high`, about so many steps."""
+    """Round numbers from 0 to `high`, in about `count` steps."""
     if not 0.0 < high < math.inf:
         return (0.0,)
     rough = high / count
@@ -219,13 +219,13 @@ def round_ticks(high: float, count: int = 3) -> tuple[float, ...]:
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """At most so many of the numbers 0 to count - 1, evenly spaced, with the last."""
+    """Numbers from 0 to count - 1, about `most` of them, evenly spaced and with the last."""
     stride = max(1, -(-(count - 1) // max(1, most - 1))) if count > most else 1
     return sorted({*range(0, count, stride), count - 1})
 
 
 def _path(points: Sequence[tuple[int, int]]) -> str:
-    """A path through whole points, as steps from one to the next."""
+    """A path through points, as steps from one to the next."""
     (x, y), parts = points[0], []
     for to_x, to_y in points[1:]:
         dx, dy = to_x - x, to_y - y
@@ -238,12 +238,12 @@ def _path(points: Sequence[tuple[int, int]]) -> str:
 def histogram(
     label: str, above: Sequence[int], below: Sequence[int], ends: tuple[str, str, str]
 ) -> Markup:
-    """Columns of two kinds, one above and one below a line, in one scale.
+    """Columns above and below a line, in one scale.
 
     Args:
         label: what the chart shows, in words.
-        above, below: the heights, as many of each.
-        ends: what is written at the left end, in the middle and at the right end.
+        above, below: the heights, the same number of each.
+        ends: the labels at the left end, in the middle and at the right end.
     """
     wide, high = _PLANE
     scale = high / max(1, max(above) + max(below))

@@ -1,4 +1,4 @@
-"""Public: numbers as pages write them. By rules of our own, never by anybody's locale."""
+"""Public: numbers as text, by our own rules, never by anybody's locale."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from jdpack.market.market import Market
 
 
 def short(number: float) -> str:
-    """Four digits, or all before the point; three of what is very small or very large."""
+    """Four digits, or all before the point; three if the number is very small or very large."""
     return _written(_near(number, ROUND_HALF_UP))
 
 
 def short_down(number: float) -> str:
-    """As `short`, of a number that is claimed to be at least so much."""
+    """As `short`, but rounded down: for lower bounds."""
     near = _near(number, ROUND_HALF_UP)
     return _written(_near(number, ROUND_FLOOR) if near > number else near)
 
 
 def short_up(number: float) -> str:
-    """As `short`, of a number that is claimed to be at most so much."""
+    """As `short`, but rounded up: for upper bounds."""
     near = _near(number, ROUND_HALF_UP)
     return _written(_near(number, ROUND_CEILING) if near < number else near)
 
 
 def _near(number: float, rounding: str) -> float:
-    """The number with as many digits as are shown."""
+    """The number, rounded to the digits that are shown."""
     size = abs(number)
     if not 0.0 < size < math.inf:
         return number
@@ -51,19 +51,19 @@ def _written(number: float) -> str:
 
 
 def exactly(number: float) -> str:
-    """All digits of a number that somebody chose: it is part of a promise."""
+    """All digits, for a number that is part of a promise."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 def price_text(market: Market, resource: int, price: float) -> str:
-    """A price; nearly 0 if all that one may ask for costs next to nothing."""
+    """A price, or "nearly 0" if even the largest demand costs almost nothing."""
     if 0.0 < price * market.resources[resource].max_demand < 1e-6 * market.max_value:
         return "nearly 0"
     return short(price)
 
 
 def one_in(probability: float) -> str:
-    """A small probability in words, never below what it is."""
+    """A small probability in words, never understated."""
     if not 0.0 < probability < 0.5:
         return f"{probability:.2g}"
     # As it is written, not as it is stored: 1e-9 is 1 in 1 billion.
@@ -83,7 +83,7 @@ def _two_digits(number: int) -> str:
 
 
 def percent(number: float) -> str:
-    """A share, to a tenth of a percent."""
+    """A fraction, to a tenth of a percent."""
     return f"{100 * number:,.1f}%" if abs(number) < 1e13 else f"{number:.3g} times 100%"
 
 
@@ -95,17 +95,17 @@ def short_percent(number: float) -> str:
 
 
 def percent_down(number: float) -> str:
-    """A share of which nothing is claimed that does not hold."""
+    """A fraction, rounded down: for lower bounds."""
     return f"{math.floor(1000 * number) / 10:.1f}%" if abs(number) < 1e13 else percent(number)
 
 
 def percent_up(number: float) -> str:
-    """A share that is not exceeded."""
+    """A fraction, rounded up: for upper bounds."""
     return f"{math.ceil(1000 * number) / 10:.1f}%" if abs(number) < 1e13 else percent(number)
 
 
 def factor_text(factor: float) -> str:
-    """A scale factor of at most 1; none but 1 reads as 1."""
+    """A scale factor of at most 1; only 1 reads as 1."""
     if factor == 1.0:
         return "1"
     return "just under 1" if f"{factor:.4f}" == "1.0000" else f"{factor:.4f}"

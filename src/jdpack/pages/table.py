@@ -1,7 +1,7 @@
-"""Public: a table of a page: for people, and the same numbers in full as CSV, to copy or to keep.
+"""Public: a table on a page, and the same numbers in full as CSV.
 
-The CSV is in the page itself, as text and as a link that saves it, so neither needs a script or a
-server.
+The page itself holds the CSV, as text to copy and as a link that saves it. Neither needs a script
+or a server.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from markupsafe import Markup
 
 ROWS = 500
-"""The most rows that people see; the CSV has them all."""
+"""The page shows at most this many rows; the CSV has all of them."""
 
 _FORMULA = ("=", "+", "-", "@")
 _NUMBER = re.compile(r"[+-][0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
-_TEXT = 2**16  # characters of CSV that are shown to copy; more than that is only saved
+_TEXT = 2**16  # characters of CSV that the page shows; a longer CSV can only be saved
 
 
 def csv_of(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV. What spreadsheets would take for a formula begins with an apostrophe.
+    """Rows as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe.
 
-    Names are the organiser's, and whoever opens the file trusts jdpack.
+    The organiser chooses the names, but people who open the file trust jdpack.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -44,18 +44,18 @@ def _inert(cell: Any) -> Any:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `shown` are its cells for people, a text each; `data` those of the CSV."""
+    """A table. `shown` has its cells as text for people; `data` has those of the CSV."""
 
     name: str
-    """What it is about, in words; also the name of the file that is saved."""
+    """What the table is about; also the name of the saved file."""
     heads: tuple[str, ...]
     shown: Sequence[tuple[str | Markup, ...]]
     columns: tuple[str, ...]
     """The names of the columns of the CSV."""
     data: Sequence[tuple[Any, ...]]
-    """Numbers as they are; what does not exist is None."""
+    """Exact numbers; None where a number does not exist."""
     words: tuple[int, ...] = ()
-    """The columns that people see with words in them; others have numbers, or the first names."""
+    """The shown columns, apart from the first, that hold words instead of numbers."""
 
     @property
     def rows(self) -> Sequence[tuple[str | Markup, ...]]:
@@ -64,7 +64,7 @@ class Table:
 
     @property
     def left(self) -> int:
-        """How many rows are in the CSV alone."""
+        """The number of rows that only the CSV has."""
         return len(self.data) - len(self.rows)
 
     @property
@@ -73,17 +73,17 @@ class Table:
 
     @property
     def text(self) -> str | None:
-        """The CSV, if it is short enough to be shown."""
+        """The CSV, if it is short enough to show."""
         text = self.csv
         return text if len(text) <= _TEXT else None
 
     @property
     def file(self) -> str:
-        """The name of the file that is saved."""
+        """The name of the saved file."""
         return "-".join(self.name.lower().replace(",", "").split()) + ".csv"
 
     @property
     def link(self) -> str:
-        """The CSV as an address of its own: nothing is loaded."""
+        """The CSV as a data URL, which loads nothing."""
         code = base64.b64encode(self.csv.encode()).decode()
         return f"data:text/csv;charset=utf-8;base64,{code}"

@@ -2,9 +2,9 @@
 
 Read in this order:
 
-* `server`: the start, and the socket.
+* `server`: starts the server and opens its socket.
 * `connections`: which connections stay open, and for how long.
 * `app`: requests and answers.
-* `site`: what readers see at a moment.
-* `folder`: what is read from the folder of a run.
+* `site`: what readers see right now.
+* `folder`: reads the folder of a run.
 """

@@ -1,4 +1,4 @@
-"""Public: requests and answers. A path is one of three, letter by letter, or there is nothing."""
+"""Public: requests and answers. Only the exact paths of three things are served."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 FEEDS = 1000
-"""The most readers who are told of news; more can read, and load again."""
+"""At most this many readers get live updates; more can read and reload."""
 
-_AGAIN = 15.0  # seconds after which a feed says the same again, so that it is known to be alive
-_RETRY = 2000  # milliseconds after which a reader who lost the feed comes back
-_PIECE = 2**18  # bytes sent at once
+_AGAIN = 15.0  # seconds after which a feed repeats itself, to show that it is alive
+_RETRY = 2000  # milliseconds after which a reader who lost the feed reconnects
+_AT_ONCE = 2**18  # bytes sent at once
 
 _ALWAYS = {
     b"cache-control": b"no-store",
@@ -40,7 +40,7 @@ class App:
     def __init__(self, site: Site, feeds: int = FEEDS) -> None:
         self._site, self._most, self._feeds = site, feeds, 0
         self.ends: Callable[[], bool] = lambda: False
-        """Whether the server is about to end."""
+        """Whether the server is shutting down."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -58,7 +58,7 @@ class App:
             await self._read(path, method, dict(scope["headers"]), send)
 
     async def _read(self, path: bytes, method: str, headers: Headers, send: Send) -> None:
-        """The page or the lines."""
+        """Send the page or the lines."""
         view = await self._site.view()
         if not view.found:
             await _answer(send, method, 503, view.page, {b"retry-after": b"5"})
@@ -77,34 +77,34 @@ class App:
         await _answer(send, method, 304 if known else 200, None if known else body, more)
 
     async def _feed(self, method: str, receive: Receive, send: Send) -> None:
-        """Say which view is the newest, whenever there is a new one, until the reader leaves."""
+        """Send the mark of each new view until the reader leaves."""
         kind = {b"content-type": b"text/event-stream"}
         if method == "HEAD":
             await _answer(send, method, 200, None, kind)
             return
         if self._feeds >= self._most:
-            said = Body.of(b"Too many are listening: load the page again for news.\n")
+            said = Body.of(b"Too many readers get live updates; reload the page instead.\n")
             await _answer(send, method, 503, said, {b"retry-after": b"60"})
             return
         self._feeds += 1
         try:
             await send(_start(200, kind))
-            await send(_piece(f"retry: {_RETRY}\n\n".encode(), more=True))
+            await send(_part(f"retry: {_RETRY}\n\n".encode(), more=True))
             told, last = "", 0.0
             while not self.ends():
                 view = await self._site.view()
                 if view.mark != told or time.monotonic() - last > _AGAIN:
                     told, last = view.mark, time.monotonic()
-                    await send(_piece(f"data: {told}\n\n".encode(), more=True))
+                    await send(_part(f"data: {told}\n\n".encode(), more=True))
                 if await _left(receive, PAUSE):
                     return
-            await send(_piece(b""))
+            await send(_part(b""))
         finally:
             self._feeds -= 1
 
 
 async def _left(receive: Receive, seconds: float) -> bool:
-    """Wait; whether the reader left meanwhile."""
+    """Wait, and return whether the reader left meanwhile."""
     end = time.monotonic() + seconds
     while (rest := end - time.monotonic()) > 0:
         try:
@@ -125,10 +125,10 @@ async def _answer(
         headers[b"content-length"] = str(len(body.data)).encode()
     await send(_start(status, headers))
     data = b"" if body is None or method == "HEAD" else body.data
-    last = max(0, len(data) - 1) // _PIECE * _PIECE
-    for start in range(0, last, _PIECE):
-        await send(_piece(data[start : start + _PIECE], more=True))
-    await send(_piece(data[last:]))
+    last = max(0, len(data) - 1) // _AT_ONCE * _AT_ONCE
+    for start in range(0, last, _AT_ONCE):
+        await send(_part(data[start : start + _AT_ONCE], more=True))
+    await send(_part(data[last:]))
 
 
 def _start(status: int, headers: Headers) -> Message:
@@ -136,5 +136,5 @@ def _start(status: int, headers: Headers) -> Message:
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
-def _piece(body: bytes, *, more: bool = False) -> Message:
+def _part(body: bytes, *, more: bool = False) -> Message:
     return {"type": "http.response.body", "body": body, "more_body": more}

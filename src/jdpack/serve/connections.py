@@ -1,10 +1,10 @@
-"""Public: how long a connection may keep the server waiting, and who leaves when it is full.
+"""Public: how long a connection may keep the server waiting, and which one closes when it is full.
 
 A connection waits for its reader in one of three ways: for another request, for the rest of a
-request, or for the reader to take an answer. Each has a limit in seconds; uvicorn keeps the first,
-and the crowd the other two. When there are as many connections as there may be, the one that has
-waited longest makes room for a new one. A feed of news waits for nobody, so it stays open as long
-as its reader takes what is sent.
+request, or for the reader to take an answer. Each has a limit in seconds; uvicorn enforces the
+first, and `Crowd` the other two. If the server is full, the connection that has waited longest is
+closed for a new one. A feed does not wait for its reader, so it stays open as long as the reader
+takes what is sent.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD = 2**14
-"""The most bytes of a request; whoever sends more is cut off. Nobody needs to send a body."""
+"""A request may have at most this many bytes; longer ones are cut off. No body is needed."""
 
-_LOTS = 4  # of newly accepted connections that may be open before the first lot is counted
+_LOTS = 4  # lots of new connections that may be open before the first lot is counted
 _SPARE = 64  # file descriptors for everything that is not a connection
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many connections there may be, and the seconds that each of them may take."""
+    """The number of connections, and the seconds that each may take."""
 
     connections: int = 2000
     idle: int = 5
-    """Between an answer and the next request on the same connection."""
+    """From an answer to the next request on the same connection."""
     request: float = 10.0
     """For a whole request, from its first byte; for the first one, from the connection."""
     stuck: float = 30.0
-    """Without a reader taking any of its answer."""
+    """Without the reader taking any of its answer."""
 
     at_once: int = 128
-    """The most that are accepted in one go."""
+    """The most connections accepted at once."""
 
     def within_descriptors(self) -> Limits:
-        """The limits that this process can keep; it first asks for the file descriptors it needs.
+        """The limits that this process can keep, after it asks for the file descriptors it needs.
 
-        Where the system allows too few, there are fewer connections.
+        If the system allows too few, there are fewer connections.
         """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = _SPARE + self.connections + _LOTS * self.at_once
@@ -51,25 +51,27 @@ class Limits:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        except (OSError, ValueError):  # some systems allow less than they say
+        except (OSError, ValueError):  # some systems allow fewer than they say
             allowed = soft
         if allowed == wanted:
             return self
-        room = max(2 * _LOTS, allowed - _SPARE)
-        at_once = min(self.at_once, room // (2 * _LOTS))
-        connections = min(self.connections, room - _LOTS * at_once)
+        free = max(2 * _LOTS, allowed - _SPARE)
+        at_once = min(self.at_once, free // (2 * _LOTS))
+        connections = min(self.connections, free - _LOTS * at_once)
         return replace(self, connections=connections, at_once=at_once)
 
 
 class Crowd:
-    """All connections, and since when those that wait for their reader do so."""
+    """The connections that wait for their reader, and when their time is up."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._waiting: dict[Connection, float] = {}  # when each ends; the longest wait comes first
+        self._waiting: dict[
+            Connection, float
+        ] = {}  # when each one's time is up; the longest wait comes first
 
     def enter(self, connection: Connection, present: int) -> None:
-        """A new connection; `present` counts it."""
+        """Add a new connection; `present` includes it."""
         if present > self._limits.connections:
             longest = next(iter(self._waiting), connection)
             self._waiting.pop(longest, None)
@@ -82,27 +84,27 @@ class Crowd:
         self._waiting.pop(connection, None)
 
     def begins(self, connection: Connection) -> None:
-        """The first byte of another request has come."""
+        """The first byte of another request has arrived."""
         if connection in self._waiting:
             self._waiting[connection] = time.monotonic() + self._limits.request
 
     def asked(self, connection: Connection) -> None:
-        """A request is whole: the reader waits now, and not the server."""
+        """A request is complete: now the reader waits, not the server."""
         self._waiting.pop(connection, None)
 
     def answered(self, connection: Connection) -> None:
-        """An answer is written, though perhaps not yet taken."""
+        """An answer is written, though the reader may not have taken it yet."""
         self._waiting.pop(connection, None)  # to the end of the line
         self.stops(connection)
 
     def stops(self, connection: Connection) -> None:
-        """The reader does not take what is written."""
+        """The reader does not take what is sent."""
         if connection not in self._waiting:
             self._waiting[connection] = time.monotonic() + self._limits.stuck
             connection.left = connection.rest()
 
     async def sweep(self) -> None:
-        """End the connections whose time is over; an answer that moved gets more time."""
+        """Close the connections whose time is up; an answer that made progress gets more time."""
         now = time.monotonic()
         for connection in [one for one, end in self._waiting.items() if end <= now]:
             if 0 < connection.rest() < connection.left:
@@ -114,18 +116,18 @@ class Crowd:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection: uvicorn's, with bounds on what is sent, that tells the crowd where it is."""
+    """A connection of uvicorn's that limits what readers send and keeps `Crowd` informed."""
 
     def __init__(self, crowd: Crowd, **given: Any) -> None:
         super().__init__(**given)
         self._crowd = crowd
-        self._sent = 0  # bytes that came since the last whole head
-        self._silent = False  # whether nothing came since the last answer
+        self._sent = 0  # bytes received since the last complete head
+        self._silent = False  # whether nothing has arrived since the last answer
         self.left = 0
-        """How much was still to be sent when somebody looked."""
+        """How many bytes were still to be sent at the last check."""
 
     def rest(self) -> int:
-        """How many bytes the system has not taken over yet."""
+        """How many bytes the system has not accepted yet."""
         return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -146,18 +148,18 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("The request is too long.")
 
     def send_400_response(self, msg: str) -> None:
-        if self._answering():  # what is being sent cannot be taken back
+        if self._answering():  # an answer has begun and cannot be taken back
             self.transport.abort()
         else:
             super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
-        if self._answering():  # the reader did not wait: one answer is enough
+        if self._answering():  # the reader did not wait for its answer
             self.cycle.keep_alive = False
             return
         size = len(self.url) + sum(len(name) + len(text) for name, text in self.headers)
         if size > HEAD or not self.url.startswith(b"/"):
-            raise ValueError("not a request that is answered")  # uvicorn makes it a 400
+            raise ValueError("not a request for this server")  # uvicorn makes it a 400
         self._sent = 0
         self._crowd.asked(self)
         super().on_headers_complete()

@@ -1,4 +1,4 @@
-"""Public: what the server reads of an output folder: whole lines, and whether a run is at work."""
+"""Public: what the server reads from an output folder: its lines, and whether a run is working."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pathlib import Path
 from jdpack.storage import hash_chain
 
 MOST = 2**28
-"""The most bytes of a billboard that is served."""
+"""The server shows billboards of at most this many bytes."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Version = tuple[int, int, int, int]
-"""Of a file: it changes whenever the file does."""
+"""Identifies the state of a file: it changes whenever the file does."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """An output folder. Neither of its two folders is followed if it is a link."""
+    """An output folder. If `public` or `private` in it is a link, it is not followed."""
 
     path: Path
 
     def version(self) -> Version:
-        """Which billboard it is; OSError if there is none."""
+        """The version of the billboard; OSError if there is none."""
         with self._billboard() as handle:
             return _version(handle)
 
     def lines(self) -> tuple[Version, str]:
-        """The whole lines of the billboard; OSError if there is none, or if it is no ASCII.
+        """The whole lines of the billboard; OSError if there is none, or if it is not ASCII.
 
-        A line that is being posted is left out, and so is one of which not all came to the disk.
+        A last line that is still being posted, or did not reach the disk completely, is left out.
         """
         with self._billboard() as handle:
             version, size = _version(handle), os.fstat(handle).st_size
@@ -53,10 +53,10 @@ class Folder:
         return version, text if hash_chain.is_sealed(last) else text[: len(text) - len(last) - 1]
 
     def at_work(self) -> bool | None:
-        """Whether a run holds the lock of the private folder; None if that cannot be known.
+        """Whether a run holds the lock of the private folder; None if unknown.
 
-        The lock is asked for as a shared one, and let go at once: a run that holds it notices
-        nothing, and one that is about to take it tries again (`jdpack.run.run_file`).
+        This takes a shared lock and releases it at once. A run that holds the lock does not
+        notice, and a run that wants it tries again (`jdpack.run.run_file`).
         """
         try:
             handle = os.open(self.path / "private", _FOLDER)
@@ -69,7 +69,7 @@ class Folder:
         except OSError:
             return None
         finally:
-            os.close(handle)  # lets go
+            os.close(handle)  # releases the lock
         return False
 
     @contextlib.contextmanager
@@ -80,7 +80,7 @@ class Folder:
             handle = os.open("billboard.jsonl", _FILE, dir_fd=folder)
             opened.callback(os.close, handle)
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file")
+                raise OSError(errno.EINVAL, "it is not a regular file")
             yield handle
 
 

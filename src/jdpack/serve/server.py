@@ -1,9 +1,9 @@
-"""Public: the billboard of a run over HTTP, for many readers, also while the run goes on.
+"""Public: the billboard of a run over HTTP, for many readers, even while the run is working.
 
-Read-only. Three things are served, all made from the whole lines of the billboard: the page, the
-lines, and a feed that says when there is more. No path of a request ever becomes the path of a
-file. Of the private folder nothing is read; only its lock is looked at, to tell whether the run is
-at work.
+The server is read-only. It serves three things, all made from the whole lines of the billboard:
+the page, the lines, and a feed that says when there is more. No path of a request ever becomes the
+path of a file. Nothing is read from the private folder; the server only checks its lock, to tell
+whether the run is working.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from jdpack.serve.site import Site
 if TYPE_CHECKING:
     from jdpack.serve.connections import Limits
 
-__all__ = ["bound", "is_loopback", "serve", "step_back"]
-
-_QUEUE = 1024  # new connections that the system keeps until they are accepted
-_ENDING = 2  # seconds that a reader has to finish when the server ends
-_SENT = 2**17  # bytes of an answer that the system takes over before a reader takes them
-_GONE = 30_000  # milliseconds after which a reader who acknowledges nothing is gone
+_QUEUE = 1024  # new connections that the system queues until they are accepted
+_ENDING = 2  # seconds that readers have to finish when the server stops
+_SENT = 2**17  # bytes of an answer that the system buffers for each reader
+_GONE = 30_000  # milliseconds without an acknowledgement, after which a reader is gone
 
 
 def serve(
@@ -44,10 +42,10 @@ def serve(
     """Serve the public side of an output folder until Ctrl-C.
 
     Args:
-        out: the output folder of a run that has begun; it may be finished.
-        listener: where readers come in, from `bound`.
-        ready: called when the billboard is known to be one.
-        limits: on connections; the usual ones if not given.
+        out: the output folder of a run that has started; it may be finished.
+        listener: the socket for readers, from `bound`.
+        ready: called once the billboard has been read.
+        limits: on connections; the defaults if not given.
     """
     site = Site(Folder(Path(out)))
     site.look()
@@ -64,7 +62,7 @@ def serve(
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_level="error",  # what readers send wrong fills no log
+        log_level="error",  # bad requests must not fill a log
         access_log=False,  # who reads what is nobody's business
         server_header=False,
         proxy_headers=False,
@@ -78,7 +76,7 @@ def serve(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            listener.listen(_QUEUE)  # asyncio made the queue as short as what it accepts in one go
+            listener.listen(_QUEUE)  # asyncio made the queue as short as what it accepts at once
 
     server = Server(config)
     app.ends = lambda: server.should_exit
@@ -90,17 +88,17 @@ def serve(
 
 
 def step_back() -> None:
-    """Let a run on the same machine go first, where the system allows it."""
+    """Let a run on the same machine go first, if the system allows it."""
     with contextlib.suppress(OSError):
-        os.nice(10)  # of a core that a run wants, a tenth at most
+        os.nice(10)  # if a run wants the same core, the server gets about a tenth of it
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):
-            # whoever asks for something interrupts no run, but waits for the end of its turn
+            # a request does not interrupt the run, but waits for its time slice to end
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket at an address; JdpackError if it cannot be had, or if no server is installed."""
+    """A socket at an address; JdpackError if that fails, or if no server is installed."""
     for name in ("uvicorn", "httptools"):
         if importlib.util.find_spec(name) is None:
             raise JdpackError(f"to serve pages, jdpack needs {name}", "pip install 'jdpack[serve]'")
@@ -110,8 +108,8 @@ def bound(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections take these over. How much the system keeps for each reader is bounded, so that
-        # an answer that nobody takes is seen to be stuck.
+        # Connections inherit these. The system buffers little for each reader, so that the server
+        # notices when a reader stops taking an answer.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE)

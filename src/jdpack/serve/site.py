@@ -1,35 +1,32 @@
-"""Public: what readers see at a moment, made once for all of them."""
+"""Public: what readers see right now, made once for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
 import hashlib
-import html
 import logging
-import re
 import time
 from dataclasses import dataclass
 
 from jdpack.billboard.board import Billboard
 from jdpack.errors import JdpackError, fit
-from jdpack.pages.billboard_page import public_page, waiting_page
+from jdpack.pages.billboard_page import build
 from jdpack.serve.folder import Folder, Version
 
 PAUSE = 1.0
-"""Seconds between two looks at the folder, at least."""
+"""The least number of seconds between two looks at the folder."""
 
-_SHARE = 20  # a look is followed by a pause of so many times what it worked
-_PATIENCE = 0.3  # seconds that the first who asks waits for a new view
-_QUIET = 3.0  # seconds without a new line after which the lock is looked at
-
+_PAUSE_PER_WORK = 20  # after each look, wait this many times the CPU time it took
+_PATIENCE = 0.3  # seconds that the first reader waits for a new view
+_QUIET = 3.0  # seconds without a new line, after which the lock is checked
 
 _log = logging.getLogger("uvicorn.error")  # goes to stderr
 
 
 @dataclass(frozen=True)
 class Body:
-    """What is sent, and a name that no other has."""
+    """Bytes to send, and their hash."""
 
     data: bytes
     tag: str
@@ -41,48 +38,43 @@ class Body:
 
 @dataclass(frozen=True)
 class View:
-    """What readers see at a moment."""
+    """What readers see right now."""
 
     page: Body
     packed: Body
-    """The page in gzip."""
+    """The page, compressed with gzip."""
     lines: Body
     policy: str
     """The content security policy of the page."""
     mark: str
-    """Another for every other view."""
+    """Changes whenever the view does."""
     finished: bool
     found: bool = True
-    """False if there is no billboard any more, or none that can be read."""
+    """False if there is no readable billboard any more."""
 
     @classmethod
     def of(cls, board: Billboard | None, text: str, running: bool | None) -> View:
-        """The view of a billboard and its text; None if nothing is posted."""
-        page = waiting_page(running)
-        if board is not None:
-            page = public_page(board, running=running, live=True)
-        data, finished = page.encode(), board is not None and board.finished
-        policy = re.search('Content-Security-Policy" content="([^"]+)"', page)
-        mark = re.search('id="live" role="status" data-mark="([^"]+)"', page)
-        assert policy is not None and (mark is not None or board is not None)
+        """The view of a billboard and its text; the billboard is None if nothing is posted."""
+        page = build(board, running=running, live=True)
+        data = page.html.encode()
         return cls(
             Body.of(data),
             Body.of(gzip.compress(data, 5, mtime=0)),
             Body.of(text.encode()),
-            html.unescape(policy[1]),
-            mark[1] if mark is not None else f"finished-{Body.of(data).tag}",
-            finished,
+            page.policy,
+            page.mark,
+            board is not None and board.finished,
         )
 
     @classmethod
     def missing(cls) -> View:
-        """The view where there is nothing to see."""
-        said = Body.of(b"The billboard cannot be read at the moment.\n")
+        """The view if no billboard can be read."""
+        said = Body.of(b"The billboard cannot be read right now.\n")
         return cls(said, said, said, "default-src 'none'", "missing", False, found=False)
 
 
 class Site:
-    """The newest view of a folder, looked for at most once a second however many ask for it."""
+    """The newest view of a folder. It looks at most once a second, however many readers ask."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -95,33 +87,33 @@ class Site:
         self._looking: asyncio.Task[None] | None = None
 
     async def view(self) -> View:
-        """The newest view. If it takes long to make, and to all others, the one before."""
+        """The newest view. While it is being made, other readers get the previous one."""
         if time.monotonic() >= self._next and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(asyncio.to_thread(self._refresh))
             await asyncio.wait([self._looking], timeout=_PATIENCE)
         return self._view
 
     def look(self) -> None:
-        """Look for the first time; JdpackError if there is no billboard."""
+        """Take the first look; JdpackError if there is no billboard."""
         try:
             self._update()
         except OSError as error:
             raise JdpackError(
                 f"cannot serve {str(self._folder.path)!r}: {error.strerror}",
-                "give the output folder of a run that solve began; it has a folder `public`",
+                "give the output folder of a run that solve started; it has a folder `public`",
             ) from None
 
     def _refresh(self) -> None:
         begin, work = time.monotonic(), time.thread_time()
         try:
             self._update()
-        except Exception as error:  # whatever it is, the server goes on, and looks again
+        except Exception as error:  # whatever happens, the server keeps running and looks again
             if self._view.found:
                 _log.error("the billboard cannot be read: %s", fit(str(error)))
             self._view, self._version = View.missing(), None
             self._board, self._text = None, ""
         now, work = time.monotonic(), time.thread_time() - work
-        self._next = now + max(PAUSE, now - begin, _SHARE * work)
+        self._next = now + max(PAUSE, now - begin, _PAUSE_PER_WORK * work)
 
     def _update(self) -> None:
         """Make a new view if anything has changed."""
@@ -129,7 +121,7 @@ class Site:
         new = self._folder.version() != self._version
         if not new and self._view.finished:
             return
-        if new and self._version is not None:  # a line has come: somebody is at work
+        if new and self._version is not None:  # a new line: somebody is working
             running: bool | None = True
             self._grew = now
         elif now - self._grew < _QUIET:
@@ -143,7 +135,7 @@ class Site:
         self._version, self._running = version, running
 
     def _read(self, text: str) -> Billboard | None:
-        """The billboard of a text; of one that has grown, only what is new is read."""
+        """The billboard of a text. If the text has grown, only the new lines are read."""
         if self._board is not None and text.startswith(self._text):
             self._board.extend(text[len(self._text) :])
         else:

@@ -40,23 +40,23 @@ def test_a_coin_decides_and_it_is_said_how_close_it_was(ask):
         code, text, _ = ask(board, "--id", id, "--value", 3, "--demand", "plots=1")
         assert code == 0
         wins = coin < 0.45
-        assert ("you get all that you asked for\n  1 plots of plots\n" in text) == wins
+        assert ("you get everything you asked for\n  1 plots of plots\n" in text) == wins
         assert ("you get nothing this time" in text) == (not wins)
         assert "at the final prices, what you ask for costs 2; to you it is worth 3: you" in text
         assert "in 10 of the 20 rounds that count: a share of 50.00%" in text
-        assert "scaled by 0.9000: that leaves 44.99%" in text
+        assert "scaled by 0.9000, which leaves 44.99%" in text
         assert f": {int(coin * 1e4) / 1e4:.4f}. You get the goods if it is below 0.4499" in text
         assert text.count("and it is not") == (not wins)
-        close = re.search(r"with (?:any|a) value (?:from|of) ([\d.]+)", text)
+        close = re.search(r"with (?:any|a) value of (?:at least )?([\d.]+)", text)
         if coin >= 0.9:
-            assert close is None and "with this coin, no value" in text
+            assert close is None and "with this coin, no allowed value" in text
             seen.add("never")
             continue
         least = float(close[1])
         assert least == pytest.approx(2 if wins else 4, rel=1e-3)
         for value, gets in [(least, True), (least * 0.999, False)]:
             said = ask(board, "--id", id, "--value", value, "--demand", "1")[1]
-            assert ("you get all" in said) == gets
+            assert ("you get everything" in said) == gets
         seen.add("wins" if wins else "close")
     assert seen == {"wins", "close", "never"}
 
@@ -89,7 +89,7 @@ def test_what_is_beyond_the_bounds_counts_as_the_bound_and_is_said(ask):
     _, text, _ = ask(boards.charging(), "--id", " x", "--value", 1000, "--demand", "18-21 h=31")
     notes = [line for line in text.splitlines() if line.startswith("note: ")]
     assert len(notes) == 3 and "space" in notes[0]
-    assert "counts as 40" in notes[1] and "30 at most" in notes[2]
+    assert "counts as 40" in notes[1] and "at most 30" in notes[2]
 
 
 def test_whose_turn_did_not_come_and_whose_did():
@@ -161,7 +161,7 @@ def test_a_file_is_the_same_as_its_options(ask, tmp_path, name, text):
     ("raw", "says"),
     [
         (b"", "The file is empty."),
-        (b"{", "cannot be read as such"),
+        (b"{", "is not valid JSON"),
         (b'{"value": 1, "demand": {}}', "your id is needed"),
         (b'{"id": "a", "value": 1, "demand": {"18-12 h": 1}}', "no good named “18-12 h”"),
         (b"\xff\xfe", "cannot be read as text in UTF-8"),
@@ -197,8 +197,8 @@ def test_an_id_is_no_longer_than_one_in_a_table(ask):
     flags = ["--value", 1, "--demand", "1,0,0,0"]
     assert ask(boards.charging(), "--id", "é" * 2048, *flags)[0] == 0
     code, _, err = ask(boards.charging(), "--id", "é" * 2049, *flags)
-    assert code == 2 and "has 4098 bytes, and 4096 are the most" in err
-    assert "is not seen" in ask(boards.charging(), "--id", "a\u200bb", *flags)[1]
+    assert code == 2 and "has 4098 bytes; at most 4096 are allowed" in err
+    assert "invisible character" in ask(boards.charging(), "--id", "a\u200bb", *flags)[1]
 
 
 # --- names of resources -------------------------------------------------------------------

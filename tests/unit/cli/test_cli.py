@@ -385,7 +385,7 @@ def test_allocate_agrees_with_the_bulk_allocation(jdpack, tmp_path, divisible, o
         (["--demand", "beds=1,2"], "'beds=1,2'"),
         (["--demand", "bed=1"], "'bed'"),
         (["--demand", "nan,1"], "nan"),
-        (["--demand", "1,1", "--demand", "1,1"], "1 values for 2 demands"),
+        (["--demand", "1,1", "--demand", "1,1"], "1 values but 2 demands"),
     ],
     ids=str,
 )

@@ -122,7 +122,7 @@ def test_the_curators_numbers_are_those_of_the_allocation(kind, tmp_path):
     assert f"{sum(winners):,} of 200 agents get something" in words
     if market.divisible:
         mean, own = (100 * sum(shares) / SHARE / count for count in (200, sum(winners)))
-        assert f"Mean share {mean:.1f}% of what is asked for, over all agents; {own:.1f}%" in words
+        assert f"Mean share {mean:.1f}% over all agents; {own:.1f}%" in words
     else:
         assert "ean share" not in words
     loads = load_of(records.codes(), shares)
@@ -156,7 +156,7 @@ def check_margins(records, board, winners, page):
     assert [int(row["winners"]) for row in rows] == expected[True]
     assert [int(row["losers"]) for row in rows] == expected[False]
     for share, count in zip(CLOSE, close, strict=True):
-        assert f"Within {100 * share:.0f}% of turning {count:,} agents" in text_of(page)
+        assert f"Within {100 * share:.0f}% of flipping {count:,} agents" in text_of(page)
     return sum(n > 0 for n in expected[True] + expected[False])
 
 
@@ -333,7 +333,7 @@ def test_the_certificate_in_words_is_rounded_to_the_safe_side():
     board = boards.charging()
     words = text_of(public_report.public_report(board))
     worth = re.search(r"What is given is worth at least ([\d,.]+)", words)[1]
-    most = re.search(r"No division is worth more than ([\d,.]+)", words)[1]
+    most = re.search(r"No allocation is worth more than ([\d,.]+)", words)[1]
     assert float(worth.replace(",", "")) <= board.certificate.welfare_at_least
     assert float(most.replace(",", "")) >= board.certificate.optimum_at_most
     assert "proved directly, and is sharper than the quotient" in words
@@ -353,7 +353,7 @@ def test_batches_cost_what_one_of_them_does():
     assert len(rows) == 50 and {row["rho_so_far"] for row in rows} == {rows[0]["rho_so_far"]}
     words = text_of(page)
     assert "batch 50 of 50" in words and "everybody is in one batch" in words
-    assert "Share of the best possible not certified" in words
+    assert "Fraction of the best possible not certified" in words
 
 
 def test_agents_who_add_the_noise_themselves():
@@ -366,8 +366,8 @@ def test_agents_who_add_the_noise_themselves():
         run.post(agent.answer(step) for agent in turn)
     page = public_report.public_report(run.board)
     words = text_of(page)
-    assert "Nothing is certified: participants added the noise themselves." in words
-    assert "and each participant for their own answer" in words and "does not add up" not in words
+    assert "Nothing is certified: people added the noise themselves." in words
+    assert "and each person for their own answer" in words and "does not add up" not in words
     (row,) = saved(page, "bounds-on-loads.csv")
     load, room = float(row["load_with_noise"]), float(row["allowance"])
     assert load + room == pytest.approx(float(row["bound"]))
@@ -394,7 +394,7 @@ def test_a_run_that_is_not_finished(lines):
     assert "the run is not finished, or its end was cut off" in words
     assert "Finished" not in words.replace("Not finished", "")
     if lines == 1:
-        assert "Nothing was asked yet, and nothing is spent." in words
+        assert "Nothing has been asked yet, and nothing is spent." in words
 
 
 def test_lines_of_no_run_are_said_to_be():
@@ -411,7 +411,7 @@ def test_a_very_long_run_has_a_report_of_bounded_size(monkeypatch):
     page = public_report.public_report(boards.large())
     assert len(saved(page, "releases.csv")) <= 101
     assert len(saved(page, "prices-and-demand.csv")) <= 1050
-    assert text_of(page).count("An even choice of the") == 2
+    assert text_of(page).count("A selection of") == 2
     assert "An even choice" not in public_report.public_report(boards.charging())
 
 

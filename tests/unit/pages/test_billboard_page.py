@@ -46,7 +46,7 @@ def test_the_certificate_in_words():
     board = boards.charging()
     words = text_of(billboard_page.public_page(board))
     ratio = board.certificate.ratio_at_least
-    assert "Nobody&rsquo;s choice changes this page by much." in words
+    assert "What you asked for barely changes this page." in words
     assert "Supply is not exceeded." in words
     shown = float(re.search(r"At least ([\d.]+)% of the best possible total value", words)[1])
     assert ratio - 0.001 < shown / 100 <= ratio, "rounded down"
@@ -67,8 +67,8 @@ def test_the_factor_is_rounded_up(epsilon):
     shown = float(re.search(r"at most ([\d.,e+]+) times as likely", html)[1].replace(",", ""))
     assert math.exp(epsilon) <= shown < 1.01 * math.exp(epsilon)
     assert ", 1.04e-09)-joint" in html, "and delta is not"
-    assert ("choice changes this page by much" in html) == (epsilon <= 4.0)
-    assert ("Little: this page may tell much" in html) == (epsilon > 4.0)
+    assert ("barely changes this page" in html) == (epsilon <= 4.0)
+    assert ("Little: this page may tell a lot" in html) == (epsilon > 4.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 20.0])
@@ -79,11 +79,11 @@ def test_a_large_delta_is_no_promise_either(delta, epsilon):
     budget = Budget.split(epsilon, delta / header.market.agents, truncated=False)
     html = billboard_page.public_page(Billboard(replace(header, budget=budget, private=True)))
     fine = delta < 0.1 and epsilon < 4.0
-    assert ("changes this page by much" in html) == fine
-    assert ("Little: this page may tell much" in html) == (not fine)
+    assert ("barely changes this page" in html) == fine
+    assert ("Little: this page may tell a lot" in html) == (not fine)
     assert ("records on average would keep this promise" in html) == (delta > 0.1)
     told = public_report.public_report(Billboard(replace(header, budget=budget, private=True)))
-    assert ("changes this page by much" in told) == fine
+    assert ("barely changes this page" in told) == fine
 
 
 def test_neighbours_who_take_part_or_not():
@@ -96,16 +96,19 @@ def test_neighbours_who_take_part_or_not():
     ).billboard  # fmt: skip
     words = text_of(billboard_page.public_page(board))
     assert "at most 2.719 times as likely with you as without you" in words
-    assert "with your record as" not in words and "in place of yours is two such steps" in words
-    assert "among at most 300 participants" in words
+    assert (
+        "with your record as" not in words
+        and "so replacing your record takes two such steps" in words
+    )
+    assert "among at most 300 people" in words
 
 
 @pytest.mark.parametrize(
     ("running", "pill", "sentence"),
     [
-        (True, "Running", "Load this page again"),
-        (False, "Interrupted", "it can go on"),
-        (None, "Not finished", "still going on, or it was interrupted"),
+        (True, "Running", "Reload this page"),
+        (False, "Interrupted", "it can be resumed"),
+        (None, "Not finished", "still working, or it was interrupted"),
     ],
 )
 @pytest.mark.parametrize("lines", [1, 2, 50])
@@ -137,7 +140,10 @@ def test_a_run_in_turns_has_no_bound_on_the_optimum():
         epsilon=1.0, delta=1e-6,
     ).billboard  # fmt: skip
     words = text_of(billboard_page.public_page(board))
-    assert "Worth at least" in words and "best possible total value is not certified" in words
+    assert (
+        "Worth at least" in words
+        and "nothing is certified about the best possible total value" in words
+    )
     assert "those whose turn it was asked for" in words and "verybody asked" not in words
     assert "Those whose turn it is ask for" in words and "Everybody asks" not in words
     assert billboard_page.data(board)["batches"] == 50
@@ -172,7 +178,7 @@ def test_what_was_spent():
         claims.post(release)
     for html in (billboard_page.public_page(claims), public_report.public_report(claims)):
         assert "does not add up" in html and "None that holds." in html
-        assert "changes this page by much" not in html, "and then nothing is promised"
+        assert "barely changes this page" not in html, "and then nothing is promised"
 
 
 def test_a_market_of_very_many_goods_has_a_page_of_bounded_size():
@@ -180,7 +186,7 @@ def test_a_market_of_very_many_goods_has_a_page_of_bounded_size():
     board = finished_board(a_market(m, bundle_size=2), [([7] * m, 1)] * 5, SHARE)
     html = billboard_page.public_page(board)
     assert html.count("<figure>") == billboard_page.DRAWN
-    assert f"Drawn are the first {billboard_page.DRAWN} of {m} goods" in html
+    assert f"Charts are shown for the first {billboard_page.DRAWN} of {m} goods" in html
     assert "The first 1000 of 3000" in html
     assert len(html) < 1_500_000
 

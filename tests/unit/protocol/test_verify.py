@@ -318,7 +318,7 @@ def test_any_damage_of_an_allocation_is_found(runs, tmp_path):
 def test_another_page_is_found(runs, tmp_path):
     folder, _, _ = copy(runs(), tmp_path / "run")
     page = folder / "public" / "index.html"
-    page.write_text(page.read_text().replace("No supply is exceeded", "No supply matters"))
+    page.write_text(page.read_text().replace("No supply is ever exceeded", "No supply matters"))
     with pytest.raises(OutputError, match="is not the page of this billboard") as error:
         verify_run(folder)
     assert "allocation" not in error.value.hint and "resume" in error.value.hint

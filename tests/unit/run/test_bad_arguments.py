@@ -275,7 +275,7 @@ def test_an_unfinished_billboard():
         ({"demand": {"bed": 1.0}}, "no resource 'bed'"),
         ({"demand": ["1"]}, "'1' is not a number"),
         ({"value": [1.0, 2.0], "demand": [[1.0], [1.0]]}, "not 2"),
-        ({"value": [1.0, 2.0], "demand": [[1.0]]}, "2 values for 1 demands"),
+        ({"value": [1.0, 2.0], "demand": [[1.0]]}, "2 values but 1 demands"),
         ({"value": [1.0], "demand": 3}, "3"),
         ({"agent": 1.5}, "1.5"),
         ({"agent": None}, "None"),

@@ -468,13 +468,13 @@ def test_its_page_promises_no_repair_and_no_value():
     page = public_page(played(run, some_agents(run.board.header)[0]))
     assert "-local differential privacy" in page and "joint" not in page
     assert "answered truthfully" in page and "Nothing is certified" in page
-    assert "No supply is exceeded" not in page and "are dropped" not in page
+    assert "No supply is ever exceeded" not in page and "is dropped" not in page
     with_a_curator = solve(
         a_market(), values=np.ones(N), demands=np.ones((N, 2)), policy=MwuOnline(batch=10),
         epsilon=1.0, delta=1e-6,
     )  # fmt: skip
     page = public_page(with_a_curator.billboard)
-    assert "-joint differential privacy" in page and "No supply is exceeded" in page
+    assert "-joint differential privacy" in page and "No supply is ever exceeded" in page
 
 
 def test_a_run_without_noise_says_so_and_reads_back():

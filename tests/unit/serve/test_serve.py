@@ -29,7 +29,7 @@ import pytest
 from helpers import SHARE, check_error, finished_board, open_board, run_cli
 from jdpack import Billboard, Market, MwuFixed, resume, solve
 from jdpack.errors import JdpackError, OutputError
-from jdpack.pages.billboard_page import public_page, waiting_page
+from jdpack.pages.billboard_page import build, public_page
 from jdpack.run.run_file import locked
 from jdpack.serve import app as app_module
 from jdpack.serve import server as serve
@@ -71,7 +71,7 @@ import functools
 from jdpack import cli; from jdpack.serve import server as serve
 from jdpack.serve import app, connections, site
 app.PAUSE = site.PAUSE = 0.05
-site._QUIET, site._SHARE = 0.15, 0
+site._QUIET, site._PAUSE_PER_WORK = 0.15, 0
 app._RETRY = 150
 serve.serve = functools.partial(serve.serve, limits=connections.Limits({limits}))
 {more}
@@ -179,7 +179,9 @@ def test_a_run_that_has_posted_nothing(server):
     def says(words, running):
         status, headers, body = server.get()
         assert status == 200 and headers["cache-control"] == "no-store"
-        return words in body.decode() and body.decode() == waiting_page(running)
+        return (
+            words in body.decode() and body.decode() == build(None, running=running, live=True).html
+        )
 
     server.until(lambda: says("stopped before it posted anything", running=False))
     with locked(server.out / "private"):
@@ -187,7 +189,7 @@ def test_a_run_that_has_posted_nothing(server):
     server.until(lambda: says("stopped before it posted anything", running=False))
     moved = server.out / "elsewhere"
     (server.out / "private").rename(moved)
-    server.until(lambda: says("cannot be seen from here", running=None))
+    server.until(lambda: says("cannot tell whether a run is working", running=None))
     moved.rename(server.out / "private")
     assert server.get("/billboard.jsonl")[::2] == (200, b"")
 
@@ -378,7 +380,7 @@ def test_what_is_no_billboard_is_not_served(server):
         server.until(lambda: server.get()[0] == 503)
         for path in ["/", "/billboard.jsonl"]:
             status, _, body = server.get(path)
-            assert (status, body) == (503, b"The billboard cannot be read at the moment.\n")
+            assert (status, body) == (503, b"The billboard cannot be read right now.\n")
         if server.billboard.is_dir():
             server.billboard.rmdir()
     server.show(text_of(BEGUN))
@@ -575,7 +577,7 @@ def test_a_view_is_made_once_for_all(tmp_path, monkeypatch):
     path.write_text(text_of(FINISHED, 1))
     made, of = [], View.of
     monkeypatch.setattr(site_module, "PAUSE", PAUSE)
-    monkeypatch.setattr(site_module, "_SHARE", 0)
+    monkeypatch.setattr(site_module, "_PAUSE_PER_WORK", 0)
     monkeypatch.setattr(View, "of", lambda *given: made.append(time.monotonic()) or of(*given))
     site = Site(Folder(out))
     site.look()
@@ -662,7 +664,7 @@ def test_more_feeds_than_there_may_be(tmp_path):
         await app_module.App(Site(Folder(tmp_path / "out")), feeds=0)(scope, send, send)
 
     in_a_thread(answer)
-    assert sent[0]["status"] == 503 and b"load the page again" in sent[1]["body"]
+    assert sent[0]["status"] == 503 and b"reload the page" in sent[1]["body"]
 
 
 def test_slow_readers_hold_up_nobody(server):

@@ -1,10 +1,10 @@
-/* The agent's function, as `jdpack.allocate` has it: what do I get, from my own record and the
- * billboard? Golden vectors and random agents hold the two together, number by number.
+/* The agent's function, the same as `jdpack.allocate`: what do I get, from my own record and the
+ * billboard? Golden vectors and random agents check that the two agree, number by number.
  *
- * Plain script, no dependency. It touches no document and no network, so it runs anywhere.
+ * A plain script without dependencies. It touches no document and no network, so it runs anywhere.
  * Numbers are doubles that hold exact integers: codes have 16 and 32 bits, prices at most 2^52. A
- * cost is exact below 2^53, and whatever passes that is beyond every value however it is rounded.
- * Only the hash, and a weight times 2^24, need more: those are BigInts.
+ * cost is exact below 2^53; above that it exceeds every value, however it is rounded. Only the hash
+ * and a weight times 2^24 need more bits: those are BigInts.
  *
  * A "market" here is what the page carries: see `jdpack.pages.billboard_page.data`.
  */
@@ -13,9 +13,9 @@
 const jdpack = (() => {
   const SHARE = 2 ** 24; // shares, weights and factors are whole numbers of 1/SHARE
   const PRICE_UNITS = 2 ** 20; // of one value code
-  const GRAIN = 2 ** 29; // coins have 53 bits: so many of their steps are one step of a share
+  const GRAIN = 2 ** 29; // coins have 53 bits: this many of their steps make one step of a share
   const EXACT = 2 ** 53;
-  const ID_BYTES = 4096; // the most of an id, as in every table of agents
+  const ID_BYTES = 4096; // the same limit as in tables of agents
   const MASK = (1n << 64n) - 1n;
 
   // --- coins and turns ----------------------------------------------------------------------
@@ -72,7 +72,7 @@ const jdpack = (() => {
     return Number(((BigInt(place) >> 9n) * BigInt(count)) >> 44n);
   }
 
-  /** Whether a text can be written as UTF-8: no halves of pairs. */
+  /** Whether a text can be written as UTF-8, with no unpaired surrogates. */
   function wellFormed(text) {
     try {
       encodeURIComponent(text);
@@ -84,14 +84,14 @@ const jdpack = (() => {
 
   // --- codes --------------------------------------------------------------------------------
 
-  /** The least code that stands for at least `amount` of a resource; the product is exact. */
+  /** The smallest code for at least `amount` of a resource; the product is exact. */
   function demandCode(market, resource, amount) {
     const size = market.resources[resource].unit_size;
     const code = Math.trunc(amount / size);
     return code * size < amount ? code + 1 : code;
   }
 
-  /** The largest code that stands for at most `value`; the product is exact. */
+  /** The largest code for at most `value`; the product is exact. */
   function valueCode(market, value) {
     const code = Math.trunc(value / market.value_step);
     return code * market.value_step > value ? code - 1 : code;
@@ -104,10 +104,10 @@ const jdpack = (() => {
     return Math.min(number, cap);
   }
 
-  /** Options, each {value, demand: an amount for each resource}, in codes. */
+  /** Options as codes; each has {value, demand: one amount per resource}. */
   function encode(market, options) {
     if (!(options.length >= 1 && options.length <= market.options)) {
-      throw new RangeError(`an agent has 1 to ${market.options} options here`);
+      throw new RangeError(`an agent may have 1 to ${market.options} options here`);
     }
     return options.map(({ value, demand }) => {
       if (demand.length !== market.resources.length) {
@@ -119,7 +119,7 @@ const jdpack = (() => {
       });
       const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
       if (touched.length > market.bundle_size) {
-        throw new RangeError(`an option may touch at most ${market.bundle_size} resources`);
+        throw new RangeError(`an option may ask for at most ${market.bundle_size} resources`);
       }
       const code = valueCode(market, bounded(value, "value", market.max_value));
       return { value: code, codes, touched };
@@ -128,7 +128,7 @@ const jdpack = (() => {
 
   // --- rounds, shares, what is given --------------------------------------------------------
 
-  /** What an option costs at posted prices, in price units. */
+  /** What an option costs at these prices, in price units. */
   function cost(option, prices) {
     let sum = 0;
     for (const j of option.touched) sum += option.codes[j] * prices[j];
@@ -143,7 +143,7 @@ const jdpack = (() => {
     return all.filter((t) => t === mine);
   }
 
-  /** The first option of the largest surplus, if that is not negative; else -1. `but` is left out. */
+  /** The first option with the largest surplus, or -1 if that is negative; `but` is skipped. */
   function best(values, costs, t, but) {
     let [most, taken] = [-1, -1];
     for (let o = 0; o < values.length; o++) {
@@ -153,15 +153,15 @@ const jdpack = (() => {
     return taken;
   }
 
-  /** The share of each option, in 1/SHARE: the weight of its rounds over that of all. */
+  /** The share of each option, in 1/SHARE: the weight of its rounds divided by that of all. */
   function sharesOf(won, weight) {
     return won.map((w) => Number((BigInt(w) * BigInt(SHARE)) / BigInt(weight)));
   }
 
-  /** What is given of each option, in 1/SHARE.
+  /** What the agent gets of each option, in 1/SHARE.
    *
-   * Of indivisible goods: the options stand on [0, 1) one after the other, each as wide as its
-   * share. The one that the coin falls on is given if the coin is in the scaled part of its width.
+   * For indivisible goods, the options lie on [0, 1) one after the other, each as wide as its share.
+   * The agent gets the option that the coin falls on, if it is in the scaled part of its width.
    */
   function given(market, shares, factors, flipped) {
     if (market.divisible) return scaled(shares, factors);
@@ -170,7 +170,7 @@ const jdpack = (() => {
     );
   }
 
-  /** Where a coin must fall for each option to be given: from the first number, below the second. */
+  /** Where the coin must fall to give each option: from the first number, below the second. */
   function coinPlaces(shares, factors) {
     let begin = 0;
     return shares.map((share, o) => {
@@ -184,7 +184,7 @@ const jdpack = (() => {
     return shares.map((share, o) => Math.floor((share * factors[o]) / SHARE));
   }
 
-  /** All that the billboard says to an agent. Whole numbers; shares are in 1/SHARE. */
+  /** What an agent gets, and what it follows from. Whole numbers; shares are in 1/SHARE. */
   function allocate(market, id, options) {
     if (typeof id !== "string" || !wellFormed(id)) throw new RangeError("the id is not text");
     if (new TextEncoder().encode(id).length > ID_BYTES) throw new RangeError("the id is too long");
@@ -227,11 +227,10 @@ const jdpack = (() => {
 
   // --- how close it was ---------------------------------------------------------------------
 
-  /** What would be given of option `o` for each value of it, at the same prices, all else equal.
+  /** What the agent would get of option `o` at each value of it, at the same prices, all else equal.
    *
-   * A list of {from, given}: from the value code `from` on, up to the next entry, `given` of it.
-   * Round t takes the option from some value on, whatever the others are worth; below, it takes
-   * the best of the others, or none.
+   * A list of {from, given}: value codes from `from` up to the next entry give `given`. In each
+   * round, the option is taken above some value; below it, the best other option is taken, or none.
    */
   function byValue(market, outcome, o) {
     const values = outcome.options.map((option) => option.value);
@@ -265,11 +264,10 @@ const jdpack = (() => {
     return steps;
   }
 
-  /** Where the agent's own value stands among the steps of `byValue`, in value codes.
+  /** Where the agent's own value lies among the steps of `byValue`, in value codes.
    *
-   * `more` is the least value from which more would be given, `kept` the least down to which no
-   * less is, `most` the least from which as much is given as any value brings; `more` is null if
-   * none does.
+   * `more` is the smallest value that gets more, or null; `kept` is the lowest value to which the
+   * agent's own could drop without getting less; `most` is the smallest value that gets the maximum.
    */
   function closeness(market, outcome, o) {
     const steps = byValue(market, outcome, o);

@@ -1,10 +1,10 @@
-/* "What do I get?": the form of the billboard page. All of it happens here, in the reader's own
- * browser: there is no request in this file, and the page's security policy would forbid one.
+/* "What do I get?": the form of the billboard page. Everything happens in the reader's own browser:
+ * this file makes no request, and the page's security policy would forbid one.
  */
 "use strict";
 
 (() => {
-  const LISTED = 8; // so many goods have a field each; of more, one picks those that one needs
+  const LISTED = 8; // up to this many goods have a field each; with more, people pick the goods they need
   const { element } = jdpackOutcome;
   const { short } = jdpackWords;
   const market = JSON.parse(document.getElementById("market").textContent);
@@ -16,7 +16,7 @@
 
   // --- fields -------------------------------------------------------------------------------
 
-  /** A field with its label, a hint, and a place for what is wrong with it. */
+  /** A field with its label, a hint, and a place for an error. */
   function field(label, hint, control, unit) {
     const id = `f${++made}`;
     control.id = id;
@@ -38,7 +38,7 @@
     );
   }
 
-  /** A label with the organiser's own word for it, if that is another one. */
+  /** A label, with the organiser's own word for it if that differs. */
   const labelled = (label, column, plain) =>
     column === plain
       ? label
@@ -63,7 +63,7 @@
 
   // --- options ------------------------------------------------------------------------------
 
-  const options = []; // of each: its fieldset, the field of its value, and those of its amounts
+  const options = []; // each has its fieldset, the field of its value, and those of its amounts
 
   function addOption() {
     const value = numberInput();
@@ -90,7 +90,7 @@
         element(
           "p",
           { class: "hint" },
-          [limit, listed && resources.length > 1 ? "Leave empty what you do not need." : ""]
+          [limit, listed && resources.length > 1 ? "Leave the others empty." : ""]
             .filter(Boolean)
             .join(" "),
         ),
@@ -157,7 +157,7 @@
     return option;
   }
 
-  /** Name the options in order, and offer another if one may have more. */
+  /** Number the options, and offer another if the market allows it. */
   function number() {
     options.forEach((option, i) => {
       if (market.options > 1) option.legend.textContent = `Option ${i + 1}`;
@@ -188,9 +188,9 @@
     if (found === null) {
       if (/^\s*[-−]/.test(text)) sentence = "This cannot be negative.";
       else if (/^\s*[\d.,\s'’]*\d\s*$/.test(text))
-        sentence = "Write the number with a point and without other marks, like 1250.5.";
+        sentence = "Write the number with a decimal point and no other marks, like 1250.5.";
       else if (/^\s*[\d.]+e\+?\d+\s*$/i.test(text)) sentence = "This number is too large.";
-      else sentence = "Write only a number, like 12.5; no unit, no other sign.";
+      else sentence = "Write only a number, like 12.5, without a unit or other signs.";
     }
     complain(control, sentence);
     return found;
@@ -199,13 +199,13 @@
   /** What is wrong with an id, if anything. */
   function aboutId(id) {
     if (id === "") return "Enter your id.";
-    if (!jdpack.wellFormed(id)) return "This id has a character that cannot be written.";
+    if (!jdpack.wellFormed(id)) return "This id has an invalid character.";
     if (new TextEncoder().encode(id).length > jdpack.ID_BYTES)
-      return "This is longer than any id. Did you paste something else?";
+      return "This is too long for an id. Did you paste something else?";
     return "";
   }
 
-  /** The record in the form, or null if something in it is wrong: then that is said there. */
+  /** The record in the form, or null if something is wrong; then the form shows what. */
   function record() {
     const id = $("id").value;
     complain($("id"), aboutId(id));
@@ -223,7 +223,7 @@
         const { control, pick } = option.amounts[0];
         complain(
           pick || control,
-          pick ? "Choose a good." : "Enter how much you ask for, here or at another good.",
+          pick ? "Choose a good." : "Enter how much you ask for, here or for another good.",
         );
       }
       const named = new Set();
@@ -241,7 +241,7 @@
         demand[j] = amount;
         if (amount > 0 && ++touched > market.bundle_size) {
           const k = market.bundle_size;
-          complain(control, `You may ask for ${k === 1 ? "one good" : `${k} goods`} at most.`);
+          complain(control, `You may ask for at most ${k === 1 ? "one good" : `${k} goods`}.`);
         }
       }
       return { value, demand };
@@ -291,15 +291,15 @@
     if (refused === "") submit();
   }
 
-  /** Fill the form from a file; gives a sentence on what is wrong with it, or none. */
+  /** Fill the form from a file; returns a sentence if the file is wrong, otherwise "". */
   async function problem(file) {
     if (file.size > jdpackRecord.MAX_BYTES)
-      return "The file is larger than 64 kB: it must hold your own record only.";
+      return "The file is larger than 64 kB; it may hold only your own record.";
     let bytes;
     try {
       bytes = await file.arrayBuffer();
     } catch {
-      return "The file cannot be opened. Choose it once more.";
+      return "The file cannot be opened. Choose it again.";
     }
     try {
       const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
@@ -311,12 +311,12 @@
     }
   }
 
-  /** Put a record into the form, so that one sees what is counted. */
+  /** Put a record into the form, so that people see what counts. */
   function fill(mine) {
     if (mine.id !== null) $("id").value = mine.id;
     if (mine.id !== null && $("id").value !== mine.id) {
-      $("id").value = ""; // a field drops line breaks, and that would be another id
-      throw new jdpackRecord.RecordError("The id in the file has a line break in it.");
+      $("id").value = ""; // a field drops line breaks, which would make it another id
+      throw new jdpackRecord.RecordError("The id in the file contains a line break.");
     }
     options.splice(0).forEach((option) => option.box.remove());
     for (const { value, demand } of mine.options) {
@@ -358,14 +358,14 @@
   });
   $("add-option").addEventListener("click", () => addOption().value.focus());
   $("file").addEventListener("click", () => {
-    $("file").value = ""; // so that the same file can be chosen again, once it is mended
+    $("file").value = ""; // so that people can choose the same file again after they fix it
   });
   $("file").addEventListener("change", () => {
     if ($("file").files.length > 0) take([...$("file").files]);
   });
   for (const kind of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {
-      event.preventDefault(); // a file that misses the mark must not replace the page
+      event.preventDefault(); // a file dropped elsewhere must not replace the page
       const over = $("drop").contains(event.target);
       $("drop").classList.toggle("over", kind === "dragover" && over);
       if (kind === "drop" && over) take([...event.dataTransfer.files]);

@@ -23,7 +23,7 @@ const jdpackOutcome = (() => {
   const NO_TURN = "The run ended before your turn came.";
   const strong = (text) => element("strong", {}, text);
 
-  /** Gives `explain(mine)`: the headline, the elements that explain it, and whether anything is won. */
+  /** Returns `explain(mine)`, which gives the headline, its explanation, and whether anything is won. */
   function of(market) {
     const { resources } = market;
     const worth = (units) => (units * market.value_step) / PRICE_UNITS; // price units in value
@@ -50,7 +50,7 @@ const jdpackOutcome = (() => {
         const what = one ? "what you asked for" : `option ${o + 1}`;
         return outcome.given[o] === SHARE ? what : `${shareText(outcome.given[o])} of ${what}`;
       });
-      if (one && outcome.given[0] === SHARE) return "You get all that you asked for.";
+      if (one && outcome.given[0] === SHARE) return "You get everything you asked for.";
       return `You get ${parts.join(" and ")}.`;
     }
 
@@ -58,29 +58,29 @@ const jdpackOutcome = (() => {
       const found = [];
       if (mine.id !== mine.id.trim())
         found.push(
-          "Your id begins or ends with a space, and that counts. Is it in the organiser’s list like that?",
+          "Your id begins or ends with a space, and that counts. Does the organiser’s list have it like that?",
         );
       else if (/[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u.test(mine.id))
         found.push(
-          "Your id has a character that is not seen, and that counts. Is it in the organiser’s list like that?",
+          "Your id has an invisible character, and that counts. Does the organiser’s list have it like that?",
         );
       mine.options.forEach(({ value, demand }) => {
         if (value > market.max_value)
           found.push(
-            `A value above ${short(market.max_value)} counts as ${short(market.max_value)}, the most that anybody may state.`,
+            `A value above ${short(market.max_value)} counts as ${short(market.max_value)}, the highest value allowed.`,
           );
         demand.forEach((amount, j) => {
           const { name, max_demand } = resources[j];
           if (amount > max_demand)
             found.push(
-              `Of ${name} you may ask for ${short(max_demand)} at most: more counts as that.`,
+              `You may ask for at most ${short(max_demand)} of ${name}; more counts as that.`,
             );
         });
       });
       return [...new Set(found)].map((text) => element("p", { class: "note" }, text));
     }
 
-    /** The amounts that are given. */
+    /** The amounts that the reader gets. */
     function goods(mine, outcome, got) {
       const sums = resources.map(() => 0);
       for (const o of got) {
@@ -96,7 +96,7 @@ const jdpackOutcome = (() => {
       return list.length ? [element("ul", { class: "goods" }, ...list)] : [];
     }
 
-    /** Costs of an option at the prices that are explained: the final ones, or those of one's turn. */
+    /** What an option costs at the final prices, or at those of the reader's turn. */
     function costOf(outcome, o) {
       return outcome.paid[o] === null ? null : worth(outcome.paid[o]);
     }
@@ -140,14 +140,14 @@ const jdpackOutcome = (() => {
               ? "."
               : even
                 ? `: a share of ${shareText(share)}.`
-                : `. Weighted as the rounds are, that is a share of ${shareText(share)}.`,
+                : `. By the weights of the rounds, that is a share of ${shareText(share)}.`,
           ),
         ]);
       }
       if (outcome.shares[0] > 0 && outcome.factors[0] < SHARE) {
         steps.push([
           sentence(
-            `So that all fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${shareText(outcome.odds[0])}.`,
+            `So that everything fits, shares of these goods are scaled by ${factorText(outcome.factors[0])}. That leaves ${shareText(outcome.odds[0])}.`,
           ),
         ]);
       }
@@ -161,7 +161,7 @@ const jdpackOutcome = (() => {
         return [sentence("Nothing is left to chance.")];
       const at = outcome.coin / 2 ** 53;
       const texts = [
-        "The goods are not divided, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
+        "The goods are indivisible, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
       ];
       if (outcome.places.length > 1) {
         const won = outcome.given.findIndex((g) => g > 0);
@@ -219,10 +219,10 @@ const jdpackOutcome = (() => {
       const steps = [
         [
           sentence(
-            `${atPrices(outcome)}, each option has the cost below. In each round you take the option with which you gain most, if there is one`,
+            `${atPrices(outcome)}, each option has the cost below. In each round you take the option that gains you most, if any does`,
             market.batches
               ? "."
-              : `; the table counts these rounds, of the ${grouped(String(rounds))} that count.`,
+              : `; the table counts the rounds (out of the ${grouped(String(rounds))} that count).`,
           ),
           table,
         ],
@@ -230,7 +230,7 @@ const jdpackOutcome = (() => {
       if (outcome.odds.some((odds, o) => odds !== outcome.shares[o])) {
         steps.push([
           sentence(
-            `So that all fits, the ${market.divisible ? "shares" : "chances"} are scaled down a little; this is counted in the table.`,
+            `So that everything fits, the ${market.divisible ? "shares" : "chances"} are scaled down; the table shows them after that.`,
           ),
         ]);
       }
@@ -268,34 +268,34 @@ const jdpackOutcome = (() => {
         if (close.given === close.most_given && close.given > 0) {
           if (close.kept > 0)
             parts.push(
-              "you would have got as much with any value from ",
+              "any value of at least ",
               strong(ofCode(close.kept)),
-              " on, and more with none.",
+              " would have got as much, and no value more.",
             );
-          else parts.push("you would have got as much with any value.");
+          else parts.push("any value would have got as much.");
         } else if (close.most_given === 0) {
-          parts.push("no value up to the most that one may state would have brought you anything.");
+          parts.push("no allowed value would have got you anything.");
         } else {
           parts.push(
             "with a value of ",
             strong(ofCode(close.more)),
             " or more you would have got more",
             close.most > close.more
-              ? `, and with ${ofCode(close.most)} or more the most that is possible, ${shareText(close.most_given)}.`
+              ? `, and with ${ofCode(close.most)} or more the maximum, ${shareText(close.most_given)}.`
               : `: ${shareText(close.most_given)}.`,
           );
         }
       } else if (close.given > 0) {
         parts.push(
           close.kept > 0
-            ? "you would have got it with any value from "
+            ? "you would have got it with any value of at least "
             : "you would have got it whatever your value.",
-          ...(close.kept > 0 ? [strong(ofCode(close.kept)), " on."] : []),
+          ...(close.kept > 0 ? [strong(ofCode(close.kept)), "."] : []),
         );
       } else if (close.more !== null) {
         parts.push("with a value of ", strong(ofCode(close.more)), " you would have got it.");
       } else {
-        const never = "no value up to the most that one may state would have brought it.";
+        const never = "no allowed value would have got it.";
         parts.push(lead ? never : `with this coin, ${never}`);
       }
       if (!lead) {
@@ -307,7 +307,7 @@ const jdpackOutcome = (() => {
 
     // --- drawings -----------------------------------------------------------------------------
 
-    /** Cost and worth, as two bars. */
+    /** Cost and worth as two bars. */
     function scale(cost, value) {
       const full = Math.max(cost, value) || 1;
       const length = (amount) => Math.max(1, Math.round((268 * amount) / full));
@@ -363,7 +363,7 @@ const jdpackOutcome = (() => {
       );
     }
 
-    /** The whole numbers behind it all, to compare with other programs. */
+    /** The whole numbers behind the outcome, to compare with other programs. */
     function exact(mine, outcome) {
       const whole = (x) =>
         x === null || Number.isSafeInteger(x) ? `${x ?? "none"}` : "beyond every value";

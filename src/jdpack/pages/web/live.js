@@ -1,8 +1,8 @@
 "use strict";
-// A run that goes on: the server says when something is posted, and this page takes over what is
-// new, in place. Nothing moves under the reader: focus, open tables and scrolling stay as they are,
-// and a screen reader is told of the state, not of every round. A finished run is loaded once, as
-// the page of its own that it is: without this script, and forbidden to connect anywhere.
+// While a run is working, the server says when something is posted, and this page updates itself in
+// place. Nothing moves under the reader: the focus, open tables and scrolling stay as they are, and a
+// screen reader hears about the state, not about every round. When the run is finished, the page
+// reloads once; that page has no such script and may not connect anywhere.
 (() => {
   const note = () => document.getElementById("live");
   let mark = note().dataset.mark;
@@ -16,8 +16,8 @@
   const sayState = () =>
     say(
       mark.startsWith("stopped-") || mark === "waiting-stopped"
-        ? "If the run goes on, that appears here by itself."
-        : "The newest appears here by itself.",
+        ? "If the run is resumed, this page updates by itself."
+        : "This page updates by itself.",
     );
 
   const morph = (old, next) => {
@@ -29,7 +29,7 @@
       if (old.nodeValue !== next.nodeValue) old.nodeValue = next.nodeValue;
       return;
     }
-    if (old.id === "live" && next.id === "live") return; // what `say` said stays
+    if (old.id === "live" && next.id === "live") return; // keep what `say` said
     for (const { name } of [...old.attributes]) {
       const opened = old.nodeName === "DETAILS" && name === "open";
       if (!opened && !next.hasAttribute(name)) old.removeAttribute(name);
@@ -45,7 +45,7 @@
     for (const extra of before.slice(after.length)) extra.remove();
   };
 
-  // Sections are told apart by what names them: one that is new does not shift the others.
+  // Sections are matched by name, so a new one does not shift the others.
   const key = (part) => part.id || part.getAttribute("aria-labelledby") || part.nodeName;
 
   const takeOver = (next) => {
@@ -90,7 +90,7 @@
       }
       sayState();
     } catch {
-      say("The newest could not be loaded; this page tries again.");
+      say("This page could not update; it will try again.");
     } finally {
       busy = false;
     }
@@ -104,7 +104,7 @@
       look();
     };
     feed.onerror = () => {
-      say("The connection is lost; this page tries again.");
+      say("The connection is lost; this page will try again.");
       if (feed.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
     };
   };

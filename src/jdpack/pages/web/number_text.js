@@ -1,5 +1,5 @@
-/* Numbers in words, by rules of our own: never by the reader's locale. As `jdpack.pages.number_text`
- * and `jdpack.agent.in_words` have them. */
+/* Numbers as text, by our own rules, never by the reader's locale; the same as
+ * `jdpack.pages.number_text` and `jdpack.agent.in_words`. */
 "use strict";
 
 const jdpackWords = (() => {
@@ -19,14 +19,14 @@ const jdpackWords = (() => {
 
   const exponent = (x) => Number(x.toExponential().split("e")[1]);
 
-  /** x to so many digits, and one step of the last of them. */
+  /** x to this many digits, and one step of the last digit. */
   function near(x, digits) {
     return [Number(x.toPrecision(digits)), 10 ** (exponent(x) - digits + 1)];
   }
 
   const digitsOf = (x) => (x >= 1e-3 && x < 1e4 ? 4 : 3);
 
-  /** Four digits, or all before the point; three of what is very small or very large. */
+  /** Four digits, or all before the point; three if the number is very small or very large. */
   function short(x) {
     if (x >= 1e4 && x < 1e15) return written(Number(x.toFixed(0)));
     return written(near(x, digitsOf(x))[0]);
@@ -39,7 +39,7 @@ const jdpackWords = (() => {
     return written(found <= x ? found : near(found - step, digitsOf(x))[0]);
   }
 
-  /** A number of few digits that is no smaller than x, and may be typed as it stands. */
+  /** A number with few digits, not below x and not above a cap; people can type it. */
   function typedUp(x, cap) {
     for (let digits = 4; digits < 17; digits++) {
       const [found, step] = near(x, digits);
@@ -49,7 +49,7 @@ const jdpackWords = (() => {
     return String(x);
   }
 
-  /** A share of 1/SHARE in percent, rounded down; all and nothing only if it is. */
+  /** A share in percent, rounded down; 0% and 100% only if exact. */
   function shareText(share) {
     if (share === 0) return "0%";
     if (share === SHARE) return "100%";
@@ -62,7 +62,7 @@ const jdpackWords = (() => {
     return factor < SHARE && text === "1.0000" ? "just under 1" : text;
   }
 
-  /** A coin and a line on [0, 1), with as many digits as it takes to tell them apart. */
+  /** A coin and a line on [0, 1), with enough digits to tell them apart. */
   function places(x, line) {
     for (let digits = 4; digits < 16; digits++) {
       const [a, b] = [x, line].map((y) => Math.floor(y * 10 ** digits) / 10 ** digits);

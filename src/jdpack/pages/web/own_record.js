@@ -1,7 +1,7 @@
 /* An agent's own record from a small file: JSON, or CSV in the layout of the market's table.
  *
- * Gives {id, options: [{value, demand}]}, with `id` null if the file has none and an amount for each
- * resource; or throws a RecordError whose message is a sentence for the reader.
+ * Gives {id, options: [{value, demand}]}, with `id` null if the file has none and one amount per
+ * resource, or throws a RecordError whose message is a sentence for the reader.
  */
 "use strict";
 
@@ -10,7 +10,7 @@ const jdpackRecord = (() => {
 
   class RecordError extends Error {}
 
-  /** What a person typed as a number: digits, a point, perhaps an exponent. Else null. */
+  /** A number as a person types it: digits, a point, perhaps an exponent; otherwise null. */
   function number(text) {
     const plain = text.trim();
     if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return null;
@@ -24,7 +24,7 @@ const jdpackRecord = (() => {
     const record = /^\s*[{[]/.test(plain) ? fromJson(market, plain) : fromCsv(market, plain);
     if (record.options.length > market.options) {
       throw new RecordError(
-        `The file has ${record.options.length} options, and one may state ${market.options} here.`,
+        `The file has ${record.options.length} options, but you may enter at most ${market.options}.`,
       );
     }
     return record;
@@ -37,7 +37,7 @@ const jdpackRecord = (() => {
     try {
       data = JSON.parse(text);
     } catch {
-      throw new RecordError("The file looks like JSON, but cannot be read as such.");
+      throw new RecordError("The file looks like JSON, but is not valid JSON.");
     }
     if (Array.isArray(data) || data === null) {
       throw new RecordError('The file must hold one record, in braces: {"id": ..., ...}.');
@@ -52,7 +52,7 @@ const jdpackRecord = (() => {
     if ("id" in data && data.id !== null) {
       if (typeof data.id !== "string" && !Number.isSafeInteger(data.id)) {
         throw new RecordError(
-          "The file's id must be a text or a whole number; put long numbers in quotes.",
+          "The file's id must be text or a whole number; put long numbers in quotes.",
         );
       }
       id = String(data.id);
@@ -70,7 +70,7 @@ const jdpackRecord = (() => {
     if (Array.isArray(asked)) {
       if (asked.length !== market.resources.length) {
         throw new RecordError(
-          `The file's demand lists ${asked.length} amounts, and there are ${market.resources.length} goods.`,
+          `The file's demand lists ${asked.length} amounts, but there are ${market.resources.length} goods.`,
         );
       }
       return { value, demand: asked.map((a, j) => jsonNumber(a, amountOf(market, j))) };
@@ -96,7 +96,7 @@ const jdpackRecord = (() => {
 
   function jsonNumber(given, what) {
     if (typeof given !== "number" || !(given >= 0 && given < Infinity)) {
-      throw new RecordError(`${what} in the file must be a number that is not negative.`);
+      throw new RecordError(`${what} in the file must be a number, and not negative.`);
     }
     return given;
   }
@@ -116,7 +116,7 @@ const jdpackRecord = (() => {
     const [head, ...rows] = csvRows(text);
     const { columns, resources } = market;
     if (rows.length === 0)
-      throw new RecordError("The file has a row of names, and no record below.");
+      throw new RecordError("The file has column names, but no record below them.");
     const long = columns.layout === "long";
     const names = long
       ? [columns.value, columns.resource, columns.amount, columns.option]
@@ -134,7 +134,7 @@ const jdpackRecord = (() => {
     for (const row of rows) {
       if (row.length !== head.length) {
         throw new RecordError(
-          `A row of the file has ${row.length} fields, and the first has ${head.length}.`,
+          `A row of the file has ${row.length} fields, but the first has ${head.length}.`,
         );
       }
     }
@@ -142,7 +142,7 @@ const jdpackRecord = (() => {
     const hasId = head.includes(columns.id);
     const ids = new Set(hasId ? rows.map((row) => cell(row, columns.id)) : []);
     if (ids.size > 1) {
-      throw new RecordError("The file holds records of several people. Keep only your own rows.");
+      throw new RecordError("The file has records of several people. Keep only your own rows.");
     }
     const id = hasId ? [...ids][0] : null;
     if (!long) {
@@ -181,7 +181,7 @@ const jdpackRecord = (() => {
     return found;
   }
 
-  /** Rows of fields with commas, as RFC 4180 has them. */
+  /** Rows of fields separated by commas, as in RFC 4180. */
   function csvRows(text) {
     const rows = [[]];
     let [field, quoted, closed] = ["", false, false];
@@ -203,7 +203,7 @@ const jdpackRecord = (() => {
         rows.push([]);
       } else field += c;
     }
-    if (quoted) throw new RecordError("A quotation mark in the file has no end.");
+    if (quoted) throw new RecordError("A quotation mark in the file is never closed.");
     end();
     const full = rows.filter((row) => row.length > 1 || row[0] !== "");
     if (full.length === 0) throw new RecordError("The file is empty.");
@@ -215,7 +215,7 @@ const jdpackRecord = (() => {
 
   // --- examples -----------------------------------------------------------------------------
 
-  /** What a file looks like in this market: as JSON, and as CSV where the rows are not too long. */
+  /** What a file looks like in this market: as JSON, and as CSV unless the rows are too long. */
   function examples(market) {
     const { columns, resources, options, bundle_size } = market;
     const asked = resources.slice(0, Math.min(2, bundle_size));
