@@ -30,7 +30,7 @@ from jdpack.billboard import board, lines
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
 from jdpack.ledger import account
-from jdpack.market.market import CLOSING
+from jdpack.privacy.queries import CLOSING
 from jdpack.run import folder, lifecycle
 from power import Disk
 

@@ -36,5 +36,5 @@ def test_a_run_that_is_too_long_for_a_page_has_no_form(opened, monkeypatch):
     assert 'id="form"' in public_page(board)
     monkeypatch.setattr("jdpack.pages.billboard_page.NUMBERS_MAX", numbers - 1)
     page = opened(board)
-    assert "too long to carry on a page" in page.inner_text("#mine")
+    assert "too long for a page" in page.inner_text("#mine")
     assert page.locator("form, script").count() == 0

@@ -32,7 +32,7 @@ from helpers import (
 from jdpack import allocate
 from jdpack.agent.allocate import best_option, coin_places
 from jdpack.billboard.lines import Seed
-from jdpack.engines import best_response, giving, shard
+from jdpack.engines import best_response, curvature, giving, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records import encode
@@ -363,8 +363,8 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
     prices = [p for p, _ in rounds]
     assert [(list(d), v) for d, v in answers[:3]] == [total(agents, p) for p in prices]
     assert 0 < answers[0][1] < sum(max(v for v, _ in options) for options in agents)
-    for (curvature, gauge), price in zip(answers[3:6], prices, strict=True):
-        assert list(curvature) == curvature_of(agents, price)
+    for (curved, gauge), price in zip(answers[3:6], prices, strict=True):
+        assert list(curved) == curvature_of(agents, price)
         assert list(gauge) == gauge_of(agents, price)
         calls = [call for options in agents if (call := close_call(options, price))]
         assert all(gauge) and len(calls) > 100
@@ -390,21 +390,26 @@ def test_parts_and_threads_do_not_matter(sparse, options, monkeypatch):
     encoded = records.encode()
     assert len(encoded.parts) > 1
     monkeypatch.setattr(shard, "_FEW", 0)  # and agents who always choose the same are skipped
-    used, real = set(), {name: getattr(best_response, name) for name in KERNELS}
-    for name in KERNELS:
+    used = set()
+    for module, name in KERNELS:
+        real = getattr(module, name)
 
-        def noting(*arguments, name=name):
+        def noting(*arguments, real=real):
             used.add(threading.get_ident())
-            return real[name](*arguments)
+            return real(*arguments)
 
-        monkeypatch.setattr(best_response, name, noting)
+        monkeypatch.setattr(module, name, noting)
     for threads in [1, 2, 5]:
         used.clear()
         assert outcome(encoded, threads) == expected
         assert len(used) <= threads
 
 
-KERNELS = ("demand", "curvature", "gauge", "shares", "loads", "luck", "welfare")
+KERNELS = [
+    *((best_response, name) for name in ("demand", "shares")),
+    *((curvature, name) for name in ("curvature", "gauge")),
+    *((giving, name) for name in ("loads", "luck", "welfare")),
+]
 
 
 @storages

@@ -42,7 +42,7 @@ def test_a_sample_of_every_target_is_clean(tmp_path):
 
 def test_negative_control_bugs_on_purpose_are_found(tmp_path):
     """Each input found fails again by itself, and does not fail without the planted bug."""
-    more = ["--runs", 3000, "--timeout", 4, "--jobs", 2, "--results", tmp_path]
+    more = ["--runs", 12_000, "--timeout", 4, "--jobs", 2, "--results", tmp_path]
     done = fuzz("billboard", *more, "--plant", *PLANTED)
     assert done.returncode == 1, done.stdout + done.stderr
     crashes = []

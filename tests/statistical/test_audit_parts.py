@@ -339,8 +339,8 @@ def test_holm_flags_no_more_than_it_should():
 
 
 def test_where_answers_differ():
-    assert findings.differ((1, 2, 3), (1, 5, 6)) == "is 2 in coordinate 1, and 5"
-    assert findings.differ((1,), (1, 5)) == "has 1 numbers, and 2"
+    assert findings.differ((1, 2, 3), (1, 5, 6)) == "is 2 in coordinate 1, but 5"
+    assert findings.differ((1,), (1, 5)) == "has 1 numbers, but 2"
 
 
 def test_the_text_and_the_dictionary():

@@ -38,7 +38,7 @@ def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
     chosen: list[Policy[Any]] = []
     for policy in map(policy_of, KINDS if given is None else given):
         if policy in chosen:
-            raise MarketError(f"policy {label_of(policy)!r} is there twice", "name each one once")
+            raise MarketError(f"policy {label_of(policy)!r} is listed twice", "name each one once")
         chosen.append(policy)
     if not chosen:
         raise MarketError("there are no policies to compare", f"known: {', '.join(KINDS)}")

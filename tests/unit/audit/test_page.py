@@ -211,8 +211,8 @@ def test_the_default_number_of_trials(monkeypatch, capsys):
     ]  # fmt: skip
     _, text, _ = run_cli(monkeypatch, capsys, "audit", "--help")
     words = " ".join(re.sub(r"[│\n]", " ", text).split())
-    assert f"plays each world; {auditor.TRIALS}." in words
-    assert f"one agent are replayed; {auditor.NEIGHBOURS}." in words
+    assert f"plays each world; {auditor.TRIALS} if not given." in words
+    assert f"one agent to replay; {auditor.NEIGHBOURS} if not given." in words
 
 
 def test_what_failed_is_written_too(tmp_path, monkeypatch, capsys):

@@ -235,14 +235,14 @@ def test_a_worker_that_never_comes_back(case, tmp_path, monkeypatch):
 
 def test_a_worker_that_does_not_answer(case, tmp_path):
     market, path, alone = case
-    killer, engine = Killer(25, how=signal.SIGSTOP), Ray(workers=2, patience=8.0)
+    killer, engine = Killer(25, how=signal.SIGSTOP), Ray(workers=2, patience=20.0)
     try:
         with pytest.raises(EngineError) as caught:
             solve(market, path, engine=engine, output=tmp_path / "out", progress=killer, **BUDGET)
     finally:
         for process in killer.killed:
             process.kill()
-    check_error(caught.value, ["worker ", " of 2, with", "8 seconds"], "jdpack resume")
+    check_error(caught.value, ["worker ", " of 2, with", "20 seconds"], "jdpack resume")
     check_resumes(tmp_path, alone, cut=True)
 
 

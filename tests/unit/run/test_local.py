@@ -259,7 +259,7 @@ def test_no_record_silences_an_agent(record, filters):
         assert agent.problem in str(warning.message) and warning.filename == __file__
     with pytest.raises(AgentsError) as caught:
         explain(run.board, **record)
-    assert caught.value.hint == "such a record took nothing, and gets nothing"
+    assert caught.value.hint == "such a record took nothing and gets nothing"
 
 
 @pytest.mark.filterwarnings("ignore::jdpack.RecordWarning")
