@@ -185,8 +185,10 @@ def test_honest_readers_stay(server):
         for _ in range(12):
             link.sendall(ASK)
             assert answer(link) == 200
+            last = time.monotonic()
             time.sleep(0.25)
-        assert ended_after(link) > 0.6
+        ended_after(link)
+        assert time.monotonic() - last > 0.9  # all of its idle second, however busy the machine
     server.show(text_of(FINISHED))
     assert any(mark.startswith("finished-") for mark in itertools.islice(feed, 3))
 
