@@ -82,6 +82,7 @@ $(PEERS)/ready: bench/requirements-peers.txt
 experiments: $(VENV)/ready
 	$(BIN)/python experiments/weight_leak.py
 	$(BIN)/python experiments/audit.py
+	$(BIN)/python experiments/audit_faults.py --jobs 2
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/small_markets.py
