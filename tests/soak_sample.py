@@ -240,6 +240,13 @@ def notes_after_the_line_is_public() -> Strikes:
     return [[Strike(at=at, stage="rounds")] for at in range(4, 10)]
 
 
+def resume_trusts_a_hash_that_is_not_synced() -> Strikes:
+    """A kill before the hash of a line is on disk, then a power cut once the line is public."""
+    Progress.sync = lambda self: None
+    then = Strike(at=5, stage="mending", power=True)
+    return [[Strike(at=20, stage="rounds"), then] for _ in range(30)]  # until it is lost
+
+
 CONTROLS: dict[Callable[[], Strikes], str] = {
     no_journal: "noise was drawn twice|cannot resume",
     journal_not_synced: "noise was drawn twice|cannot resume|still counts",
@@ -257,6 +264,7 @@ CONTROLS: dict[Callable[[], Strikes], str] = {
     takes_a_header_without_its_end: "torn|refused without a reason",
     forgets_what_it_reserved: "left nothing to resume from",
     any_folder_resumes: "noise was drawn twice, for a copy|a copy of an earlier state",
+    resume_trusts_a_hash_that_is_not_synced: "is behind run|is missing",
     notes_after_the_line_is_public: "is behind run|noise was drawn twice",
 }
 """The broken variants, and what the soak says about them."""

@@ -207,7 +207,9 @@ class Ledger:
                     return
         if last not in (before, head):
             raise _stale(run)
-        if last != head:
+        if last == head:  # by a process that may have been killed before the disk had it
+            progress.sync()
+        else:
             progress.note(head)
 
     def cancel(self, run: str) -> None:

@@ -73,6 +73,15 @@ class Progress:
                 return whole * _SIZE
         raise OSError(errno.EIO, "it is damaged")
 
+    def sync(self) -> None:
+        """Put on disk what an earlier process wrote."""
+        try:
+            with self._open(os.O_RDWR) as handle:
+                os.fsync(handle)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise self._unusable(error) from None
+
     def remove(self) -> None:
         """Remove the file: the run is over, or never began."""
         with contextlib.suppress(OSError):
