@@ -162,7 +162,7 @@ def may_resume(case: Case, copy: Case) -> bool:
     if life.endswith("F"):
         return board(copy) == board(case)
     assert case.heads is not None
-    known = [line for line in case.heads.read_text(errors="replace").split("\n") if _HEX(line)]
+    known = [line for line in case.heads.read_text(errors="replace").split("\n")[:-1] if _HEX(line)]
     here = _hashes(board(copy)) or [""]
     journal = copy.private / "journal.jsonl"
     drawn = _hashes(b"\n" + journal.read_bytes()) if journal.exists() else []
