@@ -176,7 +176,7 @@ class Killed(BaseException):
 
 
 def begun(place, lines, name="out"):
-    """A run that was killed after so many lines; with 0, while records were read."""
+    """A run that was killed after `lines` lines; with 0, while records were read."""
 
     def strike(progress):
         told = progress.stage, progress.rounds

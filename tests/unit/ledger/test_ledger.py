@@ -316,7 +316,7 @@ def kinds(ledger):
 
 
 def posting(ledger, lines):
-    """A run that has posted so many lines."""
+    """A run that has posted `lines` lines."""
     ledger.reserve("clinic", "a", ONE, REPLACE)
     for before, line in itertools.pairwise(["", *LINES[:lines]]):
         ledger.post("a", before, line)
@@ -739,7 +739,7 @@ forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:Depreca
 
 
 def all_at_once(count, target, refusal):
-    """Run target(i) in so many processes that begin together; whether each was refused."""
+    """Run target(i) in `count` processes that start together; whether each was refused."""
     barrier = FORK.Barrier(count)
 
     def one(i):
