@@ -20,29 +20,32 @@ import numpy as np
 from jdpack import door
 from jdpack.billboard.lines import Seed
 from jdpack.door import SystemRandomness
-from jdpack.engines import best_response, shard
+from jdpack.engines import best_response, giving, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.screening import Box
+from jdpack.engines.shard import NOBODY
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
 from jdpack.market.grid import SHARE
 from jdpack.policies.registry import KINDS
+from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
-from jdpack.privacy.queries import Query
+from jdpack.privacy.queries import ChanceChange, Change, DemandChange, Query
 from jdpack.protocol.run_state import RunState
+from jdpack.records import encode_kernels
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
 
 def drawing(draw: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """Replace Gaussian noise by a function of the true source, the scale, count and index."""
+    """Replace Gaussian noise by a function of the true source, the scales, count and index."""
     honest = SystemRandomness.draw
 
     def changed(self, noise, count, index):
         if not isinstance(noise, Gaussian):
             return honest(self, noise, count, index)
-        return draw(partial(honest, self), noise.scale, count, index)
+        return draw(partial(honest, self), np.array(noise.of(count)), count, index)
 
     return mock.patch.object(SystemRandomness, "draw", changed)
 
@@ -52,7 +55,11 @@ def drawing(draw: Callable[..., Any]) -> AbstractContextManager[Any]:
 
 def noise_too_small() -> AbstractContextManager[Any]:
     """The noise is 30% too small."""
-    return drawing(lambda honest, scale, count, index: honest(Gaussian(0.7 * scale), count, index))
+    return drawing(lambda honest, scale, count, index: honest(_of(0.7 * scale), count, index))
+
+
+def _of(scales: Any) -> Gaussian:
+    return Gaussian(tuple(scales.tolist()))
 
 
 def noise_in_doubles() -> AbstractContextManager[Any]:
@@ -76,7 +83,7 @@ def noise_in_singles() -> AbstractContextManager[Any]:
     rng = np.random.default_rng()
 
     def draw(honest, scale, count, index):
-        z = rng.standard_normal(count, dtype=np.float32) * np.float32(scale)
+        z = rng.standard_normal(count, dtype=np.float32) * scale.astype(np.float32)
         return [round(float(x)) for x in z]
 
     return drawing(draw)
@@ -84,15 +91,15 @@ def noise_in_singles() -> AbstractContextManager[Any]:
 
 def noise_of_every_round_the_same() -> AbstractContextManager[Any]:
     """Each run draws once, and scales that draw for every release."""
-    kept: dict[int, tuple[list[int], float]] = {}
+    kept: dict[int, tuple[list[int], Any]] = {}
 
     def draw(honest, scale, count, index):
         if index == 0:
             kept.clear()
         if count not in kept:
-            kept[count] = honest(Gaussian(scale), count, index), scale
+            kept[count] = honest(_of(scale), count, index), scale
         first, its_scale = kept[count]
-        return [round(z * scale / its_scale) for z in first]
+        return [round(z) for z in (first * scale / its_scale).tolist()]
 
     return drawing(draw)
 
@@ -104,9 +111,9 @@ def noise_of_every_second_run_the_same() -> AbstractContextManager[Any]:
     def draw(honest, scale, count, index):
         runs[0] += index == 0
         if runs[0] % 2 == 1 or len(kept.get(index, ((), 1.0))[0]) != count:
-            kept[index] = honest(Gaussian(scale), count, index), scale
+            kept[index] = honest(_of(scale), count, index), scale
         drawn, its_scale = kept[index]
-        return [round(z * scale / its_scale) for z in drawn]
+        return [round(z) for z in (drawn * scale / its_scale).tolist()]
 
     return drawing(draw)
 
@@ -140,7 +147,7 @@ def sum_in_the_order_of_values(dtype: Any = np.float64) -> AbstractContextManage
     def demand(self, prices):
         if any(part.resources is not None for part in self.parts):
             return exact(self, prices)
-        supply, total = self.market.supply_code, np.zeros(len(prices), dtype)
+        supplies, total = np.array(self.market.supply_codes), np.zeros(len(prices), dtype)
         price, weight = np.array([prices], dtype=np.float64), np.ones(1, np.int64)
         for part in self.parts:
             taken = best_response.shares(part, price, weight) > 0
@@ -148,9 +155,9 @@ def sum_in_the_order_of_values(dtype: Any = np.float64) -> AbstractContextManage
             codes = np.concatenate([part.codes[b, :, :n].T for b, n in fills])
             values = np.concatenate([part.values[b, :n] for b, n in fills])
             order = np.argsort(values, kind="stable")[::-1]
-            loads = (codes[order][taken[order]] / supply).astype(dtype)
+            loads = (codes[order][taken[order]] / supplies).astype(dtype)
             total = np.add.accumulate(np.vstack([total, loads]), axis=0)[-1]
-        return tuple(int(load * supply) for load in total.tolist())
+        return tuple(int(load) for load in (total.astype(np.float64) * supplies).tolist())
 
     return mock.patch.object(shard.Shard, "demand", demand)
 
@@ -174,6 +181,57 @@ def doubled(query: Query) -> Broken:
 
     broken.__name__ = f"doubled_{query}"
     return broken
+
+
+@contextlib.contextmanager
+def _claiming(kind: type[Change], worst: Callable[..., float]) -> Iterator[None]:
+    """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
+    remembered = (Gaussian.cost, tail_bounds.chance_share, tail_bounds.chance_scale)
+    for one in remembered:
+        one.cache_clear()
+    with mock.patch.object(kind, "worst", worst):
+        yield
+    for one in remembered:
+        one.cache_clear()
+
+
+def chance_claimed_too_small() -> AbstractContextManager[Any]:
+    """The sensitivity of a chance release is half of what it should be."""
+    worst = ChanceChange.worst
+    return _claiming(ChanceChange, lambda self, scales: worst(self, scales) / 4.0)
+
+
+def shaped_noise_charged_as_even() -> AbstractContextManager[Any]:
+    """Noise with several scales is charged as if it had the largest everywhere."""
+    worst = DemandChange.worst
+    return _claiming(DemandChange, lambda self, scales: worst(self, (max(scales),)))
+
+
+def totals_are_not_read() -> AbstractContextManager[Any]:
+    """Sensitivities rest on totals, but records beyond them count in full."""
+    return mock.patch.multiple(
+        encode_kernels, bound_rows=lambda *_: (-1, -1, 0), bound_pairs=lambda *_: (-1, -1, 0)
+    )
+
+
+def chance_without_halves() -> AbstractContextManager[Any]:
+    """Agents with a share of exactly one half are left out of the chance query."""
+    chance = giving.chance
+
+    def without(part, m, shares, dearest):
+        return chance(part, m, np.where(shares == SHARE // 2, 0, shares).astype(np.uint32), dearest)
+
+    return mock.patch.object(giving, "chance", without)
+
+
+def luck_cut_to_less() -> AbstractContextManager[Any]:
+    """An agent's luck is cut to half of the range that is claimed."""
+    luck = giving.luck
+
+    def less(part, shares, given, lowest, highest):
+        return luck(part, shares, given, lowest // 2, highest // 2)
+
+    return mock.patch.object(giving, "luck", less)
 
 
 # --- policies and filters -------------------------------------------------------------------
@@ -204,6 +262,35 @@ def peeking_policy() -> Iterator[None]:
         stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
         for kind in KINDS.values():
             stack.enter_context(mock.patch.object(kind, "step", peeking(kind.step)))
+        yield
+
+
+@contextlib.contextmanager
+def shape_from_exact_loads() -> Iterator[None]:
+    """Noise is shaped by the exact demands: a little smaller where demand is large."""
+    opened: list[MemoryEngine] = []
+    make = MemoryEngine.__init__
+
+    def remember(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        opened[:] = [self]
+
+    def shaping(step):
+        def shaped(self, state):
+            asked = step(self, state)
+            if asked is None or not opened or asked.query != "demand":
+                return asked
+            demand = opened[0].demand(asked.prices)
+            least, noise = min(asked.noise.scales), asked.noise.of(len(demand))
+            scales = [s + least * 1e-6 / (1 + d) for s, d in zip(noise, demand, strict=True)]
+            return replace(asked, noise=Gaussian(tuple(scales)))
+
+        return shaped
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
+        for kind in KINDS.values():
+            stack.enter_context(mock.patch.object(kind, "step", shaping(kind.step)))
         yield
 
 
@@ -296,7 +383,7 @@ def stop_when_the_exact_demand_fits() -> Iterator[None]:
         if asked is None or asked.weight == 0 or not self._board.releases or self._closing:
             return asked
         demand = opened[0].demand(self._board.releases[-1].step.prices)
-        if max(demand) > opened[0].market.supply_code:
+        if any(d > s for d, s in zip(demand, opened[0].market.supply_codes, strict=True)):
             return asked
         self._closing = True
         return step(self)
@@ -312,13 +399,17 @@ def repair_from_97_percent() -> AbstractContextManager[Any]:
     """The repair drops agents although everything fits."""
 
     def early(self, board):
-        limit, low, high = int(0.97 * self.market.supply_code) * SHARE, 0, shard.NOBODY
+        limits, low, high = [int(0.97 * s) * SHARE for s in self.market.supply_codes], 0, NOBODY
+
+        def fits_in(allocation):
+            return all(load <= most for load, most in zip(allocation.loads, limits, strict=True))
+
         allocation = self.drop(board, high)
-        if max(allocation.loads) <= limit:
+        if fits_in(allocation):
             return allocation
         while high - low > 1:
             middle = (low + high) // 2
-            fits = max(self.drop(board, middle).loads) <= limit
+            fits = fits_in(self.drop(board, middle))
             low, high = (middle, high) if fits else (low, middle)
         return self.drop(board, low)
 

@@ -6,6 +6,7 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -109,14 +110,60 @@ def welfare_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> int
 
 
 def luck_of(
-    options: Sequence[Option], shares: Sequence[int], given: Sequence[int], bound: int
+    options: Sequence[Option],
+    shares: Sequence[int],
+    given: Sequence[int],
+    lowest: int,
+    highest: int,
 ) -> int:
-    """What an agent gets beyond its averaged share, in value codes, cut to +-bound."""
+    """What an agent gets beyond its averaged share, in value codes, cut to a range."""
     luck = sum(
         value * g // SHARE - value * s // SHARE
         for (value, _), s, g in zip(options, shares, given, strict=True)
     )
-    return max(-bound, min(bound, luck))
+    return max(lowest, min(highest, luck))
+
+
+def chance_of(options: Sequence[Option], shares: Sequence[int], dearest: int) -> list[Fraction]:
+    """The variances of the codes that an agent's coin grants, and of their value; in 2^14 units.
+
+    Values are in units of dearest / 2^16, above the least that the agent can get.
+    """
+    taken = [(*option, share) for option, share in zip(options, shares, strict=True) if share]
+    certain = len(options) > 1 and sum(shares) >= SHARE - len(options)
+    least = min(value for value, _, _ in taken) if taken and certain else 0
+    rows = [
+        (*codes, min(-(-(value - least) * 2**16 // dearest), 2**16), share)
+        for value, codes, share in taken
+    ]
+    if not rows or any(share == SHARE for *_, share in rows):
+        return [Fraction(0)] * (len(options[0][1]) + 1)
+    *columns, odds = zip(*rows, strict=True)
+    return [
+        (
+            sum(
+                Fraction(code * code * share, SHARE)
+                for code, share in zip(column, odds, strict=True)
+            )
+            - sum(Fraction(code * share, SHARE) for code, share in zip(column, odds, strict=True))
+            ** 2
+        )
+        / 2**14
+        for column in columns
+    ]
+
+
+def check_chance(
+    found: Sequence[int],
+    agents: Sequence[Sequence[Option]],
+    shares: Sequence[Sequence[int]],
+    dearest: int,
+) -> None:
+    """Check an answer to `chance`: variances are rounded up for each agent, and hardly further."""
+    exact = [chance_of(*agent, dearest) for agent in zip(agents, shares, strict=True)]
+    for answer, each in zip(found, zip(*exact, strict=True), strict=True):
+        most = sum(math.ceil(variance + Fraction(1, 1000)) for variance in each if variance)
+        assert sum(map(math.ceil, each)) <= answer <= most
 
 
 def close_call(
@@ -431,7 +478,7 @@ def open_board(
     m, policy = len(market.resources), Newton().to_dict()
     board = Billboard(Header(market, policy, budget, Seed(seed).commitment, private=False))
     for prices, weight in rounds:
-        step = Step("demand", tuple(prices), Gaussian(1.0), weight)
+        step = Step("demand", tuple(prices), Gaussian((1.0,)), weight)
         board.post(Release(step, (0,) * m))
     return board
 

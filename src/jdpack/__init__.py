@@ -54,7 +54,9 @@ if typing.TYPE_CHECKING:
         SupplyWarning,
     )
     from jdpack.ledger.ledger import Ledger
+    from jdpack.market.groups import Group
     from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.market.totals import MaxTotal
     from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
     from jdpack.policies.mirror_descent import MirrorDescent
@@ -83,6 +85,7 @@ __all__ = [
     "DualGd",
     "EngineError",
     "Explanation",
+    "Group",
     "JdpackError",
     "Ledger",
     "LedgerError",
@@ -91,6 +94,7 @@ __all__ = [
     "Mapped",
     "Market",
     "MarketError",
+    "MaxTotal",
     "Memory",
     "MirrorDescent",
     "MwuAdaptive",
@@ -132,7 +136,9 @@ _HOMES = {
     "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",
+    "jdpack.market.groups": "Group",
     "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.market.totals": "MaxTotal",
     "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",
     "jdpack.policies.mirror_descent": "MirrorDescent",

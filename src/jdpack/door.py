@@ -21,7 +21,7 @@ from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.engines.base import Engine
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
-from jdpack.protocol import closing
+from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import charge
 
 
@@ -41,8 +41,8 @@ def release(
 ) -> Release:
     """Answer a step's query through the door.
 
-    Formal guarantees. Between neighbours the exact answer moves by at most `closing.shifts`.
-    `queries.shifts` and `queries.luck_shifts` prove this for fixed prices, rounds and coins. Prices
+    Formal guarantees. Between neighbours the exact answer moves by at most `closing.change`.
+    `queries.change` and `queries.luck_change` prove this for fixed prices, rounds and coins. Prices
     and rounds are public, and the coins' seed is drawn before the first record is read. So adding
     the step's noise costs what `step.noise.cost` proves, and that is charged first.
     """
@@ -56,15 +56,14 @@ def statistic(
     step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
 ) -> tuple[int, ...]:
     """The exact answer to a query. The set is closed; `privacy.queries` has the sensitivities."""
-    assert coin_seed is not None or step.query not in ("granted", "luck"), "coins need their seed"
+    assert coin_seed is not None or step.query != "luck", "coins need their seed"
     match step.query:
         case "demand" if step.batch is not None:
             return engine.batch_demand(step.prices, step.batch, board.header.order)
         case "demand":
             return engine.demand(step.prices)
         case "scale":
-            supply = engine.market.supply_code
-            return (max(supply, *(abs(supply - d) for d in engine.demand(step.prices))),)
+            return (_scale(engine.market.supply_codes, engine.demand(step.prices)),)
         case "value":
             return (engine.value(step.prices),)
         case "curvature":
@@ -73,10 +72,17 @@ def statistic(
             return engine.gauge(step.prices)
         case "welfare":
             return (engine.welfare(board),)
-        case "granted":
-            return engine.granted(board, cast(Seed, coin_seed))
+        case "chance":
+            return engine.chance(board, bounds.dearest(board))
         case "luck":
-            return (engine.luck(board, cast(Seed, coin_seed), *closing.luck_terms(board)),)
+            extent = closing.luck_range(board) or (0, 0)
+            return (engine.luck(board, cast(Seed, coin_seed), bounds.factors(board), *extent),)
+
+
+def _scale(supplies: tuple[int, ...], demand: tuple[int, ...]) -> int:
+    """How far loads are from full, at least 1, in units of 1 / the smallest supply in codes."""
+    unit = min(supplies)
+    return max(unit, *(abs(s - d) * unit // s for s, d in zip(supplies, demand, strict=True)))
 
 
 class SystemRandomness:
@@ -84,9 +90,8 @@ class SystemRandomness:
 
     def draw(self, noise: Noise, count: int, index: int) -> list[int]:
         match noise:
-            case Gaussian(scale):
-                drawn: list[int] = _gaussian(scale)([0] * count)
-                return drawn
+            case Gaussian():
+                return _gaussians(noise.of(count))
             case NoNoise():
                 return [0] * count
             case TruncatedLaplace(scale, bound):
@@ -108,8 +113,8 @@ class SeededRandomness:
     def draw(self, noise: Noise, count: int, index: int) -> list[int]:
         rng = np.random.default_rng([self.seed, index])
         match noise:
-            case Gaussian(scale):
-                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]
+            case Gaussian():
+                return [round(z) for z in rng.normal(0.0, noise.of(count)).tolist()]
             case NoNoise():
                 return [0] * count
             case TruncatedLaplace(scale, bound):
@@ -118,6 +123,18 @@ class SeededRandomness:
                     fresh = [round(z) for z in rng.laplace(0.0, scale, count).tolist()]
                     kept += [z for z in fresh if abs(z) <= bound]
                 return kept[:count]
+
+
+def _gaussians(scales: tuple[float, ...]) -> list[int]:
+    """One draw of each scale. Numbers of the same scale are drawn together, which is faster."""
+    places: dict[float, list[int]] = {}
+    for place, scale in enumerate(scales):
+        places.setdefault(scale, []).append(place)
+    drawn = [0] * len(scales)
+    for scale, where in places.items():
+        for place, z in zip(where, _gaussian(scale)([0] * len(where)), strict=True):
+            drawn[place] = z
+    return drawn
 
 
 @functools.lru_cache(maxsize=64)

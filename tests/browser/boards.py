@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from helpers import SHARE, finished_board
-from jdpack import Billboard, Budget, Market, MwuOnline, solve
+from jdpack import Billboard, Budget, Market, MaxTotal, MwuOnline, solve
 from jdpack.agent.options import encoded
 from jdpack.billboard.lines import Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import Batch
-from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.privacy.noise import Gaussian
 
 SEED = Seed(bytes(range(16)))
@@ -57,13 +57,25 @@ def clinic() -> Billboard:
 
 
 @cache
+def overbooked() -> Billboard:
+    """A private run of divisible goods in which a supply may rarely be exceeded."""
+    rng, n = np.random.default_rng(7), 2000
+    market = Market(
+        name="Overbooked", supply=[500.0, 200.0], max_demand=1.0, max_value=1.0, agents=n,
+        divisible=True, excess_probability=0.001,
+    )  # fmt: skip
+    values, demands = rng.random(n), rng.random((n, 2))
+    return solve(market, values=values, demands=demands, epsilon=4.0, delta=1e-6).billboard
+
+
+@cache
 def lottery() -> Billboard:
     """Indivisible goods, one option, half of the rounds at twice the price: coins decide."""
     market = Market(
         name="Garden plots", names=["plots"], units=["plots"], supply=[100.0], max_demand=1.0,
         max_value=10.0, agents=1000,
     )  # fmt: skip
-    price = 2 * market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE // 10 // market.cap_codes[0]
+    price = 2 * market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE // 10 // DEMAND_CODE_MAX
     return finished_board(market, [(((1 + i % 2) * price,), 1) for i in range(20)], SHARE * 9 // 10)
 
 
@@ -82,7 +94,7 @@ def example(name: str) -> Billboard:
     market = Market.from_toml(Path(__file__).parents[2] / "examples" / name / "market.toml")
     rng, m = np.random.default_rng(8), len(market.resources)
     level = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE / market.bundle_size / 4
-    level = level / np.array(market.cap_codes) * rng.uniform(0.5, 2.0, m)
+    level = level / DEMAND_CODE_MAX * rng.uniform(0.5, 2.0, m)
     prices = [(level * rng.uniform(0.8, 1.2, m)).astype(np.int64).tolist() for _ in range(30)]
     return finished_board(market, [(tuple(row), 3) for row in prices], SHARE - 12_345)
 
@@ -97,11 +109,11 @@ def large(rounds: int = 300, m: int = 50) -> Billboard:
     )  # fmt: skip
     budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
     board = Billboard(Header(market, {"name": "newton"}, budget, SEED.commitment))
-    supply = market.supply_code
+    supply = np.array(market.supply_codes)
     for _ in range(rounds):
         prices = (rng.lognormal(25.0, 0.5, m)).astype(np.int64).tolist()
         answer = (supply * rng.normal(1.0, 0.1, m)).astype(np.int64).tolist()
-        step = Step("demand", tuple(prices), Gaussian(0.03 * supply), 12_345)
+        step = Step("demand", tuple(prices), Gaussian(tuple((0.03 * supply).tolist())), 12_345)
         board.post(Release(step, tuple(answer)))
     factors, loads = tuple([SHARE - 3] * m), tuple(rng.uniform(0.5, 1.0, m).tolist())
     board.post(Certificate(factors, loads, budget.beta, 1e6, 1.1e6, 0.912345, 0.01))
@@ -127,6 +139,8 @@ KINDS: list[dict[str, Any]] = [
     {"divisible": False, "m": 1, "scale": 1e90},
     {"divisible": False, "options": 2, "scale": 1e-60, "weights": 2**33},
     {"divisible": False, "wild": True, "options": 2},
+    {"divisible": True, "max_total": 0.3, "options": 2},
+    {"divisible": False, "max_total": 0.1, "m": 40, "bundle_size": 6, "scale": 1e-60},
 ]
 
 
@@ -134,18 +148,20 @@ def random_board(number: int) -> Billboard:
     """A finished billboard of one of the kinds, with prices at which agents waver."""
     kind = {"m": 4, "options": 1, "batches": 0, "scale": 1.0, "weights": 9} | KINDS[number]
     rng, m, scale = np.random.default_rng(100 + number), kind["m"], kind["scale"]
+    supply, caps = scale * rng.uniform(50, 5000, m), scale * rng.uniform(0.1, 50, m)
     market = Market(
         name=f"kind {number}",
-        supply=(scale * rng.uniform(50, 5000, m)).tolist(),
-        max_demand=(scale * rng.uniform(0.1, 50, m)).tolist(),
+        supply=supply.tolist(),
+        max_demand=caps.tolist(),
         max_value=float(rng.choice([1.0, 0.3, 1e6, 7e-9])),
         agents=5000,
         bundle_size=kind.get("bundle_size", m),
         options=kind["options"],
+        max_total=_totals(kind, caps),
         divisible=kind["divisible"],
     )
     typical = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE / market.bundle_size
-    level = typical / np.array(market.cap_codes)
+    level = typical / DEMAND_CODE_MAX
     count = kind["batches"] or 24
     prices = [
         np.minimum(PRICE_CODE_MAX, level * rng.uniform(0.05, 2.0, m)).astype(np.int64).tolist()
@@ -164,11 +180,21 @@ def random_board(number: int) -> Billboard:
     policy = MwuOnline(batch=5).to_dict()
     board = Billboard(Header(market, policy, budget, SEED.commitment, private=False))
     for index, row in enumerate(prices):
-        step = Step("demand", tuple(row), Gaussian(1.0), 5, Batch(index, count))
+        step = Step("demand", tuple(row), Gaussian((1.0,)), 5, Batch(index, count))
         board.post(Release(step, (0,) * m))
     board.post(Certificate(tuple(factors), (0.5,) * m, budget.beta, 0.0, None, None, 0.01))
     board.post(SEED)
     return board
+
+
+def _totals(kind: dict[str, Any], caps: Any) -> list[MaxTotal]:
+    """Two bounds on totals that leave one resource free, each a fraction of the caps."""
+    if "max_total" not in kind:
+        return []
+    names = [f"resource {j + 1}" for j in range(len(caps))]
+    first, second = names[: len(caps) // 2], names[len(caps) // 2 + 1 :]
+    amount = kind["max_total"] * float(caps.sum())
+    return [MaxTotal(amount / 2, tuple(first)), MaxTotal(amount, tuple(second[::-1]))]
 
 
 def random_agents(board: Billboard, count: int, seed: int) -> list[dict[str, Any]]:

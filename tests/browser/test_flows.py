@@ -10,7 +10,7 @@ import pytest
 from browser import boards
 from browser.conftest import SIZES
 from helpers import SHARE, finished_board
-from jdpack import Market, allocate, explain
+from jdpack import Columns, Group, Market, allocate, explain
 from jdpack.agent.in_words import tell
 from jdpack.agent.own_record import parse
 
@@ -103,6 +103,65 @@ def test_several_options_and_many_goods(opened, size):
     submit(page)
     check(page, board, "P77", options[:2])
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+def test_a_bound_on_a_total_is_shown_and_cuts(opened):
+    market = Market(
+        supply=[1000.0] * 3, max_demand=11.0, max_value=10.0, agents=10, units=["kWh"] * 3,
+        names=["18 h", "19 h", "20 h"], max_total=16.0, divisible=True,
+    )  # fmt: skip
+    board = finished_board(market, [((0,) * 3, 1)], SHARE)
+    page = opened(board)
+    together = "16 kWh of 18 h, 19 h and 20 h together"
+    assert f"One person may ask for at most {together}." in page.inner_text("#goods")
+    assert f"Up to {together}." in page.inner_text("#options")
+    fill(page, "x", [(1, {"18 h": 10, "20 h": 9})])
+    assert submit(page) == "You get everything you asked for."
+    why = page.inner_text("#why")
+    assert f"You may ask for at most {together}. In the order of the goods" in why
+    assert "10 kWh of 18 h" in why and "6 kWh of 20 h" in why
+    check(page, board, "x", [(1, {"18 h": 10, "20 h": 9})])
+    fill(page, "x", [(1, {"18 h": 10, "20 h": 6})])
+    submit(page)
+    assert "You may ask for" not in page.inner_text("#why")
+
+
+@sizes
+def test_a_group_is_chosen_and_counts(opened, size):
+    """North has a cap on its doses, at a price; for all others there is a reserve, at another."""
+    market = Market(
+        supply=[1000.0, 1000.0], max_demand=10.0, max_value=10.0, agents=10,
+        names=["doses", "beds"], divisible=True, columns=Columns(group="district"),
+        groups=[Group("north", cap={"doses": 300}), Group("south", reserve={"beds": 400})],
+    )  # fmt: skip
+    unit = market.value_cap_code * 2**20 // 65535
+    board = finished_board(market, [((0, 0, unit // 2, unit // 4), 1)], SHARE)
+    page = opened(board, size)
+    assert "doses, for north" in page.inner_text("#goods")
+    assert page.get_by_label("doses, for north", exact=True).count() == 0, "nobody enters it"
+    for group, value, gets in [
+        ("north", 4.9, False),
+        ("north", 5.1, True),
+        ("south", 0.1, True),
+        ("None of these", 0.1, True),
+    ]:
+        page.click("#clear")
+        fill(page, "x", [(value, {"doses": 10})])
+        assert submit(page) == "", "the group is missing"
+        assert "Choose your group" in page.inner_text("#group-field")
+        page.get_by_label("Your group").select_option(group)
+        assert (submit(page) == "You get everything you asked for.") == gets
+        name = None if group.startswith("None") else group
+        expected = allocate(board, value=value, demand={"doses": 10}, agent="x", group=name)
+        assert numbers(page)[0] == [g * 2**24 for g in expected.given]
+    page.click("#clear")
+    record = {"id": "y", "group": "north", "value": 6, "demand": {"doses": 10}}
+    file = {"name": "me.json", "mimeType": "", "buffer": json.dumps(record).encode()}
+    page.set_input_files("#file", file)
+    page.wait_for_function("document.getElementById('outcome').textContent !== ''")
+    assert page.get_by_label("Your group").evaluate("e => e.selectedOptions[0].text") == "north"
+    page.click("#why summary")
+    assert "doses, for north 65535" in page.inner_text("#why pre")
 
 
 @sizes
@@ -585,3 +644,19 @@ def test_a_run_that_is_not_finished_has_a_page(opened, size, lines, rounds):
     assert page.locator("form, script").count() == 0
     assert "Supply is not exceeded" not in text and "of the best possible" not in text
     assert page.locator("figure").count() == (0 if lines == 1 else 4)
+
+
+# --- a supply that may rarely be exceeded -------------------------------------------------
+
+
+def test_a_phone_shows_how_rarely_and_how_far_a_supply_is_exceeded(opened):
+    board = boards.overbooked()
+    page = opened(board, "phone")
+    card = page.locator(".card", has=page.get_by_role("heading", name="Supply"))
+    words = card.inner_text()
+    assert "Supply is exceeded with a chance of 1 in 1,000 at most." in words
+    assert "With a chance of 1 in 1 billion at most, some supply is exceeded by more than" in words
+    assert "nobody is dropped" in words
+    box = card.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -12,7 +12,7 @@ from browser.conftest import SIZES
 from browser.test_access import violations
 from browser.test_flows import fill, submit
 from jdpack.run.run_file import locked
-from unit.serve.test_serve import Running, text_of
+from unit.serve.test_server import Running, text_of
 
 BOARD = boards.charging
 STATUS = "#live"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pytest
 from browser.boards import random_board
 from browser.test_same_numbers import in_node
 from helpers import SHARE, finished_board
-from jdpack import Columns, Market, solve
+from jdpack import Columns, Group, Market, solve
 from jdpack.agent.own_record import RecordError, number, parse
 from jdpack.errors import fit
 from jdpack.pages.billboard_page import data
@@ -27,18 +28,20 @@ PARSE = """(market, texts) => texts.map((text) => {
 })"""
 
 
-def a_market(layout, options=2):
+def a_market(layout, options=2, groups=()):
+    columns = Columns("who", "worth", layout, "try", "what", "much", ("note",))
     return Market(
         supply=[500.0] * 3, max_demand=2.0, max_value=10.0, agents=4, options=options,
         names=["a, b", 'say "c"', "d"], resource_columns=["ab", 'c"', "d"],
-        columns=Columns("who", "worth", layout, "try", "what", "much", ("note",)),
+        groups=groups, columns=replace(columns, group="part") if groups else columns,
     )  # fmt: skip
 
 
-def parsed(layout, *texts, options=2):
+def parsed(layout, *texts, options=2, groups=()):
     """What the page reads in each text, or its error; Python must say the same."""
-    market = a_market(layout, options)
-    found = in_node(PARSE, data(finished_board(market, [((1, 1, 1), 1)], SHARE)), texts)
+    market = a_market(layout, options, groups)
+    board = finished_board(market, [((1,) * len(market.resources), 1)], SHARE)
+    found = in_node(PARSE, data(board), texts)
     for text, on_page in zip(texts, found, strict=True):
         # In a terminal, control characters are spelled out.
         assert in_python(market, text) == (fit(on_page) if isinstance(on_page, str) else on_page)
@@ -51,7 +54,8 @@ def in_python(market, text):
     except RecordError as error:
         return error.message
     options = zip(record.values, record.demands, strict=True)
-    return {"id": record.id, "options": [{"value": v, "demand": list(d)} for v, d in options]}
+    options = [{"value": v, "demand": list(d)} for v, d in options]
+    return {"id": record.id, "group": record.group, "options": options}
 
 
 def written(rows):
@@ -73,6 +77,7 @@ LONG = [
 ]
 RECORD = {
     "id": "007",
+    "group": None,
     "options": [
         {"value": 9.5, "demand": [1.25, 0, 2]},
         {"value": 0.001, "demand": [0, 0.1, 0]},
@@ -102,6 +107,40 @@ def test_a_file_without_an_id_leaves_it_to_the_form():
     anonymous = [{k: v for k, v in row.items() if k != "who"} for row in WIDE]
     assert parsed("wide", written(anonymous)) == [{**RECORD, "id": None}]
     assert parsed("wide", '{"value": 1, "demand": {}}')[0]["id"] is None
+
+
+GROUPS = (Group("north", cap={"d": 9}), Group("é", reserve={"d": 9}))
+
+
+def test_the_group_is_read_too():
+    for group, name in [("north", "north"), ("é", "é"), ("elsewhere", "elsewhere"), ("", None)]:
+        for layout, rows in [("wide", WIDE), ("long", LONG)]:
+            text = written([{**row, "part": group} for row in rows])
+            assert parsed(layout, text, groups=GROUPS) == [{**RECORD, "group": name}]
+        asked = {"value": 1, "demand": {"d": 1}}
+        several = {"id": "007", "group": group or None, "options": [asked, asked]}
+        one, many = parsed(
+            "wide", json.dumps({"group": group, **asked}), json.dumps(several), groups=GROUPS
+        )
+        assert (one["group"], many["group"], many["id"]) == (name, name, "007")
+
+
+def test_wrong_groups_are_refused_in_the_same_words():
+    two = [{**row, "part": part} for row, part in zip(WIDE, ["north", "é"], strict=True)]
+    asked = '"value": 1, "demand": {}'
+    found = parsed(
+        "wide", written(WIDE), written(two), f"{{{asked}}}", f'{{"group": 3, {asked}}}',
+        f'{{"group": ["north"], {asked}}}', groups=GROUPS,
+    )  # fmt: skip
+    assert found == [
+        "The file lacks the column “part”.",
+        "The file names several groups; you can be in one, or in none.",
+        'The file lacks your "group"; write null if you are in none.',
+        "The file's group must be text, or null.",
+        "The file's group must be text, or null.",
+    ]
+    (found,) = parsed("wide", f'{{"group": "north", {asked}}}')
+    assert "“group”, which is none of: id, value, demand" in found
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from jdpack.pages.billboard_page import data
 from jdpack.pages.number_text import factor_text, short, short_down
 
 SHARE = 2**24
-AGENTS = 1000  # of each kind: 10,000 in all
+AGENTS = 1000  # of each kind: 12,000 in all
 
 WEB = Path(str(resources.files("jdpack.pages").joinpath("web")))
 

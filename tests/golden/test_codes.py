@@ -16,22 +16,22 @@ from jdpack.records.encode import encode_piece
 from jdpack.records.threads import Threads
 
 GOLDEN = {
-    2: {
-        "dense, numbers": "eadbee31eea0e5597d1bf0a204b17595",
-        "dense, texts": "1b776a8f7ca7930daea2223a42f94d4a",
-        "dense, clamped": "8fc01de599ae00d0bda21ba4ec24f154",
-        "sparse, numbers": "5b55c64c108668bd9d0704ab01589710",
-        "sparse, texts": "fcdd60ce8a0bf99757e6dc9904dc9e27",
-        "sparse, clamped": "d036eb9e77787b910f26678910f71ed0",
-        "options, numbers": "67a446d0298ed23ba810ea4e21fc9db2",
-        "options, texts": "55115f235db278f2974e8ac7cbf9e81a",
-        "options, clamped": "59a36dd357ec04c3ed9abc3988ef7650",
-        "sparse options, numbers": "532c05a54a970d732ad13c38488d0cfb",
-        "sparse options, texts": "c715a57ced1ecfe33b75b50158f52242",
-        "sparse options, clamped": "0912d29f0538df20903e3116b57cc5ec",
-        "add-remove, numbers": "d67e42668e4a48837d52355d51a06c26",
-        "add-remove, texts": "88fe807924dfa355c7e9831f276c4ae2",
-        "add-remove, clamped": "ffd59fff4ab449759a54469864eba074",
+    3: {
+        "dense, numbers": "d734551e51885af0dc5b98cf6907817e",
+        "dense, texts": "8a29a4a9dc3e0200523c56756ebcbbac",
+        "dense, clamped": "14ece66e75a6583b53178f07652a59a2",
+        "sparse, numbers": "ffd26646cc1b54e55a24709930f30590",
+        "sparse, texts": "890da361f71d9c83b7e43daf8d3d27b6",
+        "sparse, clamped": "5af7cf35ccc30363102adcf8b0fbcb05",
+        "options, numbers": "47c3c7ea91eb650cdc11cf95eec2a4de",
+        "options, texts": "4b42627ae93134bfb07ecb2a0dcba25e",
+        "options, clamped": "7a6ce6d5edf1b4842f161a5d217ed922",
+        "sparse options, numbers": "9d89672f909f6f5348a85d798b7c494f",
+        "sparse options, texts": "18a7ed7e23e7fb58495def61321b0719",
+        "sparse options, clamped": "3678b3e6a53ace208747162e483f59e7",
+        "add-remove, numbers": "989842c7c368051971bfcddd2275bcb9",
+        "add-remove, texts": "90d351b84b6436ba6715573f815bb4be",
+        "add-remove, clamped": "21e7d1643e04388bc3cc6f413aeef255",
     },
 }
 

@@ -70,7 +70,7 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
     """
     market = records.market
     policy = Newton() if market.options == 1 else MwuAdaptive(alpha=0.3)
-    result = solve(market, **records.arrays(), epsilon=4.0, delta=1e-3, policy=policy, seed=1)
+    result = solve(market, **records.arrays(), epsilon=1.0, delta=1e-3, policy=policy, seed=1)
     board = result.billboard
     rounds = [(step.prices, step.weight) for step in board.rounds]
     if name.endswith("in turns"):
@@ -110,7 +110,7 @@ def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
     budget = Budget.split(4.0, 1e-3, truncated=False)
     board = Billboard(Header(market, policy, budget, SEED.commitment, private=False))
     for index, price in enumerate(prices):
-        step = Step("demand", price, Gaussian(1.0), 5, Batch(index, TURNS))
+        step = Step("demand", price, Gaussian((1.0,)), 5, Batch(index, TURNS))
         board.post(Release(step, (0,) * len(market.resources)))
     return board
 

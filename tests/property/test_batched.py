@@ -109,7 +109,7 @@ def a_board(
     budget = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
     board = Billboard(Header(market, MwuOnline().to_dict(), budget, seed.commitment, private=False))
     for index, price in enumerate(posted):
-        step = Step("demand", tuple(price), Gaussian(1.0), 3, Batch(index, count))
+        step = Step("demand", tuple(price), Gaussian((1.0,)), 3, Batch(index, count))
         board.post(Release(step, (0,) * m))
     if each is not None:
         board.post(Certificate(tuple(each), (0.0,) * m, 1e-8, 0.0, None, None, 0.01))
@@ -155,11 +155,11 @@ def test_all_that_follows_from_batches_is_that_of_big_integers(drawn, data, key)
     assert engine.welfare(open_board) == welfare_of(agents, flat(shares))
     if not records.market.divisible:
         # An agent is granted all it took, whatever its coin: coins only matter for thinning.
-        loads = [load // SHARE for load in load_of(agents, flat(shares))]
-        assert list(engine.granted(open_board, seed)) == loads
-        luck = sum(luck_of(*agent, bound) for agent in zip(agents, shares, given, strict=True))
-        assert engine.luck(open_board, seed, tuple(each), bound) == luck
-        assert engine.luck(open_board, seed, (SHARE,) * m, bound) == 0
+        assert not any(engine.chance(open_board, bound))
+        extent = -bound, bound
+        luck = [luck_of(*agent, *extent) for agent in zip(agents, shares, given, strict=True)]
+        assert engine.luck(open_board, seed, tuple(each), *extent) == sum(luck)
+        assert engine.luck(open_board, seed, (SHARE,) * m, *extent) == 0
     expected = scaled if records.market.divisible else given
     engine = MemoryEngine(records.encode())
     found = engine.allocate(board)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from helpers import (
     SHARE,
     Records,
+    check_chance,
     close_call,
     coin_of,
     curvature_of,
@@ -197,11 +198,11 @@ def test_all_that_follows_from_shares_is_that_of_big_integers(drawn, weights, da
 
     board, engine = open_board(records.market, rounds, seed), MemoryEngine(records.encode())
     assert engine.welfare(board) == welfare_of(agents, flat(shares))
-    loads = [load // SHARE for load in load_of(agents, flat(granted))]
-    assert list(engine.granted(board, Seed(seed))) == loads
+    check_chance(engine.chance(board, bound), agents, shares, bound)
     for factor, what in [(each, given), ([SHARE] * len(each), granted)]:
-        luck = sum(luck_of(*agent, bound) for agent in zip(agents, shares, what, strict=True))
-        assert engine.luck(board, Seed(seed), tuple(factor), bound) == luck
+        for extent in [(-bound, bound), (-bound, 0), (-VALUE_MAX, VALUE_MAX)]:
+            luck = [luck_of(*agent, *extent) for agent in zip(agents, shares, what, strict=True)]
+            assert engine.luck(board, Seed(seed), tuple(factor), *extent) == sum(luck)
 
     for divisible, expected in [(True, scaled), (False, given)]:
         records = replace(records, market=remade(records.market, divisible=divisible))
@@ -323,6 +324,7 @@ PRICES = [
     tuple(2 ** int(k) for k in np.random.default_rng(t).integers(30, 36, 8)) for t in range(3)
 ]
 ROUNDS = [(price, 7 + t) for t, price in enumerate(PRICES)]
+DEAREST = 2**31
 
 
 def factors_for(m: int) -> tuple[int, ...]:
@@ -337,8 +339,9 @@ def outcome(agents: Agents, threads: int | None = None):
     board = open_board(agents.market, rounds)
     answers = [(engine.demand(p), engine.value(p)) for p, _ in rounds]
     answers += [(engine.curvature(p), engine.gauge(p)) for p, _ in rounds]
-    answers += [(engine.welfare(board), engine.granted(board, seed))]
-    answers += [engine.luck(board, seed, (SHARE,) * m, 2**20), engine.luck(board, seed, each, 2**8)]
+    answers += [(engine.welfare(board), engine.chance(board, DEAREST))]
+    answers += [engine.luck(board, seed, (SHARE,) * m, -(2**20), 2**20)]
+    answers += [engine.luck(board, seed, each, -(2**8), 2**7)]
     board = finished_board(agents.market, rounds, each)
     allocation = engine.allocate(board)
     return answers, engine.shares(board, allocation).tolist(), allocation.loads
@@ -369,13 +372,18 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
         calls = [call for options in agents if (call := close_call(options, price))]
         assert all(gauge) and len(calls) > 100
         assert any(min(d) < 0 < max(d) for d, _, _ in calls) == (options > 1)
-    welfare, load = answers[6]
+    welfare, chance = answers[6]
     assert welfare == welfare_of(agents, flat(shares))
-    assert list(load) == [x // SHARE for x in load_of(agents, flat(granted))]
-    for luck, what, bound in [(answers[7], granted, 2**20), (answers[8], given, 2**8)]:
-        each_one = [luck_of(*agent, bound) for agent in zip(agents, shares, what, strict=True)]
+    check_chance(chance, agents, shares, DEAREST)
+    assert all(chance), "coins decide about every resource"
+    for luck, what, lowest, highest in [
+        (answers[7], granted, -(2**20), 2**20),
+        (answers[8], given, -(2**8), 2**7),
+    ]:
+        extent = lowest, highest
+        each_one = [luck_of(*agent, *extent) for agent in zip(agents, shares, what, strict=True)]
         assert luck == sum(each_one)
-        assert -bound in each_one and bound in each_one
+        assert lowest in each_one and highest in each_one
     assert found == flat(given)
     assert flat(given) != flat(granted)
     assert list(loads) == load_of(agents, flat(given))
@@ -408,7 +416,7 @@ def test_parts_and_threads_do_not_matter(sparse, options, monkeypatch):
 KERNELS = [
     *((best_response, name) for name in ("demand", "shares")),
     *((curvature, name) for name in ("curvature", "gauge")),
-    *((giving, name) for name in ("loads", "luck", "welfare")),
+    *((giving, name) for name in ("chance", "loads", "luck", "welfare")),
 ]
 
 
@@ -459,7 +467,12 @@ def test_if_the_bound_fails_agents_are_dropped_by_their_coins(seed, sparse, divi
         shares = [given_of(s, [SHARE] * len(s), c) for s, c in zip(shares, coins, strict=True)]
     winners = sorted((i for i in range(n) if any(shares[i])), key=lambda i: -coins[i])
     dropped = 0
-    while max(load_of(agents, flat(shares))) > market.supply_code * SHARE:
+    supplies = [supply * SHARE for supply in market.supply_codes]
+
+    def exceeded() -> bool:
+        return any(x > s for x, s in zip(load_of(agents, flat(shares)), supplies, strict=True))
+
+    while exceeded():
         shares[winners[dropped]] = [0] * len(agents[winners[dropped]])
         dropped += 1
     engine = MemoryEngine(records.encode())

@@ -40,7 +40,7 @@ def agents_of(layout: str, options: int, seed: int, n: int = 3 * BLOCK):
 
 def prices_near(agents, rng, spread: float) -> tuple[int, ...]:
     m = len(agents.market.resources)
-    one = agents.market.value_cap_code * 2**20 / (m * max(agents.market.cap_codes))
+    one = agents.market.value_cap_code * 2**20 / (m * 65535)
     return tuple(int(p) for p in one * np.exp(rng.normal(0.0, spread, m)))
 
 

@@ -254,12 +254,20 @@ SECTIONS = {
     "[value]": "## `[value]`",
     "[agents]": "## `[agents]`",
     "[[resource]] 1": "## `[[resource]]`",
+    "[[max_total]] 1": "## `[[max_total]]`",
+    "[[group]] 1": "## `[[group]]`",
 }
 MINIMAL = {
     "value": {"max": 1.0},
     "agents": {"count": 3},
     "resource": [{"name": "doses", "supply": 9.0, "max_demand": 1.0}],
 }
+FULL = {
+    **MINIMAL,
+    "max_total": [{"amount": 1.0}],
+    "group": [{"name": "north", "cap": {"doses": 3.0}, "reserve": {"doses": 3.0}}],
+}
+"""With every table that a market file may have."""
 
 
 def known_keys(monkeypatch) -> dict[str, set[str]]:
@@ -272,7 +280,7 @@ def known_keys(monkeypatch) -> dict[str, set[str]]:
         return take(self, key, *more)
 
     monkeypatch.setattr(checks.Section, "take", recording)
-    Market.from_dict(MINIMAL)
+    Market.from_dict(FULL)
     return asked
 
 
@@ -346,14 +354,18 @@ FEW: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def lines():
-    """The lines of small runs, of each policy and with each kind of noise."""
+    """The lines of small runs, of each policy and with each kind of noise, repaired or not."""
     found = []
     for policy in [
         MwuAdaptive(0.5, noise="truncated-laplace"),
         *(kind(**FEW.get(name, {})) for name, kind in registry.KINDS.items()),
     ]:
+        market = Market(
+            supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True,
+            excess_probability=0.0 if policy.truncated else 0.01,
+        )  # fmt: skip
         result = solve(
-            Market(supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True),
+            market,
             values=np.ones(50),
             demands=np.ones((50, 1)),
             epsilon=2.0,

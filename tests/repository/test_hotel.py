@@ -174,10 +174,12 @@ def test_a_run_is_measured_on_true_numbers(tmp_path: Path) -> None:
         found = hotel.run(hotels, cell, 1, 100)
         assert found.fits and found.rounds == 88
         assert found.clamped == 1
-        assert 0.8 < found.share <= 1.0 + 1e-9
+        # One cap of 187 stays free, so coins decide among equals, and a little is thinned.
+        least = 0.9 if divisible else 0.65
+        assert least < found.share <= 1.0 + 1e-9
         # The room in the city is free, so it is granted; within bounds it counts as 3000.
         assert found.within == pytest.approx((found.share * best - 2400.0) / (best - 2400.0))
-        assert found.certified is not None and 0.8 < found.certified <= found.within
+        assert found.certified is not None and least < found.certified <= found.within
     with pytest.raises(hotel.TooLong, match="given up after 10 rounds"):
         hotel.run(hotels, cell, 1, 10)
 
@@ -211,7 +213,8 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         assert 0.0 < least <= share
         # With three nights of seven everybody fits, but gets little of what they asked for.
         assert share < 0.7 * within if row["nights at most"] == "3" else share > 0.9 * within
-        assert row["margin"].endswith("%") and row["floor"].endswith("%")
+        assert all(row[name].endswith("%") for name in ("margin", "M", "F"))
+        assert float(row["loss"].rstrip("%")) == pytest.approx(100.0 - share, abs=0.011)
     assert "0 bookings cut to 28 nights, then 1 clamped to a value of 3,000" in first.stdout
     assert "374 bookings cut to 3 nights, then 1 clamped" in first.stdout
     stored = json.loads((tmp_path / "hotel.json").read_text())
@@ -249,3 +252,33 @@ def test_a_certificate_that_is_not_true_says_no(tmp_path: Path) -> None:
     assert said(run, replace(run, certified=0.81)) == ("80.00%", "NO", "yes")
     assert said(run, replace(run, fits=False)) == ("79.00%", "yes", "NO")
     assert said(replace(run, certified=None)) == ("none", "yes", "yes")
+
+
+def test_results_beside_those_of_another_folder(tmp_path: Path) -> None:
+    before, after = (loss.Store(tmp_path / f"{name}.json") for name in ("before", "after"))
+    plain = hotel.Cell("week", 28, "newton", 4.0, False, 1)
+    before.put(plain.key, {"1": {"share": 0.5}, "2": {"share": 0.7}})
+    after.put(plain.key, {"1": {"share": 0.8}})
+    after.put(replace(plain, excess=0.001).key, {"1": {"share": 0.9}})
+    after.put(replace(plain, total=True).key, {"1": {"share": 0.9}})
+    after.put(replace(plain, divisible=True).key, {"1": {"share": 0.9}})
+    assert list(hotel.beside(before, after)) == [
+        [plain.key, "40.00%", "20.00%", "50%"],
+        [f"{plain.key} excess=0.001", "40.00%", "10.00%", "75%"],
+        [f"{plain.key} total", "40.00%", "10.00%", "75%"],
+    ]
+
+
+def test_a_market_may_say_more(tmp_path: Path) -> None:
+    hotels = hotel.Hotels(crowded(tmp_path), loss.Store(tmp_path / "optima.json"))
+    plain = hotel.Cell("30 days", 28, "newton", 4.0, False, 1)
+    more = replace(plain, excess=0.001, total=True)
+    assert more.key == f"{plain.key} excess=0.001 total"
+    assert hotel.market_of(hotels, plain).extra == {}
+    instance = hotel.market_of(hotels, more)
+    assert instance.extra == {"excess_probability": 0.001, "max_total": [{"amount": 28.0}]}
+    assert instance.market().excess_probability == 0.001
+    # Two periods of up to 28 nights each, but 28 in total: half the squares.
+    every = np.full(54, 1 / 54)
+    half = hotel.market_of(hotels, plain).best_shape(every)[0] / math.sqrt(2.0)
+    assert instance.best_shape(every)[0] == pytest.approx(half)

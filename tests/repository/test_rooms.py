@@ -114,7 +114,7 @@ RANDOM = {
 def test_nobody_else_draws_at_random():
     """Only `door` draws noise, `lines` the seed of the coins, and `demo` invented agents.
 
-    `accounting` builds a Gaussian to learn its cost, and never draws from it. An audit invents
+    `zcdp` builds a Gaussian to learn its cost, and never draws from it. An audit invents
     agents too, and watches others draw.
     """
     users = set()
@@ -128,5 +128,5 @@ def test_nobody_else_draws_at_random():
                 users.add(name_of(path))
     audits = ("budget_checks", "noise_checks", "paths", "people", "recording")
     auditing = {f"audit/{name}.py" for name in audits}
-    drawing = {"privacy/accounting.py", "billboard/lines.py", "door.py", "run/demo.py"}
+    drawing = {"privacy/zcdp.py", "billboard/lines.py", "door.py", "run/demo.py"}
     assert users == drawing | auditing

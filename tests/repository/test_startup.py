@@ -1,5 +1,6 @@
-"""What is loaded when: reading a billboard must not wait for compilers and tables."""
+"""What is loaded and compiled when: nobody waits for a compiler or a library without need."""
 
+import os
 import subprocess
 import sys
 import types
@@ -51,9 +52,16 @@ def test_a_command_loads_what_it_needs(billboard):
     assert by_command("allocate", billboard, *own) <= {"numpy"}
     assert not by_command("verify", billboard) & {"numba", "pyarrow", "scipy"}
     assert not by_command("--help") & {"numba", "pyarrow", "scipy", "jinja2", "uvicorn"}
-    assert {"numba", "pyarrow"} <= by_command(
-        "report", "--public", "-o", billboard.parent / "r", billboard
-    ), "the control"
+    report = ["report", "--public", "-o", billboard.parent / "report", billboard]
+    assert not by_command(*report) & {"numba", "pyarrow", "scipy"}
+    curators = loaded("import jdpack.curator.curators_report")
+    assert {"numba", "pyarrow"} <= curators, "the control"
+
+
+def test_what_rebuilds_the_public_side_for_an_audit_loads_nothing_private():
+    assert loaded("import jdpack.audit.fold") == {"numpy", "jinja2"}
+    private = loaded("import jdpack.audit.recording") & {"numba", "pyarrow"}
+    assert private == {"numba", "pyarrow"}, "the control"
 
 
 def test_every_command_can_be_loaded_alone():
@@ -100,3 +108,24 @@ def test_a_command_ends_without_a_look_for_garbage():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "frozen True"
+
+
+RUN = """
+import numpy as np
+from jdpack import Market, solve
+
+rng = np.random.default_rng(0)
+market = Market(supply=[700.0] * 3, max_demand=1.0, max_value=1.0, agents=2000)
+solve(market, values=rng.random(2000), demands=rng.random((2000, 3)), epsilon=10.0, delta=1e-6)
+"""
+
+
+def test_a_small_dense_market_compiles_few_kernels(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", RUN], env=environment, check=True)
+    compiled = sorted(path.name.split("-")[0] for path in tmp_path.rglob("*.nbi"))
+    assert "best_response._play_dense" in compiled
+    assert len(compiled) <= 11, compiled
+    wrong = [name for name in compiled if "sparse" in name or "several" in name or "texts" in name]
+    assert not wrong, "kernels for other markets"
+    assert len(list(tmp_path.rglob("*.nbc"))) == len(compiled), "kernels for two kinds of arguments"

@@ -1,6 +1,7 @@
 """The parts of an audit: bounds, people, arithmetic, and texts."""
 
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -20,10 +21,18 @@ from helpers import LONG, Records, check_error, decode, long_table, random_marke
 from jdpack import Budget, DualGd, JdpackError, Market, MwuAdaptive, MwuFixed, MwuOnline
 from jdpack.audit import audit, distinguish, findings
 from jdpack.audit.answers import of_allocation, of_answers
-from jdpack.audit.budget_checks import conversion, cost, of_budget, of_charges, squared_sensitivity
+from jdpack.audit.budget_checks import (
+    QUERIES,
+    conversion,
+    cost,
+    gaussian_delta,
+    of_budget,
+    of_charges,
+    shapes,
+    worst,
+)
 from jdpack.audit.coalition import Coalition, attack, judge
-from jdpack.audit.findings import Audit, Finding, fact, judged, odds
-from jdpack.audit.lower_bound import (
+from jdpack.audit.epsilon_bounds import (
     at_best,
     at_least,
     at_most,
@@ -33,17 +42,29 @@ from jdpack.audit.lower_bound import (
     most_success_gaussian,
     trials_for,
 )
+from jdpack.audit.findings import Audit, Finding, fact, judged, odds
 from jdpack.audit.neighbours import family, moved, of_others, of_sensitivity, of_steps
 from jdpack.audit.noise_checks import draws_of, law, normal_scores, of_vetted_source, size_scores
-from jdpack.audit.people import People, candidates, everything, example, example_sparse, nothing
+from jdpack.audit.people import (
+    People,
+    candidates,
+    caps_of,
+    everything,
+    example,
+    example_sparse,
+    example_totals,
+    nothing,
+)
 from jdpack.audit.recording import Setting, record, replay
-from jdpack.audit.reference import reference
+from jdpack.audit.reference import demand_codes, reference
 from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
 from jdpack.market.market import Neighbours
+from jdpack.market.totals import MaxTotal
+from jdpack.planning.headroom import changed
 from jdpack.policies.registry import KINDS
-from jdpack.privacy import queries
-from jdpack.privacy.accounting import delta_of
+from jdpack.privacy import gdp, queries, zcdp
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
+from jdpack.privacy.queries import ChanceChange, Change
 from jdpack.records.source import Source
 
 SETTING = Setting(DualGd(rounds=4), 1.0, 1e-6)
@@ -110,7 +131,7 @@ def test_the_epsilon_of_a_gaussian(mu, delta):
     e = gaussian_epsilon(mu, delta)
     again = stats.norm.cdf(mu / 2 - e / mu) - math.exp(e) * stats.norm.cdf(-mu / 2 - e / mu)
     assert again == pytest.approx(delta, rel=1e-5) if e > 0 else again <= delta
-    assert delta_of(mu**2 / 2, e) >= delta * (1 - 1e-6)  # zCDP is the weaker statement
+    assert zcdp.delta_of(mu**2 / 2, e) >= delta * (1 - 1e-6)  # zCDP is the weaker statement
 
 
 def test_the_ends_of_a_gaussian_epsilon():
@@ -184,7 +205,7 @@ def test_people_without_ids_are_numbered(tmp_path):
 
 
 def test_candidates_are_within_the_bounds_and_reach_them():
-    for market in (example(agents=9), example_sparse()):
+    for market in (example(agents=9), example_sparse(), example_totals()):
         prices = [(2**33,) * len(market.resources)]
         found = candidates(market, prices, 16, 0)
         assert len(found) == 16
@@ -235,21 +256,25 @@ def test_two_runs_are_watched_one_after_the_other():
 
 
 def test_moves_are_held_against_claims():
-    assert moved("demand", (5, 0), (0, 3), (5, 3)) == 1.0
-    assert moved("demand", (0, 5), (3, 0), (5, 3)) == 1.0  # in any order
-    assert moved("demand", (5, 4), (0, 0), (5, 3)) == pytest.approx(4 / 3)
-    assert moved("demand", (5, 1), (0, 0), (5,)) == math.inf
-    assert moved("gauge", (3, 4), (0, 0), (5,)) == 1.0
-    assert moved("gauge", (3, 4, 1), (0, 0, 0), (5,)) > 1.0
-    big = 2**70
-    assert moved("gauge", (big, 1), (0, 0), (big,)) > 1.0  # by less than a double can resolve
+    assert 0.999 < moved("demand", (5, 5, 0), Change(5, 2)) <= 1.0
+    assert 0.999 < moved("demand", (0, 5, 3), Change(5, 2)) <= 1.0  # in any order
+    assert moved("demand", (6, 0), Change(5, 2)) == pytest.approx(6 / 5)
+    assert moved("demand", (5, 1), Change(5, 1)) == math.inf
+    assert 0.999 < moved("gauge", (3, 4), Change(5)) <= 1.0
+    assert moved("gauge", (3, 4, 1), Change(5)) > 1.0
+    assert moved("gauge", (2**70, 2**60), Change(2**70)) > 1.0  # by less than rounding resolves
+    # Small noise on one number shows what an even shape hides.
+    assert moved("chance", (9, 0, 0), ChanceChange(5, 4, 25)) > 0.85
+    assert moved("chance", (0, 0, 6), ChanceChange(5, 4, 25)) == pytest.approx(6 / 5, rel=1e-3)
 
 
 # --- noise ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "noise", [Gaussian(0.6), Gaussian(150.0), Gaussian(250.0), TruncatedLaplace(3.0, 8)], ids=str
+    "noise",
+    [Gaussian((0.6,)), Gaussian((150.0,)), Gaussian((250.0,)), TruncatedLaplace(3.0, 8)],
+    ids=str,
 )
 def test_scores_of_the_law_are_standard_normals(noise):
     rng = np.random.default_rng(6)
@@ -266,8 +291,26 @@ def test_draws_are_answers_minus_exact_ones():
     tape = record(SETTING, People.invented(example(agents=40)))
     for draw, line in zip(draws_of([tape]), tape.lines, strict=True):
         assert list(draw.values) == line.draw
-    assert [call.drawn for call in tape.calls] == [line.draw for line in tape.lines]
+    drawn = [z for call in tape.calls for z in call.drawn]
+    assert drawn == [z for line in tape.lines for z in line.draw]  # the last scale differs in one
+    assert len(tape.calls) == len(tape.lines) + 1
     assert tape.unused == 0
+
+
+def test_numbers_with_scales_of_their_own_are_matched_and_scored():
+    shaped = replace(Script(), queries=("demand",))
+    with known(Script):
+        tape = record(Setting(shaped, 1.0, 1e-6), People.invented(example_sparse(agents=40)))
+    scales = [line.step.noise.scales for line in tape.lines if line.step.query == "demand"]
+    assert [len(set(own)) for own in scales] == [1, 3, 1]
+    assert tape.unused == 0 and all(one.passed for one in of_vetted_source([tape]))
+    noise, rng = Gaussian((250.0, 1e6, 0.6)), np.random.default_rng(3)
+    drawn = np.array([np.rint(rng.normal(0.0, (250.0, 1e6, 0.6))) for _ in range(4000)])
+    scores = np.array([normal_scores(noise, row.tolist(), rng) for row in drawn])
+    for column in scores[:, :2].T:
+        assert stats.kstest(column, "norm").pvalue > 1e-9
+    swapped = np.array([normal_scores(noise, row[::-1].tolist(), rng) for row in drawn])
+    assert stats.kstest(swapped[:, 0], "norm").pvalue < 1e-9
 
 
 # --- arithmetic -------------------------------------------------------------------------------
@@ -281,23 +324,42 @@ def test_two_formulas_for_every_sensitivity_agree(seed, neighbours):
     market = random_market(
         rng, agents=9, sparse=seed % 2 == 0, options=options, neighbours=neighbours
     )
-    for query in ("demand", "scale", "value", "curvature", "gauge", "welfare", "granted"):
-        shifts = queries.shifts(market, query)
-        own, claimed = squared_sensitivity(market, query), sum(d * d for d in shifts)
-        assert own <= claimed <= own + 2 * max(shifts) + 1  # one number is rounded up
+    caps = {r.name: r.max_demand for r in market.resources}
+    near = {name: cap for name, cap in caps.items() if cap > 1e-3 * max(caps.values())}
+    bounded = changed(market, max_total=[MaxTotal(0.6 * sum(near.values()), tuple(near))])
+    for own, query in itertools.product((market, bounded), QUERIES):
+        for scales in shapes(queries.width(own, query)):
+            claimed = queries.change(own, query).worst(scales)
+            assert 0 <= claimed / worst(own, query, scales) - 1 < 1e-7  # rounded up
+
+
+def test_a_knapsack_by_search():
+    """No option within the totals moves a demand by more than the formula says."""
+    rng, most = np.random.default_rng(8), 0.0
+    market = example_totals()
+    scales = (3.0, 1.0, 2.0, 1.0, 5.0, 4.0, 2.5)
+    bound = worst(market, "demand", scales)
+    for _ in range(3000):
+        records = np.array([caps_of(market, int(rng.integers(7))) for _ in range(2)])
+        codes = demand_codes(market, records * (rng.random((2, 7)) < 0.7))  # cut to the totals
+        move = np.abs(codes[0] - codes[1]) / np.array(scales)
+        most = max(most, float(move @ move))
+    assert 0.6 * bound < most <= bound
 
 
 @pytest.mark.parametrize(("rho", "epsilon"), [(0.02, 1.0), (0.0003, 0.1), (0.3, 4.0), (1.0, 20.0)])
 def test_two_conversions_of_rho_agree(rho, epsilon):
-    assert conversion(rho, epsilon) == pytest.approx(delta_of(rho, epsilon), rel=1e-6)
+    assert conversion(rho, epsilon) == pytest.approx(zcdp.delta_of(rho, epsilon), rel=1e-6)
+    assert gaussian_delta(rho, epsilon) == pytest.approx(gdp.delta_of(rho, epsilon), rel=1e-6)
 
 
 def test_a_budget_that_promises_too_much_is_found():
     budget = Budget.split(1.0, 1e-6, truncated=False)
     assert of_budget(budget).passed
-    more = Budget(1.0, 1e-6, budget.rho * 1.001, 0.0, budget.beta)
-    assert not of_budget(more).passed
-    assert not of_budget(Budget(1.0, 1e-6, budget.rho, 0.0, 2 * budget.beta)).passed
+    assert not of_budget(replace(budget, rho=budget.rho * 1.001)).passed
+    assert not of_budget(replace(budget, beta=budget.beta * 1.01)).passed
+    assert not of_budget(replace(budget, accounting="zcdp")).passed
+    assert of_budget(Budget.split(1.0, 1e-6, truncated=True)).passed
 
 
 def test_a_run_that_costs_too_much_is_found():
@@ -318,9 +380,9 @@ def test_truncated_laplace_has_its_charges_too():
     assert all(one.passed for one in [*of_charges([tape]), *of_vetted_source([tape])])
     for line in tape.lines:
         if isinstance(line.step.noise, TruncatedLaplace):
-            shifts = queries.shifts(people.market, line.step.query)
-            own, theirs = cost(people.market, line.step), line.step.noise.cost(shifts)
-            assert own[0] == theirs.rho
+            change = queries.change(people.market, line.step.query)
+            own, theirs = cost(people.market, line.step), line.step.noise.cost(change)
+            assert float(own[0]) == pytest.approx(float(theirs.rho), rel=1e-9)
             assert own[1] == pytest.approx(float(theirs.delta), rel=0.01)
 
 
@@ -394,12 +456,12 @@ def test_too_few_trials_are_no_test():
     """With 100 trials the worst mechanism passes; with one more it does not."""
     needed = trials_for(SETTING.epsilon, SETTING.delta, 1.0 - findings.ALARM / 4)
     assert needed == 101
-    few, enough = (judge(SETTING, ([0.0] * n, [1.0] * n), 0.95)[0] for n in (100, 101))
+    few, enough = (judge(SETTING, example(), ([0.0] * n, [1.0] * n), 0.95)[0] for n in (100, 101))
     assert (few.verdict, enough.verdict) == ("not tested", "FAILED")
-    honest = judge(SETTING, ([0.0, 1.0] * 51, [1.0, 0.0] * 51), 0.95)
+    honest = judge(SETTING, example(), ([0.0, 1.0] * 51, [1.0, 0.0] * 51), 0.95)
     assert verdicts(judged(honest)) == ["ok", "ok"]
     # All 8 guesses may be right by chance.
-    few, enough = (judge(SETTING, ([0.0] * n, [1.0] * n), 0.95)[1] for n in (4, 40))
+    few, enough = (judge(SETTING, example(), ([0.0] * n, [1.0] * n), 0.95)[1] for n in (4, 40))
     assert verdicts(judged([few])) == ["not tested"] and verdicts(judged([enough])) == ["FAILED"]
     for n, epsilon in [(15, 0.5), (51, 1.0), (1000, 3.0)]:
         proved = lower_bound([0.0] * n, [1.0] * n, 1e-6)

@@ -20,10 +20,11 @@ from jdpack.door import SeededRandomness
 from jdpack.engines.base import Allocation
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
-from jdpack.privacy import queries, tail_bounds
+from jdpack.privacy import queries
 from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.tail_bounds import Sum
 from jdpack.protocol import bounds, closing
-from jdpack.protocol.bounds import averaged_loads
+from jdpack.protocol.bounds import load_bounds
 from jdpack.protocol.certificate import certify
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows
@@ -48,9 +49,10 @@ def says(count: int) -> float:
 
 
 def a_third(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A bound on noise that is too small, for negative controls."""
-    real = getattr(tail_bounds, name)
-    monkeypatch.setattr(tail_bounds, name, lambda *given, **more: real(*given, **more) / 3)
+    """A bound on noise that is too small, for negative controls, without the cap for neighbours."""
+    real = getattr(Sum, name)
+    monkeypatch.setattr(Sum, name, lambda *given, **more: real(*given, **more) / 3)
+    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
 
 
 # --- divisible goods --------------------------------------------------------------------------
@@ -86,8 +88,11 @@ def play(seed: int, kind: str) -> Played:
     board = Billboard(header)
     run(engine, policy, board, SeededRandomness(seed), coins)
     demands = [(s.weight, engine.demand(s.prices)) for s in board.rounds]
-    whole = board.weight * engine.market.supply_code
-    loads = [Fraction(sum(w * d[j] for w, d in demands), whole) for j in range(RESOURCES)]
+    supplies = engine.market.supply_codes
+    loads = [
+        Fraction(sum(w * d[j] for w, d in demands), board.weight * supplies[j])
+        for j in range(RESOURCES)
+    ]
     return Played(board, loads, engine.welfare(board))
 
 
@@ -101,7 +106,7 @@ def overloads(kind: str) -> int:
     return sum(
         any(
             load > Fraction(most)
-            for load, most in zip(played.loads, averaged_loads(played.board), strict=True)
+            for load, most in zip(played.loads, load_bounds(played.board), strict=True)
         )
         for played in runs(kind)
     )
@@ -115,16 +120,17 @@ def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
 @kinds
 def test_negative_control_a_third_of_the_radius_is_caught(kind, monkeypatch):
     runs(kind)  # played with the right radius
-    a_third(monkeypatch, "noise_radius")
+    a_third(monkeypatch, "radius")
     assert says(overloads(kind)) < NEVER
 
 
 @kinds
-def test_the_posted_certificate_is_the_one_computed_anew(kind):
+def test_the_posted_certificate_is_the_one_computed_again(kind):
     for played in runs(kind)[:20]:
-        posted, most = played.board.certificate, max(averaged_loads(played.board))
+        posted = played.board.certificate
         assert certify(played.board) == posted
-        assert max(posted.factors) * Fraction(most) <= SHARE or most <= 1.0
+        for factor, most in zip(posted.factors, load_bounds(played.board), strict=True):
+            assert factor * Fraction(most) <= SHARE or most <= 1.0
 
 
 @kinds
@@ -133,7 +139,7 @@ def test_the_bounds_are_not_idle(kind):
     gaps = [
         float(Fraction(most) - load)
         for played in runs(kind)
-        for load, most in zip(played.loads, averaged_loads(played.board), strict=True)
+        for load, most in zip(played.loads, load_bounds(played.board), strict=True)
     ]
     assert np.mean(gaps) < 6 * np.std(gaps)
 
@@ -170,7 +176,7 @@ def test_negative_control_welfare_as_it_was_released_is_caught(kind, monkeypatch
 # --- indivisible goods ------------------------------------------------------------------------
 
 
-def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
+def coin_runs(supply: float, rho: float, scale: float = 1.0) -> list[tuple[Billboard, Allocation]]:
     """Runs of indivisible goods: one round at price 0, with 50 agents asking for each resource."""
     n = 50 * RESOURCES
     market = Market(
@@ -184,9 +190,14 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
     for number in range(RUNS):
         coins, noise = Seed(number.to_bytes(16, "little")), SeededRandomness(number)
         board = Billboard(Header(market, policy.to_dict(), budget, coins.commitment, private=False))
-        step = Step("demand", free, Gaussian(1.0), weight=SHARE)
-        board.post(Release(step, engine.demand(free)))
-        exact = {"granted": engine.granted(board, coins), "welfare": (0,), "luck": (0,)}
+        step = Step(
+            "demand", free, Gaussian((scale,)), weight=policy.outlook(market, budget).weight
+        )
+        drawn = noise.draw(step.noise, RESOURCES, 0)
+        seen = zip(engine.demand(free), drawn, strict=True)
+        board.post(Release(step, tuple(e + z for e, z in seen)))
+        chance = engine.chance(board, bounds.dearest(board))
+        exact = {"chance": chance, "welfare": (0,), "luck": (0,)}
         while (step := closing.step(board)) is not None:
             drawn = noise.draw(step.noise, queries.width(market, step.query), len(board.releases))
             answer = zip(exact[step.query], drawn, strict=True)
@@ -194,15 +205,15 @@ def coin_runs(supply: float, rho: float) -> list[tuple[Billboard, Allocation]]:
         board.post(certify(board))
         board.post(coins)
         allocation = engine.allocate(board)
-        assert max(allocation.loads) <= market.supply_code * SHARE
+        assert max(allocation.loads) <= min(market.supply_codes) * SHARE
         played.append((board, allocation))
     return played
 
 
 def exceeded() -> int:
     """In how many runs with enough supply for all the load given exceeds its bound."""
-    played = coin_runs(supply=100.0, rho=0.2)
-    whole = played[0][0].header.market.supply_code * SHARE
+    played = coin_runs(supply=100.0, rho=1e6, scale=3.0 * 65535)
+    whole = played[0][0].header.market.supply_codes[0] * SHARE
     return sum(
         any(
             Fraction(load, whole) > Fraction(most)
@@ -216,8 +227,8 @@ def test_what_is_given_exceeds_its_bound_no_more_often_than_beta():
     assert says(exceeded()) > NEVER
 
 
-def test_negative_control_a_third_of_a_release_s_radius_is_caught(monkeypatch):
-    a_third(monkeypatch, "release_radius")
+def test_negative_control_a_third_of_the_radius_of_noise_and_coins_is_caught(monkeypatch):
+    a_third(monkeypatch, "radius_with_coins")
     assert says(exceeded()) < NEVER
 
 
@@ -233,5 +244,6 @@ def test_agents_are_dropped_no_more_often_than_beta():
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
-    monkeypatch.setattr(tail_bounds, "kept_at_most", lambda load, q, f, tail: f * load)
+    monkeypatch.setattr(bounds, "_thinning", lambda load, *_, **__: min(SHARE, int(SHARE / load)))
+    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
     assert says(repairs()) < NEVER

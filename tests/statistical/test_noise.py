@@ -12,15 +12,15 @@ import pytest
 from scipy import stats
 
 from jdpack.door import SeededRandomness, SystemRandomness
-from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace, deviation
 
 DRAWS = 100_000
 NEVER = 1e-9
 
 LAWS: list[Noise] = [
-    Gaussian(0.7),
-    Gaussian(40.5),
-    Gaussian(1e5),
+    Gaussian((0.7,)),
+    Gaussian((40.5,)),
+    Gaussian((1e5,)),
     TruncatedLaplace(3.0, 8),
     TruncatedLaplace(50.0, 1000),
 ]
@@ -34,7 +34,7 @@ def drawn(noise: Noise) -> np.ndarray:
 
 def law(noise: Noise, scale: float | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The values that noise can take, and their probabilities, from the definition."""
-    s = noise.scale if scale is None else scale
+    s = deviation(noise)[0] if scale is None else scale
     reach = noise.bound if isinstance(noise, TruncatedLaplace) else math.ceil(12 * s) + 2
     z = np.arange(-reach, reach + 1)
     exponent = -(z**2) / (2 * s * s) if isinstance(noise, Gaussian) else -np.abs(z) / s
@@ -63,11 +63,11 @@ def test_draws_follow_the_law(noise):
 @every_law
 @pytest.mark.parametrize("off", [1.3, 1 / 1.3])
 def test_negative_control_a_scale_off_by_30_percent_is_rejected(noise, off):
-    assert p_value(drawn(noise), *law(noise, noise.scale * off)) < NEVER
+    assert p_value(drawn(noise), *law(noise, deviation(noise)[0] * off)) < NEVER
 
 
 def test_negative_control_the_other_kind_of_noise_is_rejected():
-    gaussian, laplace = Gaussian(50.0 * math.sqrt(2)), TruncatedLaplace(50.0, 1000)
+    gaussian, laplace = Gaussian((50.0 * math.sqrt(2),)), TruncatedLaplace(50.0, 1000)
     assert p_value(drawn(laplace), *law(gaussian)) < NEVER  # of the same variance
 
 
@@ -88,11 +88,11 @@ def test_the_lemma_on_mean_and_variance_holds_of_draws(noise):
     draws = drawn(noise).astype(float)
     assert abs(draws.mean()) < 7 * draws.std() / math.sqrt(DRAWS)
     error = np.var(draws**2) ** 0.5 / math.sqrt(DRAWS)
-    assert draws.var() <= 2 * noise.scale**2 + 7 * error
+    assert draws.var() <= 2 * deviation(noise)[0] ** 2 + 7 * error
     values, mass = law(noise)
     assert draws.var() == pytest.approx(float(mass @ values**2), abs=7 * error)
     # Twice the scale would show.
-    assert draws.var() < 2 * (1.3 * noise.scale) ** 2 - 7 * error
+    assert draws.var() < 2 * (1.3 * deviation(noise)[0]) ** 2 - 7 * error
 
 
 # --- independence -----------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def largest_correlation(table: np.ndarray) -> float:
 SOURCES = {"system": SystemRandomness(), "seeded": SeededRandomness(11)}
 
 
-@pytest.mark.parametrize("noise", [Gaussian(200.0), TruncatedLaplace(200.0, 1500)], ids=str)
+@pytest.mark.parametrize("noise", [Gaussian((200.0,)), TruncatedLaplace(200.0, 1500)], ids=str)
 @pytest.mark.parametrize("source", SOURCES)
 def test_coordinates_and_rounds_are_independent(source, noise):
     table = np.array([SOURCES[source].draw(noise, COORDINATES, t) for t in range(ROUNDS)])
@@ -142,13 +142,13 @@ def test_negative_control_a_source_that_forgets_the_round_is_caught():
         def draw(self, noise, count, index):
             return super().draw(noise, count, index // 2)
 
-    noise = Gaussian(200.0)
+    noise = Gaussian((200.0,))
     table = np.array([Forgetful(3).draw(noise, COORDINATES, t) for t in range(ROUNDS)])
     assert largest_correlation(table) > 7
 
 
-@pytest.mark.parametrize("noise", [Gaussian(40.5), TruncatedLaplace(50.0, 1000)], ids=str)
+@pytest.mark.parametrize("noise", [Gaussian((40.5,)), TruncatedLaplace(50.0, 1000)], ids=str)
 def test_seeded_noise_follows_the_law_closely_enough_for_experiments(noise):
     draws = np.array(SeededRandomness(7).draw(noise, DRAWS, 0))
     assert p_value(draws, *law(noise)) > NEVER
-    assert p_value(draws, *law(noise, noise.scale * 1.3)) < NEVER
+    assert p_value(draws, *law(noise, deviation(noise)[0] * 1.3)) < NEVER

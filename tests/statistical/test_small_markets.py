@@ -21,9 +21,9 @@ from jdpack.door import SeededRandomness, release
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import floor as margin_of
-from jdpack.privacy import tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.tail_bounds import Sum
 from jdpack.protocol import bounds, certificate, closing
 from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.protocol.certificate import certify
@@ -93,7 +93,7 @@ def free(case: Case) -> tuple[MemoryEngine, Billboard]:
     coins, noise = Seed(case.number.to_bytes(16, "little")), SeededRandomness(case.number)
     header = Header(case.market, case.policy.to_dict(), case.budget, coins.commitment, False)
     board = Billboard(header)
-    step = Step("demand", (0,) * len(case.market.resources), Gaussian(100.0), weight=SHARE)
+    step = Step("demand", (0,) * len(case.market.resources), Gaussian((100.0,)), weight=SHARE)
     while step is not None:
         board.post(release(step, engine, filter, noise, board, coins))
         step = closing.step(board)
@@ -133,24 +133,34 @@ def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
     assert says("repaired", as_they_are(kind), BETA) > NEVER
 
 
-def test_negative_control_a_fifth_of_the_radius_is_caught(monkeypatch):
+def test_negative_control_no_radius_is_caught(monkeypatch):
     played("dense")
-    real = tail_bounds.noise_radius
-    monkeypatch.setattr(tail_bounds, "noise_radius", lambda *a, **more: 0.2 * real(*a, **more))
+    for name in ("radius", "radius_with_coins"):
+        real = getattr(Sum, name)
+        less = lambda *a, real=real, **more: 0.0 * real(*a, **more)  # noqa: E731
+        monkeypatch.setattr(Sum, name, less)
+    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)  # the cap that is kept free for neighbours
     assert says("load", verdicts("dense"), BETA) < NEVER
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
     played("thinned")
-    monkeypatch.setattr(tail_bounds, "kept_at_most", lambda load, q, f, tail: f * load)
+    monkeypatch.setattr(bounds, "_thinning", lambda load, *_, **__: min(SHARE, int(SHARE / load)))
+    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
     found = verdicts("thinned")
     assert says("load", found, BETA) < NEVER
     assert says("repaired", found, BETA) < NEVER
 
 
-def test_bounds_on_loads_are_sharp():
-    """At beta = 0.2 some bounds fail; otherwise they would be wider than needed."""
-    assert sum(v.load for v in as_they_are("dense")) >= 2
+def test_bounds_on_loads_are_sharp(monkeypatch):
+    """A third of the radius, without the cap that is kept free for neighbours, is too little."""
+    played("dense")
+    for name in ("radius", "radius_with_coins"):
+        real = getattr(Sum, name)
+        less = lambda *a, real=real, **more: real(*a, **more) / 3.0  # noqa: E731
+        monkeypatch.setattr(Sum, name, less)
+    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
+    assert sum(v.load for v in verdicts("dense")) >= 2
 
 
 # --- value --------------------------------------------------------------------------------------
@@ -226,8 +236,24 @@ def test_the_experiment_says_no_where_a_bound_fails_too_often():
     bad = replace(one, load=True, optimum=True)
     few, many = [one] * 99 + [bad], [one] * 60 + [bad] * 40
     worse = [*few, replace(one, exceeded=True)]
-    lines = [small_markets.line(small_markets.rows(group)[0]) for group in (few, many, worse)]
-    assert [line.count("NO") for line in lines] == [0, 2, 1]
+    rarely = [replace(v, excess=0.05) for v in worse]
+    often = [*rarely, *[replace(rarely[-1])] * 30]
+    groups = (few, many, worse, rarely, often)
+    lines = [small_markets.line(small_markets.rows(group)[0]) for group in groups]
+    assert [line.count("NO") for line in lines] == [0, 2, 1, 0, 1]
+
+
+def test_small_markets_are_uneven_and_keep_to_their_public_numbers():
+    cases = [small_markets.draw(number) for number in range(300)]
+    ratios = []
+    for case in cases:
+        caps = np.array([r.max_demand for r in case.market.resources])
+        supply = np.array([r.supply for r in case.market.resources])
+        assert np.all(case.demands <= caps) and np.all(caps <= supply)
+        assert np.count_nonzero(case.demands, axis=1).max() <= case.market.bundle_size
+        ratios.append((caps / supply).max() / (caps / supply).min())
+    assert sum(ratio > 10.0 for ratio in ratios) > 60  # supplies over decades
+    assert sum(len({r.max_demand for r in c.market.resources}) > 1 for c in cases) > 60
 
 
 # --- little room ----------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ def allocate(
     value: float | Sequence[float],
     demand: Demand | Sequence[Demand],
     agent: int | str,
+    group: int | str | None = None,
 ) -> Outcome:
     """Compute one agent's allocation from its own record and the public billboard.
 
@@ -54,6 +55,7 @@ def allocate(
         value: the value of the agent's option, or a list with one value per option.
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
+        group: the agent's group, if the market has groups and the agent is in one.
 
     A record that the market does not allow is refused. If agents add the noise themselves
     (`jdpack.run.local`), such a record took nothing and gets nothing: the Outcome has no options,
@@ -61,9 +63,9 @@ def allocate(
     """
     market, problem = board.header.market, None
     if board.header.local:
-        options, problem = own_options(market, value, demand)
+        options, problem = own_options(market, value, demand, group)
     else:
-        options = encoded(market, value, demand)
+        options = encoded(market, value, demand, group)
     if problem is not None:
         tell_owner(problem, stacklevel=3)
     settled = settle(board, options, agent)
@@ -196,7 +198,9 @@ def _factor(factors: tuple[int, ...], codes: list[int]) -> int:
     return min((f for f, code in zip(factors, codes, strict=True) if code > 0), default=SHARE)
 
 
-def own_options(market: Market, value: Any, demand: Any) -> tuple[list[Coded], str | None]:
+def own_options(
+    market: Market, value: Any, demand: Any, group: Any = None
+) -> tuple[list[Coded], str | None]:
     """The options of an agent who adds the noise itself, and what is wrong with its record, if any.
 
     A record that cannot be encoded has no options, so it takes nothing and gets nothing. This
@@ -204,7 +208,7 @@ def own_options(market: Market, value: Any, demand: Any) -> tuple[list[Coded], s
     curator that its record is outside the bounds.
     """
     try:
-        return encoded(market, value, demand), None
+        return encoded(market, value, demand, group), None
     except Exception as error:  # including what `float` or `len` raise for types of the caller's
         return [], fit(error.message if isinstance(error, AgentsError) else repr(error))
 

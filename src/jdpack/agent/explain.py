@@ -20,7 +20,7 @@ from jdpack.agent.allocate import (
     settle,
     shares_of,
 )
-from jdpack.agent.options import Demand, encoded, stated
+from jdpack.agent.options import Demand, counted, encoded, stated
 from jdpack.billboard.board import Billboard
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
@@ -76,6 +76,8 @@ class Explanation:
     """The market on the billboard."""
     agent: str
     """The id, as text."""
+    group: str | None
+    """The group, as stated; None if none was."""
     stated: tuple[tuple[float, tuple[float, ...]], ...]
     """The value and the amounts of each option, as stated: not clamped."""
     options: tuple[OptionOutcome, ...]
@@ -94,11 +96,11 @@ class Explanation:
     @property
     def amounts(self) -> dict[str, float]:
         """What the agent gets of each resource that it gets any of, in its unit."""
-        sums = [0.0] * len(self.market.resources)
+        sums = [0.0] * len(self.market.declared)
         for option, (_, amounts) in zip(self.options, self.stated, strict=True):
-            for j, (r, amount) in enumerate(zip(self.market.resources, amounts, strict=True)):
-                sums[j] += min(amount, r.max_demand) * option.given / SHARE
-        return {r.name: s for r, s in zip(self.market.resources, sums, strict=True) if s > 0.0}
+            for j, amount in enumerate(counted(self.market, amounts)):
+                sums[j] += amount * option.given / SHARE
+        return {r.name: s for r, s in zip(self.market.declared, sums, strict=True) if s > 0.0}
 
     def worth(self, price_units: int) -> float:
         """Price units, converted to the unit of values."""
@@ -150,6 +152,7 @@ def explain(
     value: float | Sequence[float],
     demand: Demand | Sequence[Demand],
     agent: int | str,
+    group: int | str | None = None,
 ) -> Explanation:
     """Compute one agent's allocation as `allocate` does, with everything it follows from.
 
@@ -158,14 +161,15 @@ def explain(
         value: the value of the agent's option, or a list with one value per option.
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
+        group: the agent's group, if the market has groups and the agent is in one.
     """
     market = board.header.market
     if board.header.local:
-        options, problem = own_options(market, value, demand)
+        options, problem = own_options(market, value, demand, group)
         if problem is not None:
             raise AgentsError(problem, "such a record took nothing and gets nothing")
     else:
-        options = encoded(market, value, demand)
+        options = encoded(market, value, demand, group)
     settled = settle(board, options, agent)
     rounds = list(board.rounds)
     batches = 0 if rounds[0].batch is None else rounds[0].batch.count
@@ -176,6 +180,7 @@ def explain(
     return Explanation(
         market=market,
         agent=str(agent),
+        group=None if group is None else str(group),
         stated=tuple((v, tuple(amounts)) for v, amounts in stated(market, value, demand)),
         options=tuple(
             _outcome(board, settled, o, places[o], prices) for o in range(len(settled.options))

@@ -11,9 +11,10 @@ from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 from jdpack.agent.explain import Close, Explanation, OptionOutcome
+from jdpack.agent.options import beyond
 from jdpack.common.coins import COIN_BITS
 from jdpack.market.grid import SHARE
-from jdpack.pages.number_text import factor_text, short, short_down
+from jdpack.pages.number_text import factor_text, short, short_down, total_text
 
 _WHOLE: int = 2**COIN_BITS
 _NO_TURN = "the run ended before your turn came"
@@ -40,14 +41,21 @@ def _notes(explained: Explanation) -> list[str]:
         notes.append("note: your id begins or ends with a space, and that counts")
     elif not explained.agent.isprintable():
         notes.append("note: your id has an invisible character, and that counts")
+    if explained.group and market.group_number(explained.group) < 0:
+        notes.append(f"note: “{explained.group}” is none of the groups here, so you count in none")
     for value, amounts in explained.stated:
         if value > market.max_value:
             most = short(market.max_value)
             notes.append(f"note: a value above {most} counts as {most}, the highest value allowed")
         notes += [
             f"note: you may ask for at most {short(r.max_demand)} of {r.name}; more counts as that"
-            for r, amount in zip(market.resources, amounts, strict=True)
+            for r, amount in zip(market.declared, amounts, strict=True)
             if amount > r.max_demand
+        ]
+        notes += [
+            f"note: you may ask for at most {total_text(market, total)}; in the order of the "
+            "goods, what goes beyond that does not count"
+            for total in beyond(market, amounts)
         ]
     return list(dict.fromkeys(notes))
 
@@ -66,7 +74,7 @@ def _headline(explained: Explanation, one: bool) -> str:
 
 
 def _goods(explained: Explanation) -> list[str]:
-    units = {r.name: r.unit for r in explained.market.resources}
+    units = {r.name: r.unit for r in explained.market.declared}
     return [
         f"  {short_down(amount)} {units[name]}".rstrip() + f" of {name}"
         for name, amount in explained.amounts.items()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 
+from jdpack.common import checks
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
+from jdpack.market.totals import Total
 
 ID_BYTES_MAX = 4096
 """The same limit as in tables of agents (`parquet_guard.TEXT_MAX`)."""
@@ -31,18 +32,60 @@ def check_id(agent: object) -> None:
 
 
 def encoded(
-    market: Market, value: float | Sequence[float], demand: Demand | Sequence[Demand]
+    market: Market,
+    value: float | Sequence[float],
+    demand: Demand | Sequence[Demand],
+    group: int | str | None = None,
 ) -> list[Coded]:
     """An agent's options, each as a value code and demand codes, clamped to the public bounds."""
+    number = group_of(market, group)
     return [
-        (
-            market.value_code(min(worth, market.max_value)),
-            [
-                market.demand_code(j, min(amount, r.max_demand))
-                for j, (r, amount) in enumerate(zip(market.resources, amounts, strict=True))
-            ],
-        )
+        (market.value_code(min(worth, market.max_value)), _codes(market, amounts, number))
         for worth, amounts in stated(market, value, demand)
+    ]
+
+
+def group_of(market: Market, group: object) -> int:
+    """The number of an agent's group; -1 if it is in none of the market's groups."""
+    if group is not None and not market.groups:
+        raise AgentsError(f"group {group!r} is given, but this market has no groups")
+    if isinstance(group, bool) or not (
+        group is None or isinstance(group, str) or hasattr(group, "__index__")
+    ):
+        raise AgentsError(f"{group!r} is not the name of a group", "names are texts")
+    return market.group_number(group)
+
+
+def counted(market: Market, amounts: Sequence[float]) -> list[float]:
+    """The amounts that count, in the user's units: those stated, clamped to the public bounds."""
+    found = [min(amount, r.max_demand) for r, amount in zip(market.declared, amounts, strict=True)]
+    for total in beyond(market, amounts):
+        left = total.amount
+        for j in total.resources:
+            found[j] = min(found[j], left)
+            left -= found[j]
+    return found
+
+
+def beyond(market: Market, amounts: Sequence[float]) -> list[Total]:
+    """The bounds on totals that these amounts exceed."""
+    codes = _capped(market, amounts) if market.totals else []
+    return [total for total in market.totals if not total.fits(codes)]
+
+
+def _codes(market: Market, amounts: Sequence[float], group: int) -> list[int]:
+    """The codes of all resources, derived ones included."""
+    codes = _capped(market, amounts)
+    for total in market.totals:
+        total.cut(codes)
+    return market.with_derived(codes, group)
+
+
+def _capped(market: Market, amounts: Sequence[float]) -> list[int]:
+    """The codes of amounts, each clamped to its own cap."""
+    return [
+        market.demand_code(j, min(amount, r.max_demand))
+        for j, (r, amount) in enumerate(zip(market.declared, amounts, strict=True))
     ]
 
 
@@ -64,7 +107,7 @@ def stated(
     for v, d in zip(values, demands, strict=True):
         amounts = [
             _checked(amount, f"demand for {r.name!r}", r.max_demand)
-            for r, amount in zip(market.resources, _amounts(market, d), strict=True)
+            for r, amount in zip(market.declared, _amounts(market, d), strict=True)
         ]
         if sum(amount > 0.0 for amount in amounts) > market.bundle_size:
             raise AgentsError(f"an option may ask for at most {market.bundle_size} resources")
@@ -74,7 +117,7 @@ def stated(
 
 def _amounts(market: Market, demand: object) -> list[float]:
     if isinstance(demand, Mapping):
-        amounts: list[float] = [0.0] * len(market.resources)
+        amounts: list[float] = [0.0] * len(market.declared)
         named: dict[int, object] = {}
         for name, amount in demand.items():
             j = resource_of(market, name)
@@ -87,16 +130,16 @@ def _amounts(market: Market, demand: object) -> list[float]:
     if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list one amount per resource, not {demand!r}")
     amounts = list(demand)  # type: ignore[call-overload]
-    if len(amounts) != len(market.resources):
+    if len(amounts) != len(market.declared):
         raise AgentsError(
-            f"demand lists {len(amounts)} amounts, but there are {len(market.resources)} resources"
+            f"demand lists {len(amounts)} amounts, but there are {len(market.declared)} resources"
         )
     return amounts
 
 
 def resource_of(market: Market, name: object) -> int:
     """The number of the resource with this name or, if none has it, with this column."""
-    for names in ([r.name for r in market.resources], [r.column for r in market.resources]):
+    for names in ([r.name for r in market.declared], [r.column for r in market.declared]):
         if name in names:
             return names.index(str(name))
     raise AgentsError(f"there is no resource {name!r}", closest(market, name))
@@ -104,13 +147,8 @@ def resource_of(market: Market, name: object) -> int:
 
 def closest(market: Market, name: object) -> str:
     """A hint for a misspelled resource name."""
-    names = [r.name for r in market.resources]
-    folded = {n.casefold(): n for n in (*(r.column for r in market.resources), *names)}
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {' or '.join(repr(folded[n]) for n in near)}?"
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"one of: {', '.join(names[:20])}{more}"
+    names, columns = zip(*((r.name, r.column) for r in market.declared), strict=True)
+    return checks.closest(name, names, columns)
 
 
 def _checked(number: object, what: str, cap: float) -> float:

@@ -43,6 +43,8 @@ class Record:
     """The value of each option."""
     demands: tuple[tuple[float, ...], ...]
     """For each option, one amount per resource."""
+    group: str | None = None
+    """None if it is in no group, or if the market has none."""
 
 
 def read_record(market: Market, path: str | Path) -> Record:
@@ -95,8 +97,9 @@ def _from_json(market: Market, text: str) -> Record:
     if not isinstance(data, dict):
         raise RecordError('The file must hold one record, in braces: {"id": ..., ...}.')
     several = "options" in data
-    _known(data, ["id", "options"] if several else ["id", "value", "demand"])
-    options = data["options"] if several else [{k: v for k, v in data.items() if k != "id"}]
+    own = ["id", "group"] if market.groups else ["id"]
+    _known(data, [*own, "options"] if several else [*own, "value", "demand"])
+    options = data["options"] if several else [{k: v for k, v in data.items() if k not in own}]
     if not isinstance(options, list) or not options:
         raise RecordError('The file\'s "options" must be a list.')
     id = data.get("id")
@@ -106,7 +109,17 @@ def _from_json(market: Market, text: str) -> Record:
         raise RecordError(
             "The file's id must be text or a whole number; put long numbers in quotes."
         )
-    return _record(id, [_json_option(market, option) for option in options])
+    group = _json_group(data) if market.groups else None
+    return _record(id, [_json_option(market, option) for option in options], group)
+
+
+def _json_group(data: dict[str, Any]) -> str | None:
+    if "group" not in data:
+        raise RecordError('The file lacks your "group"; write null if you are in none.')
+    group = data["group"]
+    if group is not None and not isinstance(group, str):
+        raise RecordError("The file's group must be text, or null.")
+    return group or None
 
 
 def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
@@ -114,7 +127,7 @@ def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
         raise RecordError("Each option in the file must have a value and a demand.")
     _known(option, ["value", "demand"])
     value = _json_number(option.get("value"), "The value")
-    asked, m = option.get("demand"), len(market.resources)
+    asked, m = option.get("demand"), len(market.declared)
     if isinstance(asked, list):
         if len(asked) != m:
             raise RecordError(
@@ -123,7 +136,7 @@ def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
         return value, [_json_number(a, _amount_of(market, j)) for j, a in enumerate(asked)]
     if not isinstance(asked, dict):
         raise RecordError('The file lacks a demand: {"name of a good": amount, ...}.')
-    names, columns = [r.name for r in market.resources], [r.column for r in market.resources]
+    names, columns = [r.name for r in market.declared], [r.column for r in market.declared]
     demand, seen = [0.0] * m, set()
     for name, amount in asked.items():
         if name not in names and name not in columns:
@@ -149,11 +162,13 @@ def _known(data: dict[str, Any], keys: list[str]) -> None:
 
 
 def _amount_of(market: Market, j: int) -> str:
-    return f"The amount of “{market.resources[j].name}”"
+    return f"The amount of “{market.declared[j].name}”"
 
 
-def _record(id: str | None, options: Sequence[tuple[float, list[float]]]) -> Record:
-    return Record(id, tuple(v for v, _ in options), tuple(tuple(d) for _, d in options))
+def _record(
+    id: str | None, options: Sequence[tuple[float, list[float]]], group: str | None
+) -> Record:
+    return Record(id, tuple(v for v, _ in options), tuple(tuple(d) for _, d in options), group)
 
 
 # --- CSV ----------------------------------------------------------------------------------
@@ -166,7 +181,9 @@ def _from_csv(market: Market, text: str) -> Record:
         raise RecordError("The file has column names, but no record below them.")
     names = [columns.value, columns.resource, columns.amount, columns.option]
     if not long:
-        names = [columns.value, *(r.column for r in market.resources)]
+        names = [columns.value, *(r.column for r in market.declared)]
+    if market.groups:
+        names.append(columns.group)
     for name in head:
         if name != columns.id and name not in names and name not in columns.ignore:
             raise RecordError(
@@ -188,20 +205,23 @@ def _from_csv(market: Market, text: str) -> Record:
     ids = {row[columns.id] for row in cells} if columns.id in head else {None}
     if len(ids) > 1:
         raise RecordError("The file has records of several people. Keep only your own rows.")
+    groups = {row[columns.group] for row in cells} if market.groups else {""}
+    if len(groups) > 1:
+        raise RecordError("The file names several groups; you can be in one, or in none.")
     options = _long(market, cells) if long else [_wide(market, row) for row in cells]
-    return _record(ids.pop(), options)
+    return _record(ids.pop(), options, groups.pop() or None)
 
 
 def _wide(market: Market, row: dict[str, str]) -> tuple[float, list[float]]:
     amounts = [
         _csv_number(row[r.column], _amount_of(market, j), blank=True)
-        for j, r in enumerate(market.resources)
+        for j, r in enumerate(market.declared)
     ]
     return _csv_number(row[market.columns.value], "The value"), amounts
 
 
 def _long(market: Market, rows: list[dict[str, str]]) -> list[tuple[float, list[float]]]:
-    columns = [r.column for r in market.resources]
+    columns = [r.column for r in market.declared]
     options: dict[str, tuple[float, list[float]]] = {}
     seen = set()
     for row in rows:

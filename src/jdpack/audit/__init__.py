@@ -9,13 +9,19 @@ Read in this order:
   `answers` and `reference` (recompute exact answers and allocations), `budget_checks` and
   `noise_checks`.
 * `neighbours`: the same run on neighbouring records, with the same randomness.
-* `coalition` and `lower_bound`: the attacks, and the epsilon they prove.
+* `coalition` and `epsilon_bounds`: the attacks, and the epsilon they prove.
 * `findings` and `page`: the results, as data and as a page.
 """
 
-from jdpack.audit.auditor import audit
-from jdpack.audit.findings import Audit, Finding
-from jdpack.audit.lower_bound import LowerBound, distinguish, gaussian_epsilon, lower_bound
+from __future__ import annotations
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from jdpack.audit.auditor import audit
+    from jdpack.audit.epsilon_bounds import LowerBound, distinguish, gaussian_epsilon, lower_bound
+    from jdpack.audit.findings import Audit, Finding
 
 __all__ = [
     "Audit",
@@ -26,3 +32,13 @@ __all__ = [
     "gaussian_epsilon",
     "lower_bound",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load each name at first use: the process of `fold` must load nothing private."""
+    if name in __all__:
+        for home in ("findings", "epsilon_bounds", "auditor"):
+            module = importlib.import_module(f"jdpack.audit.{home}")
+            if name in vars(module):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -64,11 +66,11 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
         if tape.board is None or tape.shares is None or tape.private is None:
             continue
         own, got, sums = given(tape), tape.shares.tolist(), tape.private
-        limit = tape.people.market.supply_code * SHARE
+        limits = [supply * SHARE for supply in tape.people.market.supply_codes]
         agents, winners = agents + len(tape.people.ids), winners + own.winners
         dropped += own.before - own.winners
         taking += own.taking
-        nearest = max(nearest, max(own.loads) / limit)
+        nearest = max(nearest, _fullest(own.loads, limits))
         wanted = own.shares.tolist()
         if got != wanted:
             rows = itertools.zip_longest(got, wanted)
@@ -89,8 +91,9 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
                 wrong.append(f"the curator's {what}: {theirs}, but {ours} by the reference")
         if own.drop_from == COINS:
             wrong += _other_outcomes(tape, own)
-        if max(sums.loads) > limit:
-            wrong.append(f"a supply is exceeded: {max(sums.loads) / limit:.6g} of it is given")
+        never = tape.board.header.repaired
+        if never and (most := _fullest(sums.loads, limits)) > 1.0:
+            wrong.append(f"a supply is exceeded: {most:.6g} of it is given")
         if repaired is not None and (own.drop_from < COINS) != repaired:
             wrong.append(f"the run {'needed no' if repaired else 'needed a'} repair")
     return fact(
@@ -101,6 +104,12 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
         f"are dropped; the largest load is {nearest:.4%} of its supply",
         tested=dropped > 0 if repaired else taking > 0,
     )
+
+
+def _fullest(loads: Sequence[int], limits: Sequence[int]) -> float:
+    """The largest load, as a part of its supply; above 1 if and only if it is more than that."""
+    parts = [Fraction(load, limit) for load, limit in zip(loads, limits, strict=True)]
+    return max(float(max(parts)), math.nextafter(1.0, 2.0) * (max(parts) > 1))
 
 
 def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:

@@ -21,11 +21,11 @@ from jdpack.audit import neighbours as replays
 from jdpack.audit import paths as private_paths
 from jdpack.audit.checks import Group, groups_of, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
+from jdpack.audit.epsilon_bounds import LowerBound, scipy
 from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
-from jdpack.audit.lower_bound import LowerBound, scipy
-from jdpack.audit.people import People, example, example_sparse
+from jdpack.audit.people import People, example, example_sparse, example_totals
 from jdpack.audit.recording import Setting, Tape
-from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, Script, known
+from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, LEVELS, Script, known
 from jdpack.common.checks import check_whole
 from jdpack.engines.settings import Choice, choice_of
 from jdpack.errors import BudgetError, EngineError, MarketError
@@ -48,6 +48,7 @@ def audit(
     values: Any = None,
     demands: Any = None,
     ids: Any = None,
+    groups_of: Any = None,
     policy: Policy[Any] | str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -63,8 +64,9 @@ def audit(
 
     Args:
         market: the public market, or the path of a market file. The default is a small market.
-        agents, values, demands, ids: the records, as for `solve`. By default the audit invents
-            records within the market's bounds. Runs are real: with many agents they take long.
+        agents, values, demands, ids, groups_of: the records, as for `solve`. By default the audit
+            invents records within the market's bounds. Runs are real: with many agents they take
+            long.
         policy, epsilon, delta: as for `solve`; without a market, Newton at (1, 1e-6).
         trials: how often the coalition plays each of its two worlds.
         neighbours: how many alternative records of one agent each engine replays.
@@ -94,7 +96,7 @@ def audit(
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
     setting = Setting(policy, budget.epsilon, budget.delta)
-    people = _people(market, agents, values, demands, ids, seed)
+    people = _people(market, agents, values, demands, ids, groups_of, seed)
 
     auditor = _Auditor(setting, people, neighbours, seed or 0, tell, paths)
     return auditor.audit(engines, trials, confidence)
@@ -181,12 +183,14 @@ class _Auditor:
         """Replay neighbours under a script that asks every query, here and in other markets."""
         sparse = People.invented(example_sparse(), self.seed)
         plenty = People.invented(example_sparse(agents=40, plenty=True), self.seed)
+        totals = People.invented(example_totals(agents=60, options=2, plenty=True), self.seed)
         with known(Script):
             for what, people, policy in [
                 ("all queries", self.people, Script()),
                 ("batches", self.people, BATCHES),
                 ("sparse", sparse, Script()),
                 ("plenty", plenty, HALF),
+                ("totals", totals, Script((*LEVELS, 0.1))),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
@@ -226,12 +230,18 @@ class _Auditor:
         self.found += located(findings, name)
         if bound is not None:
             self.bounds[AGAINST + name] = bound
-            self.limits[AGAINST + name] = right_at_most(setting)
+            self.limits[AGAINST + name] = right_at_most(setting, self.people.market)
 
 
 def _people(
-    market: Market, agents: Any, values: Any, demands: Any, ids: Any, seed: int | None
+    market: Market,
+    agents: Any,
+    values: Any,
+    demands: Any,
+    ids: Any,
+    groups_of: Any,
+    seed: int | None,
 ) -> People:
     if agents is None and values is None and demands is None and ids is None:
         return People.invented(market, seed or 0)
-    return People.read(source_of(market, agents, values, demands, ids, clamp=False))
+    return People.read(source_of(market, agents, values, demands, ids, groups_of, clamp=False))

@@ -1,6 +1,6 @@
 """Private: recomputes the arithmetic of the budget, with the audit's own formulas, in fractions.
 
-It derives sensitivities and costs from their definitions (`queries.shifts` has the proofs), sums
+It derives sensitivities and costs from their definitions (`queries.change` has the proofs), sums
 them and compares the sum with the budget, and the budget with (epsilon, delta). A greedy policy
 also asks the real pipeline until it is refused. That must happen in the right round, before the
 pipeline touches the data.
@@ -11,54 +11,70 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, fact
-from jdpack.audit.lower_bound import scipy
 from jdpack.audit.people import People
 from jdpack.audit.recording import Setting, Tape, record
+from jdpack.audit.reference import TOP, luck_range, value_cap
 from jdpack.audit.scripted_policy import known
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
 from jdpack.errors import BudgetError
-from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.grid import CHANCE_UNIT, SHARE
 from jdpack.market.market import Market, Neighbours
 from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget, Cost, Filter
-from jdpack.privacy.noise import Gaussian, TruncatedLaplace
+from jdpack.privacy.noise import Gaussian, TruncatedLaplace, deviation
 from jdpack.privacy.queries import Query
 from jdpack.privacy.tail_bounds import Outlook
-from jdpack.protocol import closing
 
 BAND_UNIT = 1024
+EVEN = (1.0,)
+TRANSFER = Fraction(1, 512)
+"""The part of rho, as epsilon, that it may cost that noise is discrete (`privacy.gdp`)."""
 
 
-def squared_sensitivity(market: Market, query: Query, board: Billboard | None = None) -> int:
-    """The square of the L2 sensitivity of a query."""
-    caps = sorted((market.demand_code(j, r.max_demand) for j, r in enumerate(market.resources)))
-    caps.reverse()
-    k, value = market.bundle_size, market.value_code(market.max_value)
-    both = _records(market)
+def worst(
+    market: Market, query: Query, scales: Sequence[float] = EVEN, board: Billboard | None = None
+) -> Fraction:
+    """The largest sum of (move / scale)^2 that one agent can cause in an answer.
+
+    There is one scale for all numbers of the answer, or one for each.
+    """
+    least, m = Fraction(min(scales)), len(market.resources)
+    several, both, value = market.options > 1, _records(market), value_cap(market)
     match query:
-        case "demand" | "granted":
-            return sum(c * c for c in caps[: both * k])
+        case "demand":
+            each = [Fraction(s) for s in (scales if len(scales) > 1 else [*scales] * m)]
+            return _demand(market, each, both)
         case "scale":
-            return caps[0] ** 2
+            return (TOP / least) ** 2
         case "value" | "welfare":
-            return value**2
+            return (value / least) ** 2
         case "gauge":
-            return both * 2 * (BAND_UNIT * caps[0]) ** 2
-        case "curvature" if market.options == 1:
-            return both * BAND_UNIT**2 * sum(c * c for c in caps[:k])
+            return both * 2 * (BAND_UNIT * TOP / least) ** 2
         case "curvature":
-            return both**2 * BAND_UNIT**2 * sum(c * c for c in caps[: 2 * k])
+            # The codes of an option, or the difference of two, times fractions of a cost.
+            one = _option(market, [Fraction(1)] * m) * (2 if several else 1)
+            return (both**2 if several else both) * one * (BAND_UNIT / least) ** 2
+        case "chance":
+            # A quarter of the squared cap, in its unit, with room for rounding.
+            most, k = 2**16 + 1, market.bundle_width
+            of_loads = math.ceil(Fraction(5, 2) * k) if several else k
+            loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
+            moved = min(both * of_loads, m)
+            return most**2 * (moved / loads**2 + 1 / Fraction(scales[-1]) ** 2)
         case "luck":
-            assert board is not None
-            return _luck(market, board, value, both)
+            assert board is not None and board.certificate is not None
+            lowest, highest = luck_range(market, board.certificate.factors)
+            most = highest - lowest if both == 2 else max(-lowest, highest)
+            return (max(most, 1024) / least) ** 2
 
 
 def _records(market: Market) -> int:
@@ -66,35 +82,65 @@ def _records(market: Market) -> int:
     return 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
 
 
-def _luck(market: Market, board: Billboard, value: int, both: int) -> int:
-    """Bounds what coins give an agent beyond its average, and how two agents differ in it."""
-    factors, bound = closing.luck_terms(board)
-    if min(factors) < SHARE:
-        return (both * value) ** 2
-    dearest = [max(prices) for prices in zip(*(s.prices for s in board.rounds), strict=True)]
-    costs = [c * p for c, p in zip(market.cap_codes, dearest, strict=True)]
-    cost = sum(sorted(costs, reverse=True)[: market.bundle_size])
-    # Luck is cut to `bound`, so the charge is for that bound. It must be no less than any cost.
-    enough = min(value, math.ceil(Fraction(cost, PRICE_UNITS_PER_VALUE_CODE)))
-    one_sided = both == 2 and market.options == 1 and bound >= enough
-    return (bound + 1) ** 2 if one_sided else (both * bound) ** 2
+def _demand(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
+    """How far one or two options, each within the market's totals, can move a demand."""
+    terms = sorted(((TOP / s) ** 2 for s in scales), reverse=True)
+    plain = sum(terms[: both * market.bundle_width], Fraction(0))
+    # Totals never lower it below this, so that the noise is not too fine for its grid.
+    least = Fraction(1e-5) * len(scales) * terms[0] if market.max_totals else Fraction(0)
+    return min(plain, max(both * _option(market, scales), least))
+
+
+def _option(market: Market, scales: Sequence[Fraction]) -> Fraction:
+    """The largest sum of (code / scale)^2 of one option."""
+    terms = [(TOP / s) ** 2 for s in scales]
+    k = market.bundle_width
+    most = sum(sorted(terms, reverse=True)[:k], Fraction(0))
+    if not market.max_totals:
+        return most
+    bounded = {j for total in market.max_totals for j in total.resources}
+    free = sorted((t for j, t in enumerate(terms) if j not in bounded), reverse=True)
+    whole = sum(free[:k], Fraction(0))
+    for total in market.max_totals:
+        # A square is at most the cap times the code, so a total bounds a linear sum. By duality
+        # its largest value is the least of price * total + sum of what terms exceed their price.
+        sizes = {j: Fraction(market.unit_sizes[j]) for j in total.resources}
+        limit = Fraction(total.amount) + sum(sorted(sizes.values(), reverse=True)[:k])
+        costs = {j: size * TOP for j, size in sizes.items()}
+        prices = [Fraction(0), *(terms[j] / costs[j] for j in costs)]
+        whole += min(
+            price * limit + sum(max(Fraction(0), terms[j] - price * costs[j]) for j in costs)
+            for price in prices
+        )
+    return min(most, whole)
 
 
 def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fraction, float]:
     """The rho and the delta of a release."""
-    squared = squared_sensitivity(market, step.query, board)
     match step.noise:
-        case Gaussian(scale):
-            return Fraction(squared) / (2 * Fraction(scale) ** 2), 0.0
+        case Gaussian(scales):
+            return worst(market, step.query, scales, board) / 2, 0.0
         case TruncatedLaplace(scale, bound):
-            touched = market.bundle_size * _records(market)
-            caps = sorted(market.cap_codes, reverse=True)
-            moves = caps[:touched] if step.query == "demand" else [math.isqrt(squared)]
-            return Fraction(squared) / (2 * Fraction(scale) ** 2), sum(
-                _outside(scale, bound, move) for move in moves
-            )
+            squared = worst(market, step.query, (scale,), board)
+            moves = [math.isqrt(round(squared * Fraction(scale) ** 2))]
+            if step.query == "demand":
+                touched = min(market.bundle_width * _records(market), len(market.resources))
+                moves = [TOP] * touched
+            return squared / 2, sum(_outside(scale, bound, move) for move in moves)
         case _:
             return Fraction(10**9), 0.0
+
+
+def discreteness(market: Market, step: Step) -> Fraction:
+    """What it costs, as epsilon, that Gaussian noise is discrete and not normal.
+
+    A draw of scale s costs at most (30^2 + 2) / (24 s^2), unless it exceeds 30 s.
+    """
+    if not isinstance(step.noise, Gaussian):
+        return Fraction(0)
+    scales = step.noise.scales
+    times = queries.width(market, step.query) if len(scales) == 1 else 1
+    return times * sum((Fraction(902, 24) / Fraction(s) ** 2 for s in scales), Fraction(0))
 
 
 def _outside(scale: float, bound: int, move: int) -> float:
@@ -104,21 +150,26 @@ def _outside(scale: float, bound: int, move: int) -> float:
     return math.exp(log_mass - log_whole) / (1.0 + math.exp(-1.0 / scale))
 
 
-def spent(tape: Tape) -> tuple[Fraction, float]:
-    """What the releases of a run cost together: rho, and the delta of truncated noise."""
+def spent(tape: Tape) -> tuple[Fraction, float, Fraction]:
+    """What the releases of a run cost together.
+
+    That is rho, the delta of truncated noise, and the epsilon of discrete noise.
+    """
     assert tape.board is not None
-    of_all, tails = Fraction(0), 0.0
-    of_batches: dict[Batch, Fraction] = defaultdict(Fraction)
-    batch_tails: dict[Batch, float] = defaultdict(float)
+    totals = [Fraction(0)] * 3
+    of_batches: dict[Batch, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 3)
     for release in tape.board.releases:
-        rho, delta = cost(tape.people.market, release.step, tape.board)
-        if release.step.batch is None:
-            of_all, tails = of_all + rho, tails + delta
+        step = release.step
+        rho, delta = cost(tape.people.market, step, tape.board)
+        each = rho, Fraction(delta), discreteness(tape.people.market, step)
+        if step.batch is None:
+            totals = [a + b for a, b in zip(totals, each, strict=True)]
         else:
-            of_batches[release.step.batch] += rho
-            batch_tails[release.step.batch] += delta
-    most = max(of_batches.values(), default=Fraction(0))
-    return of_all + most, tails + max(batch_tails.values(), default=0.0)
+            own = of_batches[step.batch]
+            of_batches[step.batch] = [a + b for a, b in zip(own, each, strict=True)]
+    for at, parts in enumerate(zip(*of_batches.values(), strict=True)):
+        totals[at] += max(parts)
+    return totals[0], float(totals[1]), totals[2]
 
 
 def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
@@ -127,7 +178,7 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
     for tape in tapes:
         if tape.board is None:
             continue
-        budget, (rho, tails) = tape.setting.budget, spent(tape)
+        budget, (rho, tails, grid) = tape.budget, spent(tape)
         some += 1
         most = max(most, float(rho / Fraction(budget.rho)))
         budgets.setdefault(budget, of_budget(budget))
@@ -135,6 +186,8 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
             wrong.append(f"the releases cost rho {float(rho):.9g}, of {budget.rho:.9g}")
         if tails > budget.truncation * (1.0 + 1e-6):
             wrong.append(f"truncated noise costs delta {tails:.3g}, of {budget.truncation:.3g}")
+        if budget.accounting == "gdp" and grid > Fraction(budget.rho) * TRANSFER:
+            wrong.append(f"discrete noise costs epsilon {float(grid):.3g}, above its part of rho")
         if tape.board.header.budget != budget:
             wrong.append(f"the header promises {tape.board.header.budget}, not {budget}")
         if tape.spent is not None:
@@ -145,6 +198,11 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
                 unlike.append(
                     f"the filter charged rho {float(tape.spent.rho):.9g}, the cost is "
                     f"{float(rho):.9g}"
+                )
+            if not grid <= tape.spent.transfer <= grid * Fraction(102, 100):
+                unlike.append(
+                    f"the filter charged {float(tape.spent.transfer):.3g} for discrete noise, the "
+                    f"cost is {float(grid):.3g}"
                 )
             grains = 2.0**-99 * len(tape.board.releases)
             if not tails * 0.99 <= float(tape.spent.delta) <= tails * 1.05 + grains:
@@ -188,7 +246,7 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
         board = tape.board
         if board is None or board.certificate is None:
             continue
-        market, beta = board.header.market, tape.setting.budget.beta
+        market, beta = board.header.market, tape.budget.beta
         loads = _least_bounds(board, beta)
         if loads is None:
             continue
@@ -209,39 +267,54 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
 
 
 def _least_bounds(board: Billboard, beta: float) -> list[float] | None:
-    """For each resource, the unscaled load that noise alone exceeds with probability beta / m."""
+    """For each resource, the least that may be certified of its load before scaling or thinning.
+
+    Noise and coins exceed less than this with a probability above beta / m, for the records or for
+    a neighbour with one cap more.
+    """
     market = board.header.market
-    m, supply = len(market.resources), market.supply_code
-    z = float(scipy("special").ndtri(1.0 - beta / m)) * (
-        1.0 - 1e-3
-    )  # the lattice moves it a little
-    if market.divisible:
-        counted = [r for r in board.releases if r.step.weight]
-        if not all(isinstance(r.step.noise, Gaussian) for r in counted):
-            return None
-        spread = math.sqrt(
-            sum((r.step.weight * getattr(r.step.noise, "scale", 0.0)) ** 2 for r in counted)
+    m, counted = len(market.resources), [r for r in board.releases if r.step.weight]
+    if not all(isinstance(r.step.noise, Gaussian) for r in counted):
+        return None
+    # The lattice moves the quantile a little.
+    z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)
+    first = counted[0].step
+    weight = first.weight if first.batch else sum(r.step.weight for r in counted)
+    chance = next((r.answer for r in board.releases if r.step.query == "chance"), (0,) * m)
+    found = []
+    for j, supply in enumerate(market.supply_codes):
+        scales = [(deviation(r.step.noise) * m)[j] for r in counted]
+        squares = [(r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True)]
+        spread = math.sqrt(sum(squares) + max(0, chance[j]) * CHANCE_UNIT * weight**2)
+        total = (
+            sum(r.step.weight * r.answer[j] for r in counted) + weight * TOP * board.header.repaired
         )
-        first = counted[0].step
-        weight = first.weight if first.batch else sum(r.step.weight for r in counted)
-        sums = [sum(r.step.weight * r.answer[j] for r in counted) for j in range(m)]
-        return [(total + z * spread) / (weight * supply) for total in sums]
-    granted = next(r for r in board.releases if r.step.query == "granted")
-    scale = getattr(granted.step.noise, "scale", 0.0)
-    return [(answer + z * scale) / supply for answer in granted.answer]
+        found.append((total + z * spread) / (weight * supply))
+    return found
 
 
 def of_budget(budget: Budget) -> Finding:
     """The parts of (epsilon, delta): noise, its truncation, and the repair."""
-    total = conversion(budget.rho, budget.epsilon) + budget.truncation
-    total += (1.0 + math.exp(budget.epsilon)) * budget.beta
+    normal = budget.accounting == "gdp"
+    total = (gaussian_delta if normal else conversion)(budget.rho, budget.epsilon)
+    # With normal noise the certificate leaves one cap more, so that neighbours need no second beta.
+    repair = (1.0 if normal else 1.0 + math.exp(budget.epsilon)) * budget.beta
+    total += budget.truncation + repair * budget.repaired
     wrong = [f"the parts of delta sum to {total:.6g}, above {budget.delta:.6g}"]
     return fact(
         "budget: epsilon and delta",
         "rho, truncation and repair together give (epsilon, delta)",
-        wrong if total > budget.delta * (1.0 + 1e-9) else [],
+        wrong if total > budget.delta * (1.0 + 1e-6) else [],
         f"the parts of delta sum to {total / budget.delta:.4%} of it",
     )
+
+
+def gaussian_delta(rho: float, epsilon: float) -> float:
+    """The delta at epsilon of normal noise that moves by sqrt(2 rho) scales, made discrete."""
+    log_tail, grid = scipy("special").log_ndtr, rho * float(TRANSFER)
+    mu, e = math.sqrt(2.0 * rho), epsilon - grid
+    above, below = float(log_tail(mu / 2.0 - e / mu)), float(log_tail(-mu / 2.0 - e / mu))
+    return math.exp(grid + above) * -math.expm1(e + below - above)
 
 
 def conversion(rho: float, epsilon: float) -> float:
@@ -277,7 +350,7 @@ class Probe:
         return {"name": self.name, "parts": self.parts}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        scale = self._noise(market, budget).scale
+        (scale,) = self._noise(market, budget).scales
         return Outlook(100, 100.0 * scale * scale, scale, 100)
 
     def start(self, market: Market, budget: Budget) -> Step:
@@ -290,15 +363,14 @@ class Probe:
         return state
 
     def _noise(self, market: Market, budget: Budget) -> Gaussian:
-        squared = squared_sensitivity(market, "demand")
-        return Gaussian(math.sqrt(squared * self.parts / (2.0 * budget.rho)))
+        return Gaussian((math.sqrt(worst(market, "demand") * self.parts / (2.0 * budget.rho)),))
 
 
 def of_batch_filter(setting: Setting) -> Finding:
     """The filter sums the costs of releases about all agents and of the dearest batch."""
     rng, wrong, refused, taken = random.Random(7), list[str](), 0, 0
     for _ in range(20):
-        budget = setting.budget
+        budget = Budget.split(setting.epsilon, setting.delta, truncated=False)
         filter, all_agents = Filter(budget), Fraction(0)
         batches: dict[int, Fraction] = defaultdict(Fraction)
         for _ in range(30):
@@ -337,30 +409,41 @@ def of_batch_filter(setting: Setting) -> Finding:
 
 def of_formulas(markets: Iterable[Market]) -> Finding:
     """The sensitivities that policies scale their noise to are no less than the audit's own."""
-    wrong, some = [], 0
+    wrong, some = list[str](), 0
+
+    def compare(what: str, market: Market, own: Fraction, theirs: float) -> None:
+        if Fraction(theirs) < own:
+            wrong.append(
+                f"{what} of {market.name!r} moves by {math.sqrt(own):.6g}, but the claim is "
+                f"{math.sqrt(theirs):.6g}"
+            )
+
     for market in markets:
         for query in QUERIES:
-            own = squared_sensitivity(market, query)
-            theirs = sum(d * d for d in queries.shifts(market, query))
-            some += 1
-            if theirs < own:
-                wrong.append(
-                    f"{query} of {market.name!r} moves by {math.sqrt(own):.6g}, but the claim is "
-                    f"{math.sqrt(theirs):.6g}"
-                )
-        both = _records(market)
-        for thinned in (False, True):
-            one_sided = both == 2 and market.options == 1 and not thinned
-            least = 1001 if one_sided else both * 1000
-            if queries.luck_shifts(market, 1000, thinned=thinned)[0] < least:
-                wrong.append(f"luck of {market.name!r} moves by {least} of 1000")
+            for scales in shapes(queries.width(market, query)):
+                some += 1
+                theirs = queries.change(market, query).worst(scales)
+                compare(query, market, worst(market, query, scales), theirs)
+        for lowest, highest in ((-3000, 0), (-5000, 5000), (-2000, 4000), (-1, 0)):
+            most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
+            claimed = queries.luck_change(market, lowest, highest).squares
+            compare("luck", market, Fraction(most**2), claimed)
     return fact(
         "sensitivity: formulas",
         "the claim for every query is no less than the audit's own formula gives",
         wrong,
-        f"checked for {some} queries",
+        f"checked for {some} queries with noise of some shape",
         tested=some > 0,
     )
+
+
+def shapes(width: int) -> list[tuple[float, ...]]:
+    """Shapes of noise for an answer: even, and with scales that differ."""
+    return [
+        EVEN,
+        tuple(1.0 + j % 3 for j in range(width)),
+        tuple(2.0 ** ((7 * j) % 5) for j in range(width)),
+    ][: 3 if width > 1 else 1]
 
 
 QUERIES: tuple[Query, ...] = (
@@ -369,8 +452,8 @@ QUERIES: tuple[Query, ...] = (
     "value",
     "curvature",
     "gauge",
+    "chance",
     "welfare",
-    "granted",
 )
 
 
@@ -381,8 +464,8 @@ def of_filter(people: People, epsilon: float, delta: float) -> Finding:
         setting = Setting(Probe(parts), epsilon, delta)
         with known(Probe):
             tape = record(setting, people)
-        step = setting.policy.start(people.market, setting.budget)
-        right = math.floor(Fraction(setting.budget.rho) / cost(people.market, step)[0])
+        step = setting.policy.start(people.market, tape.budget)
+        right = math.floor(Fraction(tape.budget.rho) / cost(people.market, step)[0])
         seen.append(len(tape.calls))
         if len(tape.calls) != right or not tape.error.startswith("BudgetError"):
             wrong.append(f"noise was drawn in {len(tape.calls)} rounds, the budget covers {right}")

@@ -9,15 +9,13 @@ counts as certainty.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from jdpack.audit.findings import ALARM, Finding, fact, odds
-from jdpack.audit.lower_bound import (
+from jdpack.audit.epsilon_bounds import (
     LowerBound,
     lower_bound,
     most_success,
@@ -25,11 +23,12 @@ from jdpack.audit.lower_bound import (
     scipy,
     trials_for,
 )
+from jdpack.audit.findings import ALARM, Finding, fact, odds
 from jdpack.audit.people import People, everything, nothing
-from jdpack.audit.recording import Setting, Tape, record, true_answers
+from jdpack.audit.recording import Setting, Tape, alike, record, true_answers
 from jdpack.billboard.board import Billboard
-from jdpack.market.market import Neighbours
-from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.market.market import Market, Neighbours
+from jdpack.privacy.noise import Noise, TruncatedLaplace
 
 LITTLE = 0.05
 """Hardly anyone can tell two worlds apart that use less of the budget than this."""
@@ -79,21 +78,23 @@ class Coalition:
         total, rho = 0.0, 0.0
         worlds = (true_answers(people, board) for people in self.worlds)
         for line, one, two in zip(board.releases, *worlds, strict=True):
-            for answer, a, b in zip(line.answer, one, two, strict=True):
-                if a != b:
-                    total += _log(line.step.noise, answer - b) - _log(line.step.noise, answer - a)
-                    rho += 0.5 * ((a - b) / getattr(line.step.noise, "scale", math.nan)) ** 2
+            noise = line.step.noise
+            for scale, places in alike(noise, len(one)):
+                for j in places:
+                    answer, a, b = line.answer[j], one[j], two[j]
+                    if a != b:
+                        total += _log(noise, scale, answer - b) - _log(noise, scale, answer - a)
+                        rho += 0.5 * ((a - b) / scale) ** 2
         return Evidence(total, rho)
 
 
-def _log(noise: Noise, z: float) -> float:
-    """The log of the noise's mass, up to a constant."""
-    assert isinstance(noise, Gaussian | TruncatedLaplace)
-    if z == 0 and noise.scale > 1.0 / _NEVER:
+def _log(noise: Noise, scale: float, z: float) -> float:
+    """The log of the mass of noise of this scale, up to a constant."""
+    if z == 0 and scale > 1.0 / _NEVER:
         return _SURE
-    if isinstance(noise, Gaussian):
-        return -0.5 * (z / noise.scale) ** 2
-    return -abs(z) / noise.scale if abs(z) <= noise.bound else -_SURE
+    if isinstance(noise, TruncatedLaplace):
+        return -abs(z) / scale if abs(z) <= noise.bound else -_SURE
+    return -0.5 * (z / scale) ** 2
 
 
 def attack(
@@ -114,12 +115,12 @@ def attack(
             if tape.board is not None:
                 evidence = coalition.evidence(tape.board)
                 scores[world].append(evidence.log_ratio)
-                used.append(evidence.rho / setting.budget.rho)
+                used.append(evidence.rho / tape.budget.rho)
         tell((trial + 1) / trials)
     if min(map(len, scores)) < max(4, trials):
         return [], None, tapes
     mean, most = float(np.mean(used)), max(used)
-    found = judge(setting, scores, confidence)
+    found = judge(setting, coalition.worlds[0].market, scores, confidence)
     if mean < LITTLE:
         few = f"; the two worlds use only {mean:.1%} of the budget"
         found = [replace(one, seen=one.seen + few, tested=False) for one in found]
@@ -136,16 +137,19 @@ def attack(
     return found, lower_bound(*scores, setting.delta, confidence), tapes
 
 
-def right_at_most(setting: Setting) -> float:
+def right_at_most(setting: Setting, market: Market) -> float:
     """By theory, no test of two equally likely neighbours is right more often."""
     limit = most_success(setting.epsilon, setting.delta)
     if setting.policy.truncated:
         return limit
-    return min(limit, most_success_gaussian(setting.budget.rho))
+    return min(limit, most_success_gaussian(setting.budget(market).rho))
 
 
 def judge(
-    setting: Setting, scores: tuple[list[float], list[float]], confidence: float
+    setting: Setting,
+    market: Market,
+    scores: tuple[list[float], list[float]],
+    confidence: float,
 ) -> list[Finding]:
     """Whether the attack proves more than the claimed epsilon, or is right too often."""
     sure = lower_bound(*scores, setting.delta, 1.0 - ALARM / 4)
@@ -166,7 +170,7 @@ def judge(
     right = int(np.count_nonzero(np.array(scores[1]) > 0.0))
     right += int(np.count_nonzero(np.array(scores[0]) <= 0.0))
     count = 2 * len(scores[0])
-    limit = right_at_most(setting)
+    limit = right_at_most(setting, market)
     found.append(
         odds(
             "coalition: success",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jdpack.audit.lower_bound import LowerBound
+from jdpack.audit.epsilon_bounds import LowerBound
 from jdpack.storage import new_folder
 
 ALARM = 1e-6

@@ -6,6 +6,8 @@ billboard: it asks the policy for each step, copies the posted answer, closes th
 and stops where the policy does. The lines must match byte for byte, and so must the public pages
 and what the filter says was spent. If a run stopped early or late, moved a price, or used a number
 that is not on the billboard for its certificate, its lines differ.
+
+That process loads this module, which imports nothing private: it could not even read records.
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jdpack.audit.findings import Finding, fact
-from jdpack.audit.recording import Tape
 from jdpack.audit.scripted_policy import Script, known
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header, Release, Seed
@@ -28,10 +29,14 @@ from jdpack.errors import JdpackError
 from jdpack.market.market import Market
 from jdpack.pages import billboard_page, public_report
 from jdpack.policies import registry
-from jdpack.privacy.accounting import Budget, Filter
+from jdpack.policies.base import budget_of
+from jdpack.privacy.accounting import Filter
 from jdpack.protocol import closing
 from jdpack.protocol.certificate import certify
 from jdpack.protocol.charge import charge
+
+if TYPE_CHECKING:
+    from jdpack.audit.recording import Tape
 
 _CODE = "from jdpack.audit.fold import main; main()"
 _PATIENCE = 600  # seconds
@@ -45,10 +50,11 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     """
     posted = Billboard.from_text(text)
     kind = registry.from_dict(policy)
-    budget = Budget.split(*given, truncated=kind.truncated)
+    own = Market.from_dict(market)
+    budget = budget_of(kind, own, *given)
     seed = posted.seed or Seed(bytes(16))
     commitment = hashlib.sha256(b"jdpack seed " + seed.seed).hexdigest()
-    board = Billboard(Header(Market.from_dict(market), kind.to_dict(), budget, commitment))
+    board = Billboard(Header(own, kind.to_dict(), budget, commitment))
     filter, state = Filter(budget), kind.start(board.header.market, budget)
     answers = iter(posted.releases)
     closes = False
@@ -77,7 +83,7 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
     return {
         "lines": list(board.lines()),
         "pages": {name: hashlib.sha256(page.encode()).hexdigest() for name, page in pages.items()},
-        "spent": [str(spent.rho), str(spent.delta)],
+        "spent": [str(spent.rho), str(spent.delta), str(spent.transfer)],
         "wants": None if step is None else step.query,
     }
 
@@ -147,6 +153,7 @@ def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[
         if tape.spent is not None and list(map(Fraction, again["spent"])) != [
             tape.spent.rho,
             tape.spent.delta,
+            tape.spent.transfer,
         ]:
             sums.append(f"{who} claims to have spent rho {float(tape.spent.rho):.9g}")
         if tape.files:

@@ -13,18 +13,22 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from jdpack.audit.budget_checks import squared_sensitivity
+from jdpack.audit.budget_checks import shapes, worst
 from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import People, Record, beyond, candidates, everything
-from jdpack.audit.recording import Line, Setting, Tape, can_replay, record, replay
+from jdpack.audit.recording import Chooser, Line, Setting, Tape, can_replay, record, replay
 from jdpack.engines.settings import Choice
 from jdpack.market.market import Neighbours
-from jdpack.privacy.queries import Query
+from jdpack.privacy.noise import deviation
+from jdpack.privacy.queries import Change, Query
 from jdpack.protocol import closing
 
-WHOLE = ("curvature", "gauge")
-"""Queries whose claim bounds the length of the whole move, not each coordinate."""
+CLOSE = ("curvature", "gauge")
+"""Queries about agents whose choice is close."""
+WHOLE = (*CLOSE, "chance")
+"""Queries whose claim bounds the whole move, not how many numbers move and each by how much."""
 
 Tell = Callable[[float], None]
 
@@ -50,11 +54,15 @@ def family(
     engine: str | Choice = "memory",
     place: int | None = None,
     tell: Tell = lambda done: None,
+    draws: Chooser | None = None,
 ) -> Family:
-    """Record a run in which the agent at `place` wants everything, and replay its neighbours."""
+    """Record a run in which the agent at `place` wants everything, and replay its neighbours.
+
+    If `draws` is given, it replaces the noise of the recorded run.
+    """
     place = len(people.ids) // 2 if place is None else place
     base = people.replaced(place, everything(people.market))
-    recorded = record(setting, base, engine)
+    recorded = record(setting, base, engine, draws=draws)
     found: list[tuple[Record | None, Tape]] = []
     if recorded.board is None:  # `of_runs` says what went wrong
         return Family(place, recorded, found)
@@ -72,7 +80,7 @@ def family(
 def _prices(tape: Tape) -> list[tuple[int, ...]]:
     """Prices at which choices should be close: those of curvature queries and of some rounds."""
     steps = [line.step for line in tape.lines]
-    curved = [step.prices for step in steps if step.query in WHOLE]
+    curved = [step.prices for step in steps if step.query in CLOSE]
     rounds = [step.prices for step in steps if step.query == "demand"]
     return curved + curved + rounds[:: max(1, len(rounds) // 4)]
 
@@ -227,8 +235,9 @@ def of_sensitivity(group: Family) -> list[Finding]:
     exact = [[line.exact for line in tape.lines] for _, tape in tapes]
     for at, line in enumerate(group.recorded.lines):
         query = line.step.query
-        claimed = closing.shifts(board, query)
-        own = squared_sensitivity(market, query, board)
+        claimed = closing.change(board, query)
+        some = [deviation(line.step.noise), *shapes(len(line.exact))]
+        own = [(scales, worst(market, query, scales, board)) for scales in dict.fromkeys(some)]
         wrong.setdefault(query, [])
         pairs = [
             (record_, answers[at])
@@ -238,9 +247,8 @@ def of_sensitivity(group: Family) -> list[Finding]:
         for (one, a), (two, b) in itertools.combinations(pairs, 2):
             if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
                 continue
-            ratio = moved(query, a, b, claimed)
-            square = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
-            ratio = max(ratio, math.sqrt(square / own), math.nextafter(1.0, 2.0) * (square > own))
+            move = [abs(x - y) for x, y in zip(a, b, strict=True)]
+            ratio = max(moved(query, move, claimed), *(_over(move, *bound) for bound in own))
             most[query] = max(ratio, most.get(query, 0.0))
             if ratio > 1.0:
                 wrong[query].append(
@@ -289,20 +297,35 @@ def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
     ]
 
 
-def moved(query: Query, one: Sequence[int], two: Sequence[int], claimed: tuple[int, ...]) -> float:
-    """How far an answer moved, as a fraction of the claim; above 1 if the claim is too small."""
-    moves = sorted((abs(a - b) for a, b in zip(one, two, strict=True)), reverse=True)
-    if query in WHOLE:
-        square = sum(move * move for move in moves)
-        if square > claimed[0] ** 2:
-            return max(math.sqrt(square) / claimed[0], math.nextafter(1.0, 2.0))
-        return math.sqrt(square) / claimed[0]
-    limits = [*claimed, *[0] * len(moves)][: len(moves)]
-    if any(move > 0 for move, limit in zip(moves, limits, strict=True) if limit == 0):
-        return math.inf
-    return max(
-        (move / limit for move, limit in zip(moves, limits, strict=True) if limit), default=0.0
-    )
+def moved(query: Query, move: Sequence[int], claimed: Change) -> float:
+    """How far an answer moved, as a fraction of the claim; above 1 if the claim is too small.
+
+    A claim is about noise of any shape. We try some shapes that do not depend on the move, and
+    noise that is small only where the answer moved: on all of it, or on one number.
+    """
+    where = [j for j, d in enumerate(move) if d]
+    if query not in WHOLE and (len(where) > claimed.count or max(move) > claimed.most):
+        return math.inf if len(where) > claimed.count else max(move) / claimed.most
+    some = shapes(len(move))
+    if len(move) > 1:
+        some += [
+            tuple(1.0 if j in own else 1e6 for j in range(len(move))) for own in (where, where[:1])
+        ]
+    return max(_over(move, scales, Fraction(claimed.worst(scales))) for scales in some)
+
+
+def _over(move: Sequence[int], scales: Sequence[float], most: Fraction) -> float:
+    """How far a move goes, in these scales, as a fraction of the most that is claimed.
+
+    Above 1 if it goes further, even by less than a double can resolve.
+    """
+    each = scales if len(scales) > 1 else [*scales] * len(move)
+    pairs = [(d, s) for d, s in zip(move, each, strict=True) if d]
+    rough = math.sqrt(math.fsum((d / s) ** 2 for d, s in pairs) / most)
+    if abs(rough - 1.0) > 1e-9:
+        return rough
+    square = sum((Fraction(d) / Fraction(s)) ** 2 for d, s in pairs)
+    return math.nextafter(1.0, 2.0) if square > most else min(rough, 1.0)
 
 
 def _shown(record_: Record | None) -> str:

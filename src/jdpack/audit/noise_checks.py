@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack import door
+from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, differ, fact, odds
-from jdpack.audit.lower_bound import scipy
-from jdpack.audit.recording import Tape
-from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
+from jdpack.audit.recording import Tape, alike
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace, deviation
 
 Floats = NDArray[np.float64]
 
@@ -65,9 +65,10 @@ def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
                 kinds = sorted({type(number).__name__ for number in numbers})
                 types.append(f"release {at} ({query}) has numbers of type {kinds}")
             if line.draw is None:
+                scales = ", ".join(f"{s:.6g}" for s in dict.fromkeys(deviation(line.step.noise)))
                 sources.append(
                     f"the noise of release {at} ({query}) is not one draw of the vetted sampler "
-                    f"at scale {getattr(line.step.noise, 'scale', 0.0):.6g}"
+                    f"at scale {scales}"
                 )
             elif line.exact != line.true:
                 differs = differ(line.exact, line.true)
@@ -113,8 +114,11 @@ def draws_of(tapes: Iterable[Tape], seed: int | None = None) -> list[Draw]:
 def normal_scores(noise: Noise, values: Iterable[int], rng: np.random.Generator) -> Floats:
     """Independent standard normals if the values are independent draws of the noise."""
     z = np.floor(np.array(list(values), dtype=np.float64))  # a double is precise enough
-    below, upto = _distribution(noise, z - 1.0), _distribution(noise, z)
-    uniform = below + rng.random(len(z)) * (upto - below)
+    uniform = rng.random(len(z))
+    for scale, places in alike(noise, len(z)):
+        own = noise if isinstance(noise, TruncatedLaplace) else Gaussian((scale,))
+        below, upto = _distribution(own, z[places] - 1.0), _distribution(own, z[places])
+        uniform[places] = below + uniform[places] * (upto - below)
     scores: Floats = scipy("special").ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16))
     return scores
 
@@ -128,9 +132,9 @@ def _distribution(noise: Noise, z: Floats) -> Floats:
         mass = (np.exp(-tail / s) - last) / (1.0 + math.exp(-1.0 / s) - 2.0 * last)
         mass = np.where(tail > noise.bound, 0.0, mass)
         return np.where(z < 0.0, mass, 1.0 - mass)
-    assert isinstance(noise, Gaussian)
-    if noise.scale >= 200.0:  # the midpoint rule is off by less than 1e-6
-        cut: Floats = scipy("special").ndtr((z + 0.5) / noise.scale)
+    (scale,) = deviation(noise)
+    if scale >= 200.0:  # the midpoint rule is off by less than 1e-6
+        cut: Floats = scipy("special").ndtr((z + 0.5) / scale)
         return cut
     values, mass = law(noise)
     below = np.concatenate([[0.0], np.cumsum(mass)])
@@ -140,8 +144,7 @@ def _distribution(noise: Noise, z: Floats) -> Floats:
 
 def law(noise: Noise) -> tuple[NDArray[np.int64], Floats]:
     """The values that noise of a small scale can take, and their probabilities."""
-    assert isinstance(noise, Gaussian | TruncatedLaplace)
-    s = noise.scale
+    (s,) = deviation(noise)
     reach = noise.bound if isinstance(noise, TruncatedLaplace) else math.ceil(12.0 * s) + 2
     z = np.arange(-reach, reach + 1)
     mass = np.exp(-(z**2) / (2.0 * s * s) if isinstance(noise, Gaussian) else -np.abs(z) / s)
@@ -262,8 +265,8 @@ def of_repeats(draws: list[Draw]) -> Finding:
     pairs = sum(math.comb(len(some), 2) for some in groups.values())
     for (query, width), some in groups.items():
         # Zero has the most mass, and the smaller the scale, the larger that mass.
-        most = max(_mass_at_zero(draw.noise) for draw in some)
-        expected = math.comb(len(some), 2) * most**width
+        most = max(_mass_at_zero(draw.noise, width) for draw in some)
+        expected = math.comb(len(some), 2) * most
         counts = Counter(draw.values for draw in some)
         seen = sum(math.comb(times, 2) for times in counts.values())
         p_value = float(scipy("stats").poisson.sf(seen - 1, expected)) if seen else 1.0
@@ -279,22 +282,25 @@ def of_repeats(draws: list[Draw]) -> Finding:
     )
 
 
-def _mass_at_zero(noise: Noise) -> float:
+def _mass_at_zero(noise: Noise, width: int) -> float:
+    """The probability that all numbers of an answer get no noise."""
     if isinstance(noise, TruncatedLaplace):
         s, end = noise.scale, noise.bound + 1.0
         both = 1.0 + math.exp(-1.0 / s) - 2.0 * math.exp(-end / s)
-        return -math.expm1(-1.0 / s) / both
-    assert isinstance(noise, Gaussian)
-    if noise.scale < 200.0:
-        return float(law(noise)[1].max())
-    return 1.0 / (math.sqrt(2.0 * math.pi) * noise.scale)
+        return float((-math.expm1(-1.0 / s) / both) ** width)
+    mass = 1.0
+    for s, places in alike(noise, width):
+        one = law(Gaussian((s,)))[1].max() if s < 200.0 else 1.0 / (math.sqrt(2.0 * math.pi) * s)
+        mass *= float(one) ** len(places)
+    return mass
 
 
 def of_low_bits(draws: list[Draw]) -> Iterator[Finding]:
     """Test the low bits of noise of a large scale, which are uniform to within 1e-100."""
     groups: dict[int, list[int]] = defaultdict(list)
     for draw in draws:
-        groups[int(math.log2(getattr(draw.noise, "scale", 1.0)))] += [int(z) for z in draw.values]
+        for scale, places in alike(draw.noise, len(draw.values)):
+            groups[int(math.log2(scale))] += [int(draw.values[j]) for j in places]
     for size, values in sorted(groups.items()):
         finding = low_bits(values, size)
         if finding is not None:
@@ -319,7 +325,7 @@ def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | Non
 def of_source(count: int = 1000) -> list[Finding]:
     """Test the source itself, at scales from where the lattice shows to near 64 bits."""
     source, found = door.SystemRandomness(), []
-    noises: list[Noise] = [*map(Gaussian, SMALL), TruncatedLaplace(3.0, 8)]
+    noises: list[Noise] = [*(Gaussian((scale,)) for scale in SMALL), TruncatedLaplace(3.0, 8)]
     for noise in noises:
         values = source.draw(noise, count, 0)
         p_value, cells = _chi_square(values, *law(noise))
@@ -333,7 +339,7 @@ def of_source(count: int = 1000) -> list[Finding]:
             )
         )
     for scale in LARGE:
-        values = [int(z) for z in source.draw(Gaussian(scale), count, 0)]
+        values = [int(z) for z in source.draw(Gaussian((scale,)), count, 0)]
         bits = low_bits(values, int(math.log2(scale)), "source")
         if bits is not None:
             found.append(bits)

@@ -10,8 +10,8 @@ import re
 
 from markupsafe import Markup
 
+from jdpack.audit.epsilon_bounds import LowerBound, at_least, at_most
 from jdpack.audit.findings import AGAINST, ALARM, ALARM_BY_CHANCE, NO_PROOF, Audit, Finding
-from jdpack.audit.lower_bound import LowerBound, at_least, at_most
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
 from jdpack.pages.chart import Axis, Lane, Point

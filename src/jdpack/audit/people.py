@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from jdpack.agent.options import counted
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
-from jdpack.market.market import Market, Neighbours
+from jdpack.market.market import Columns, Market, Neighbours
+from jdpack.market.totals import MaxTotal
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.encode import encode
 from jdpack.records.source import Source
@@ -38,8 +40,8 @@ def example(
 ) -> Market:
     """A small market, but large enough that someone gets something at epsilon = 1."""
     return Market(
-        supply=[0.2 * agents, 0.25 * agents],
-        max_demand=1.0,
+        supply=[0.2 * agents, 0.75 * agents],
+        max_demand=[1.0, 3.0],
         max_value=1.0,
         agents=agents,
         neighbours=neighbours,
@@ -65,14 +67,55 @@ def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) 
     )
 
 
+def example_totals(
+    *,
+    divisible: bool = False,
+    options: int = 1,
+    neighbours: Neighbours = Neighbours.REPLACE_ONE,
+    agents: int = 80,
+    plenty: bool = False,
+) -> Market:
+    """A market where bounds on totals, in two units, limit what one option may ask for."""
+    caps, unit = [1.0, 2.0, 0.5, 2.0, 40.0, 60.0, 3.0], ["h", "h", "h", "h", "km", "km", ""]
+    names = [f"resource {j + 1}" for j in range(len(caps))]
+    return Market(
+        supply=[(1e6 if plenty else 0.07 + 0.04 * j) * agents * cap for j, cap in enumerate(caps)],
+        max_demand=caps,
+        max_value=3.0,
+        agents=agents,
+        bundle_size=5,
+        options=options,
+        neighbours=neighbours,
+        max_total=[MaxTotal(3.3, tuple(names[:4])), MaxTotal(70.0, tuple(names[4:6]))],
+        divisible=divisible,
+        names=names,
+        units=unit,
+        name="totals",
+    )
+
+
 def plain(market: Market) -> Market:
-    """The same market with the audit's own column names."""
-    data = market.to_dict()
-    data["value"]["column"] = "value"
-    data["agents"] |= {"id": "id", "layout": "wide", "ignore": []}
-    for j, resource in enumerate(data["resource"]):
-        resource["column"] = f"amount {j}"
-    return Market.from_dict(data)
+    """The same market with the audit's own column names, and derived resources as declared ones.
+
+    What a group's rules derive has the same grid and supply, so the same codes mean the same. The
+    audit's records may ask for it freely, within what one option can touch and the totals that hold
+    for every option: that is more than agents of one group can do.
+    """
+    resources = market.resources
+    return market.changed(
+        supply=[r.supply for r in resources],
+        max_demand=[r.max_demand for r in resources],
+        names=[r.name for r in resources],
+        units=[r.unit for r in resources],
+        resource_columns=[f"amount {j}" for j in range(len(resources))],
+        bundle_size=market.bundle_width,
+        max_total=[
+            MaxTotal(total.amount, tuple(resources[j].name for j in total.resources))
+            for total in market.max_totals
+        ],
+        groups=(),
+        columns=Columns(),
+    )
 
 
 @dataclass(frozen=True)
@@ -175,12 +218,16 @@ def nothing(market: Market) -> Record:
 def everything(market: Market, first: int = 0) -> Record:
     """An agent who wants the most allowed at the highest value.
 
-    Its bundle starts at the resource that is number `first` by size of cap.
+    Its bundle starts at the resource of number `first`.
     """
-    m, caps = len(market.resources), [r.max_demand for r in market.resources]
-    order = sorted(range(m), key=lambda j: -market.cap_codes[j])
-    wanted = {order[(first + j) % m] for j in range(market.bundle_size)}
-    return ((market.max_value, tuple(caps[j] if j in wanted else 0.0 for j in range(m))),)
+    return ((market.max_value, tuple(counted(market, caps_of(market, first)))),)
+
+
+def caps_of(market: Market, first: int = 0) -> list[float]:
+    """The caps of one bundle, whatever the totals allow."""
+    m = len(market.resources)
+    wanted = {(first + j) % m for j in range(market.bundle_size)}
+    return [r.max_demand if j in wanted else 0.0 for j, r in enumerate(market.resources)]
 
 
 def candidates(
@@ -196,6 +243,8 @@ def candidates(
         found.insert(0, None)
     if market.bundle_size < len(market.resources):
         found.append(everything(market, market.bundle_size))
+    if market.max_totals:
+        found += [everything(market, first) for first in (1, 2)]
     found.append(_modest(market, rng))
     for turn in range(count - len(found)):
         if not posted or turn % 5 == 0:
@@ -209,8 +258,9 @@ def candidates(
 
 def beyond(market: Market, turn: int) -> Record:
     """An agent who claims more than the public bounds allow; clamped, it counts for the bounds."""
-    value, amounts = everything(market, turn)[0]
-    more = 10.0 ** (1 + turn)
+    value, amounts, more = market.max_value, caps_of(market, turn), 10.0 ** (1 + turn)
+    if market.max_totals and turn % 2:
+        more = 1.0  # within every cap, but not within the totals
     options = [(value * more, tuple(a * more for a in amounts))]
     if market.options > 1:
         options.append((value / 2, tuple(a * more for a in reversed(amounts))))
@@ -225,8 +275,8 @@ def _close(
     options = []
     for _ in range(int(rng.integers(1, market.options + 1))):
         wanted = [only] if only is not None else rng.permutation(m)[: market.bundle_size].tolist()
-        amounts = tuple(caps[j] if j in wanted else 0.0 for j in range(m))
-        cost = sum(market.cap_codes[j] * prices[j] for j in wanted)
+        amounts = tuple(counted(market, [caps[j] if j in wanted else 0.0 for j in range(m)]))
+        cost = sum(market.demand_code(j, amounts[j]) * prices[j] for j in wanted)
         near = int(cost * float(rng.choice([0.9, 1.0, 1.0, 1.02, 1.1])))
         code = min(market.value_cap_code, -(-near // VALUE_UNITS))
         options.append((code * market.value_step, amounts))
@@ -247,8 +297,8 @@ def _some(market: Market, rng: np.random.Generator) -> Record:
         parts = rng.choice([rng.random(), 1.0, 0.5], m) * rng.uniform(0.5, 1.0, m)
         parts[rng.permutation(m)[market.bundle_size :]] = 0.0
         worth = float(rng.uniform(0.2, 1.0)) * float(parts.sum()) / market.bundle_size
-        amounts = tuple(float(p) * cap for p, cap in zip(parts, caps, strict=True))
-        options.append((market.max_value * worth, amounts))
+        amounts = counted(market, [float(p) * cap for p, cap in zip(parts, caps, strict=True)])
+        options.append((market.max_value * worth, tuple(amounts)))
     return tuple(options)
 
 

@@ -41,10 +41,11 @@ from jdpack.billboard.lines import Step
 from jdpack.engines.base import Allocation
 from jdpack.engines.settings import Choice, Memory
 from jdpack.errors import JdpackError
-from jdpack.policies.base import Policy
+from jdpack.market.market import Market
+from jdpack.policies.base import Policy, budget_of
 from jdpack.privacy.accounting import Budget, Cost
-from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace
-from jdpack.protocol import closing
+from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace, deviation
+from jdpack.privacy.queries import CLOSING
 
 _one_at_a_time = threading.RLock()
 
@@ -67,9 +68,9 @@ class Setting:
     delta: float
     clamp: bool = False
 
-    @property
-    def budget(self) -> Budget:
-        return Budget.split(self.epsilon, self.delta, truncated=self.policy.truncated)
+    def budget(self, market: Market) -> Budget:
+        """How a run in this market splits (epsilon, delta)."""
+        return budget_of(self.policy, market, self.epsilon, self.delta)
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,11 @@ class Tape:
     _matched: tuple[list[Line], int] | None = None
 
     @property
+    def budget(self) -> Budget:
+        """How the run splits (epsilon, delta)."""
+        return self.setting.budget(self.people.market)
+
+    @property
     def answers(self) -> list[tuple[int, ...]]:
         """The posted answers, one per release."""
         return [] if self.board is None else [r.answer for r in self.board.releases]
@@ -160,9 +166,16 @@ class Tape:
 def _draw_of(noise: Noise, count: int, calls: Sequence[Call]) -> tuple[list[int] | None, int]:
     """The draw for a line from the next calls, and how many calls it took."""
     if isinstance(noise, Gaussian):
-        if calls and _fits(calls[0], "gaussian", noise.scale) and len(calls[0].drawn) == count:
-            return calls[0].drawn, 1
-    elif isinstance(noise, TruncatedLaplace):
+        drawn, parts = [0] * count, alike(noise, count)
+        if len(calls) < len(parts):
+            return None, 0
+        for call, (scale, places) in zip(calls, parts, strict=False):
+            if not _fits(call, "gaussian", scale) or len(call.drawn) != len(places):
+                return None, 0
+            for place, z in zip(places, call.drawn, strict=True):
+                drawn[place] = z
+        return drawn, len(parts)
+    if isinstance(noise, TruncatedLaplace):
         kept: list[int] = []
         for used, call in enumerate(calls, start=1):
             if not _fits(call, "laplace", noise.scale) or len(call.drawn) != count:
@@ -173,6 +186,20 @@ def _draw_of(noise: Noise, count: int, calls: Sequence[Call]) -> tuple[list[int]
     return None, 0
 
 
+def alike(noise: Noise, count: int) -> list[tuple[float, list[int]]]:
+    """The scales of `count` numbers, in order, and the places of the numbers that have each.
+
+    Numbers of the same scale are drawn together, in one call of a sampler.
+    """
+    if not isinstance(noise, Gaussian):
+        return [(deviation(noise)[0], list(range(count)))]
+    scales = noise.scales if len(noise.scales) > 1 else noise.scales * count
+    return [
+        (scale, [place for place, own in enumerate(scales) if own == scale])
+        for scale in dict.fromkeys(scales)
+    ]
+
+
 def _fits(call: Call, kind: str, scale: float) -> bool:
     return call.kind == kind and math.isclose(call.scale, scale, rel_tol=1e-9)
 
@@ -180,15 +207,13 @@ def _fits(call: Call, kind: str, scale: float) -> bool:
 def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
     """The reference's exact answers to all releases of a billboard."""
     own, found = reference(people), []
-    seed = b"" if board.seed is None else board.seed.seed
     steps: list[Step] = []
     rounds = Rounds((), board.header.order)
     for release in board.releases:
         step = release.step
-        if step.query in ("welfare", "granted", "luck"):
+        if step.query in CLOSING:
             rounds = Rounds(tuple(steps), board.header.order)
-        luck = closing.luck_terms(board) if step.query == "luck" else None
-        found.append(own.answer(step, rounds, seed, luck))
+        found.append(own.answer(step, rounds, board))
         if step.weight:
             steps.append(step)
     return found
@@ -225,9 +250,11 @@ def replay(
 ) -> Tape:
     """Run on other people, and force the random bytes and the answers of the tape on the run."""
     assert tape.board is not None, "only a finished run can be replayed"
+    pairs = zip(tape.board.releases, true_answers(people, tape.board), strict=True)
     wanted = [
-        [a - e for a, e in zip(answer, exact, strict=True)]
-        for answer, exact in zip(tape.answers, true_answers(people, tape.board), strict=True)
+        [release.answer[place] - exact[place] for place in places]
+        for release, exact in pairs
+        for _, places in alike(release.step.noise, len(exact))
     ]
 
     def forced(at: int, scale: float, honest: list[int]) -> list[int]:

@@ -5,7 +5,7 @@ the bulk coins or the agent's function: it encodes the records itself, lets ever
 sums plain integers. From the rest of jdpack it takes only the market's public numbers (the grid,
 the caps) and the billboard.
 
-`queries.shifts` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
+`queries.change` defines the queries, `jdpack.allocate` the allocation, `Combined.allocate` the
 repair, `jdpack.common.coins` the coins (SipHash-2-4) and `jdpack.common.batches` the turns.
 """
 
@@ -23,10 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.audit.people import People
+from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Step
 from jdpack.common.batches import Batch
 from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market
+from jdpack.market.totals import Total
 
 Ints = NDArray[Any]
 """Integers: 64-bit where they fit, otherwise Python's own."""
@@ -34,6 +36,8 @@ Ints = NDArray[Any]
 COINS = 2**53
 """A coin is an integer from 0 to below this."""
 GRAIN = COINS // SHARE
+TOP = 2**16 - 1
+"""The code of every cap."""
 _REMEMBERED = 2**21  # choices
 
 
@@ -126,8 +130,10 @@ class Reference:
         return _whole(rows @ self.demands)
 
     def scale(self, prices: tuple[int, ...]) -> int:
-        supply = self.market.supply_code
-        return max(supply, *(abs(supply - d) for d in self.demand(prices)))
+        supplies = self.market.supply_codes
+        least = min(supplies)
+        parts = zip(supplies, self.demand(prices), strict=True)
+        return max(least, *(math.floor(abs(Fraction(s - d, s)) * least) for s, d in parts))
 
     def value(self, prices: tuple[int, ...]) -> int:
         return int(self.taken(prices) @ self.values)
@@ -226,27 +232,53 @@ class Reference:
         given: Ints = np.where((first <= coins) & (coins < first + width), SHARE, 0)
         return given
 
-    def granted(self, rounds: Rounds, seed: bytes) -> tuple[int, ...]:
-        rows = self.unrepaired(rounds, seed, (SHARE,) * len(self.market.resources))
-        return _whole(rows // SHARE @ self.demands)
+    def chance(self, rounds: Rounds, dearest: int) -> tuple[int, ...]:
+        """The variances that coins add to each load and to the value.
 
-    def luck(self, rounds: Rounds, seed: bytes, factors: Sequence[int], bound: int) -> int:
+        The value of an option counts from the least that its agent can get: nothing, unless the
+        shares of several options fill the whole interval except for the gaps that rounding leaves.
+        """
+        shares = self.shares(rounds)
+        whole = np.add.reduceat(shares, self.starts)
+        count = np.diff([*self.starts, len(shares)])
+        worth = np.where(shares > 0, self.values, 2**62)
+        open_ = (count == 1) | (whole < SHARE - count)
+        least = np.where(open_, 0, np.minimum.reduceat(worth, self.starts))
+        above = np.where(shares > 0, self.values - least[self.owner], 0)
+        value = np.minimum(-(-above * 2**16 // dearest), 2**16)
+        return (*(self._variance(c, shares) for c in self.demands.T), self._variance(value, shares))
+
+    def _variance(self, codes: Ints, shares: Ints) -> int:
+        """The sum over agents of the variance of the code granted, rounded up for each agent.
+
+        The unit is 2^14 squared codes. The mean is rounded down to 2^-14 codes first. In units of
+        2^-28 squared codes, no number here is above 2^60.
+        """
+        mean = np.add.reduceat(codes * shares, self.starts) // 2**10
+        squares = np.add.reduceat(codes * codes * shares, self.starts) * 2**4
+        return int(-((mean * mean - squares) // 2**42).sum())
+
+    def luck(
+        self, rounds: Rounds, seed: bytes, factors: Sequence[int], lowest: int, highest: int
+    ) -> int:
         given, shares = self.unrepaired(rounds, seed, factors), self.shares(rounds)
         each = self.values * given // SHARE - self.values * shares // SHARE
-        return int(np.clip(np.add.reduceat(each, self.starts), -bound, bound).sum())
+        return int(np.clip(np.add.reduceat(each, self.starts), lowest, highest).sum())
 
     def given(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Given:
         """What every agent gets: its own function, then a repair if and only if that does not fit.
 
-        The repair drops the agents with the largest coins, as few as possible.
+        The repair drops the agents with the largest coins, as few as possible. Where a supply may
+        rarely be exceeded, there is none.
         """
-        rows, limit = self.unrepaired(rounds, seed, factors), self.market.supply_code * SHARE
+        rows, limits = self.unrepaired(rounds, seed, factors), self.market.supply_codes
         coins = self.coins(seed).astype(np.int64)
         winning = np.maximum.reduceat(rows, self.starts) > 0
         before, drop_from = int(winning.sum()), COINS
         order = iter(np.argsort(-coins).tolist())
         loads = self._loads(rows)
-        while max(loads) > limit:
+        never = self.market.excess_probability == 0.0
+        while never and any(load > s * SHARE for load, s in zip(loads, limits, strict=True)):
             agent = next(order)
             own = slice(self.starts[agent], [*self.starts, len(rows)][agent + 1])
             loads = tuple(
@@ -275,13 +307,8 @@ class Reference:
 
     # --- any query ------------------------------------------------------------------------
 
-    def answer(
-        self, step: Step, rounds: Rounds, seed: bytes, luck: tuple[Sequence[int], int] | None
-    ) -> tuple[int, ...]:
-        """The exact answer to a step, given the rounds before it.
-
-        `luck` holds the factors and the bound of the luck query, which follow from the billboard.
-        """
+    def answer(self, step: Step, rounds: Rounds, board: Billboard) -> tuple[int, ...]:
+        """The exact answer to a step of a finished billboard, given the rounds before it."""
         match step.query:
             case "demand":
                 return self.demand(step.prices, step.batch, rounds.order)
@@ -295,15 +322,38 @@ class Reference:
                 return self.gauge(step.prices)
             case "welfare":
                 return (self.welfare(rounds),)
-            case "granted":
-                return self.granted(rounds, seed)
+            case "chance":
+                return self.chance(rounds, dearest(self.market, rounds))
             case "luck":
-                assert luck is not None, "the bound on luck follows from the billboard"
-                return (self.luck(rounds, seed, *luck),)
+                assert board.seed is not None and board.certificate is not None
+                factors = board.certificate.factors
+                extent = luck_range(self.market, factors)
+                return (self.luck(rounds, board.seed.seed, factors, *extent),)
 
 
 def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers)
+
+
+def dearest(market: Market, rounds: Rounds) -> int:
+    """The most that any option can have cost in any round, in value codes; from 1 to the cap."""
+    most = sorted(map(max, zip(*(step.prices for step in rounds.steps), strict=True)))
+    cost = Fraction(TOP * sum(most[-market.bundle_width :]), PRICE_UNITS_PER_VALUE_CODE)
+    return max(1, min(math.ceil(cost), value_cap(market)))
+
+
+def luck_range(market: Market, factors: Sequence[int]) -> tuple[int, int]:
+    """The least and the most that one agent adds to luck."""
+    top = value_cap(market)
+    if not market.divisible:
+        return -top, top
+    rounding = market.options * (top // SHARE + 2)  # of shares and of values
+    return math.floor(top * (Fraction(min(factors), SHARE) - 1)) - rounding, 0
+
+
+def value_cap(market: Market) -> int:
+    """The code of the largest value."""
+    return math.floor(Fraction(market.max_value) / Fraction(market.value_step))
 
 
 @functools.lru_cache(maxsize=64)
@@ -322,7 +372,29 @@ def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
     codes = np.ceil(capped / sizes)
     codes = np.where((codes - 1.0) * sizes >= capped, codes - 1.0, codes)  # products are exact
     found: Ints = np.where(codes * sizes < capped, codes + 1.0, codes).astype(np.int64)
+    for total in market.totals:
+        for row in np.atleast_2d(found):
+            _cut(row, total, sizes.tolist())
     return found
+
+
+def _cut(codes: Ints, total: Total, sizes: list[float]) -> None:
+    """Cut one option to a bound on a total, in fractions.
+
+    Codes are kept while the amounts that they exceed add up to at most the bound. The first beyond
+    it is lowered until they do, and the rest are dropped.
+    """
+    left, full = Fraction(total.amount), False
+    own = [j for j in total.resources if codes[j] > 0]
+    if sum(int(codes[j] - 1) * Fraction(sizes[j]) for j in own) <= left:
+        return
+    for j in own:
+        kept = min(int(codes[j]), math.floor(left / Fraction(sizes[j])) + 1)
+        if full:
+            kept = 0
+        full = full or kept < codes[j]
+        codes[j] = kept
+        left -= (kept - 1) * Fraction(sizes[j])
 
 
 def value_codes(market: Market, values: NDArray[np.float64]) -> Ints:
@@ -339,11 +411,12 @@ def wrong_grid(market: Market) -> list[str]:
     wrong = []
     for j, (r, unit) in enumerate(zip(market.resources, market.unit_sizes, strict=True)):
         cap = math.ceil(Fraction(r.max_demand) / Fraction(unit))
-        if market.cap_codes[j] != cap or cap >= 2**16:
-            wrong.append(f"the cap of {r.name!r} is code {market.cap_codes[j]}, but {cap} by size")
-        if market.supply_code * Fraction(unit) > Fraction(r.supply):
-            wrong.append(f"{market.supply_code} codes are more than the supply of {r.name!r}")
-    top = math.floor(Fraction(market.max_value) / Fraction(market.value_step))
+        if cap != TOP:
+            wrong.append(f"the cap of {r.name!r} is code {cap}, not {TOP}")
+        supply, fits = market.supply_codes[j], math.floor(Fraction(r.supply) / Fraction(unit))
+        if supply != fits:
+            wrong.append(f"the supply of {r.name!r} is {supply} codes, but {fits} by size")
+    top = value_cap(market)
     if market.value_cap_code != top or top >= 2**32:
         wrong.append(f"the value cap is code {market.value_cap_code}, but {top} by size")
     return wrong

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
-from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
 from jdpack.policies import registry
 from jdpack.privacy import queries
@@ -34,9 +34,11 @@ class Script:
 
     levels: tuple[float, ...] = LEVELS
     queries: tuple[Query, ...] = ALL
-    batched: bool = False
+    batch: bool = False
     uneven: bool = True
     """Whether half of the resources cost nothing at every second level."""
+    shaped: bool = True
+    """Whether the demand noise of every second level differs between resources."""
 
     name: ClassVar[str] = "audit-script"
     truncated: ClassVar[bool] = False
@@ -46,29 +48,33 @@ class Script:
             "name": self.name,
             "levels": list(self.levels),
             "queries": list(self.queries),
-            "batched": self.batched,
             "uneven": self.uneven,
+            "shaped": self.shaped,
+            **({"batch": True} if self.batch else {}),  # headers look for it
         }
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        count, scale = len(self.levels), self._noise("demand", market, budget).scale
+        count = len(self.levels)
+        (scale,) = self._noise("demand", market, budget, (1.0,)).scales
         return Outlook(
             rounds_at_most=count,
             variance=count * scale * scale,
             peak=scale,
-            weight=1 if self.batched else count,
+            weight=1 if self.batch else count,
             scales=(scale,) * count,
-            batches=count if self.batched else None,
+            batches=count if self.batch else None,
         )
 
     def start(self, market: Market, budget: Budget) -> tuple[Step, ...]:
         found = []
         for at, level in enumerate(self.levels):
             prices = _prices(market, level, uneven=self.uneven and at % 2 == 1)
+            shape = _shape(market) if self.shaped and at % 2 == 1 else (1.0,)
             for query in self.queries:
-                step = Step(query, prices, self._noise(query, market, budget))
+                own = shape if query == "demand" else (1.0,)
+                step = Step(query, prices, self._noise(query, market, budget, own))
                 if query == "demand":
-                    batch = Batch(at, len(self.levels)) if self.batched else None
+                    batch = Batch(at, len(self.levels)) if self.batch else None
                     step = replace(step, weight=1, batch=batch)
                 found.append(step)
         return tuple(found)
@@ -79,29 +85,35 @@ class Script:
     def observe(self, state: tuple[Step, ...], release: Release) -> tuple[Step, ...]:
         return state[1:]
 
-    def _noise(self, query: Query, market: Market, budget: Budget) -> Gaussian:
-        count = 1 if self.batched else len(self.levels) * len(self.queries)
-        noise = gaussian(
-            queries.shifts(market, query), rounds_rho(market, budget) / count * (1.0 - 1e-9)
-        )
+    def _noise(
+        self, query: Query, market: Market, budget: Budget, shape: tuple[float, ...]
+    ) -> Gaussian:
+        count = 1 if self.batch else len(self.levels) * len(self.queries)
+        rho = rounds_rho(market, budget, batches=self.batch) / count * (1.0 - 1e-9)
+        noise = gaussian(queries.change(market, query), rho, shape)
         assert isinstance(noise, Gaussian), "an audit needs a finite budget"
         return noise
 
 
 GREEDY = Script((0.0,), ("demand",))
 """One question, at prices of 0: within a budget, nobody can learn more about one agent."""
-HALF = Script((0.0, 0.5, 1.0), ("demand",))
-"""Agents take something in some of the rounds, so coins decide."""
-BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batched=True)
+HALF = Script((0.0, 0.25, 0.5, 1.0), ("demand",))
+"""Agents take something in some of the rounds, some in exactly half of them, so coins decide."""
+BATCHES = Script((0.0, 0.2, 0.0), ("demand",), batch=True)
 STILL = Script((0.3, 0.3001, 0.3003, 0.6, 0.6005, 0.5999, 0.3, 0.3002, 0.2999), uneven=False)
 """Prices that hardly move, jump, and come back, so agents are screened repeatedly."""
 
 
 def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
-    largest = sum(sorted(market.cap_codes, reverse=True)[: market.bundle_size])
     worth = market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE
-    price, m = int(level * worth / largest), len(market.resources)
+    price = int(level * worth / (DEMAND_CODE_MAX * market.bundle_size))
+    m = len(market.resources)
     return tuple(0 if uneven and 2 * j >= m else price for j in range(m))
+
+
+def _shape(market: Market) -> tuple[float, ...]:
+    """Noise that is largest for the first resource and smallest for the second."""
+    return tuple((3.0, 1.0, 2.0)[j % 3] for j in range(len(market.resources)))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ A billboard is a header, then one line per release, then the certificate and the
 JSON, append-only, and each is on disk before it is used. They form a chain (`storage.hash_chain`),
 so a changed, lost or reordered line is detected. The billboard is the only state of a run:
 policies, allocations, certificates and pages are pure functions of it. `docs/billboard-format.md`
-is the reference for schema 1.
+is the reference for schema 2.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _of_line(number: int) -> Iterator[None]:
 
 
 def _other_spelling() -> BillboardError:
-    return BillboardError("it is not written as schema 1 writes it")
+    return BillboardError("it is not written as schema 2 writes it")
 
 
 def _median(weighted: list[tuple[int, int]]) -> int:

@@ -64,9 +64,14 @@ class Header:
         return is_local(self.policy)
 
     @property
-    def measured(self) -> bool:
-        """Whether the load of what the coins grant is released, rather than bounded by rounds."""
-        return not self.market.divisible and not self.local
+    def coins(self) -> bool:
+        """Whether coins decide who gets something: not if each round asks one batch."""
+        return not self.market.divisible and not asks_batches(self.policy)
+
+    @property
+    def repaired(self) -> bool:
+        """Whether winners are dropped if a supply would be exceeded."""
+        return not self.local and self.market.excess_probability == 0.0
 
     @property
     def order(self) -> bytes:
@@ -91,6 +96,11 @@ def is_local(policy: Mapping[str, Any]) -> bool:
     return policy.get("local") is True
 
 
+def asks_batches(policy: Mapping[str, Any]) -> bool:
+    """Whether each round of a policy asks one batch of the agents."""
+    return "batch" in policy
+
+
 @dataclass(frozen=True)
 class Certificate:
     """Bounds on what this run achieved; `jdpack.protocol.certificate` has the proofs."""
@@ -109,6 +119,13 @@ class Certificate:
     """The total value of what is given, as a fraction of the optimum."""
     value_beta: float
     """At least the probability that any of the three bounds on value fails."""
+    load_surely: tuple[float, ...] | None = None
+    """If nothing is repaired: the load of what is given, with probability 1 - SURELY_BETA."""
+
+    @property
+    def excess_at_most(self) -> float | None:
+        """The largest excess over any supply by `load_surely`, as a fraction of that supply."""
+        return None if self.load_surely is None else max(0.0, max(self.load_surely) - 1.0)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any, get_args
 
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import BATCHES_MAX, Batch
-from jdpack.errors import BillboardError
+from jdpack.errors import BillboardError, BudgetError
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.market.market import Market
 from jdpack.privacy import noise as noises
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.queries import CLOSING, Query, width
 
-SCHEMA = 1
+SCHEMA = 2
 
 ANSWER_MAX = 2**64
 """Sums and noise are both below 2^63 in absolute value."""
@@ -30,7 +30,7 @@ def header_to_dict(header: Header) -> dict[str, Any]:
         "private": header.private,
         "market": header.market.to_dict(),
         "policy": dict(header.policy),
-        "budget": {k: None if v == math.inf else v for k, v in asdict(header.budget).items()},
+        "budget": {k: None if v == math.inf else v for k, v in header.budget.to_dict().items()},
         "seed_commitment": header.commitment,
     }
 
@@ -48,18 +48,22 @@ def header_from_dict(data: dict[str, Any]) -> Header:
             "seed_commitment": str(commitment),
         } if schema == SCHEMA:
             budget = {k: math.inf if v is None else v for k, v in budget.items()}
-            names = set(Budget.__dataclass_fields__)
-            if set(budget) != names or not all(isinstance(b, float) for b in budget.values()):
-                raise BillboardError("its budget is not one of schema 1")
+            try:
+                parts = Budget.from_dict(budget)
+            except BudgetError:
+                raise BillboardError("its budget is not one of schema 2") from None
             endless = [k for k, v in budget.items() if v == math.inf]
             if endless and (endless != ["epsilon", "rho"] or private):
                 raise BillboardError("its budget is infinite where it cannot be")
             if re.fullmatch("[0-9a-f]{64}", commitment) is None:
                 raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
-            return Header(Market.from_dict(market), policy, Budget(**budget), commitment, private)
+            return Header(Market.from_dict(market), policy, parts, commitment, private)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
-            raise BillboardError(f"schema {schema!r} is not {SCHEMA}, which this version reads")
-    raise BillboardError("it is not a header of schema 1")
+            raise BillboardError(
+                f"schema {schema!r} is not {SCHEMA}, which this version reads; "
+                "use the version of jdpack that wrote it"
+            )
+    raise BillboardError("it is not a header of schema 2")
 
 
 def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
@@ -76,11 +80,13 @@ def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
                 "answer": list(answer),
             }
         case Certificate():
+            surely = record.load_surely
             return {
                 "type": "certificate",
                 **asdict(record),
                 "factors": list(record.factors),
                 "load_at_most": list(record.load_at_most),
+                "load_surely": None if surely is None else list(surely),
             }
         case Seed(seed):
             return {"type": "seed", "seed": seed.hex()}
@@ -109,8 +115,11 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             fits = _whole([weight], 1) and 0 <= weight <= WEIGHT_SUM_MAX
             if not fits or (weight and query != "demand"):
                 raise BillboardError(f"weight {weight} is out of range")
+            added = noises.from_dict(noise)
+            if len(noises.deviation(added)) not in (1, count):
+                raise BillboardError(f"its noise has other than 1 or {count} scales")
             batch = _batch(data["batch"]) if "batch" in data else None
-            step = Step(query, tuple(prices), noises.from_dict(noise), weight, batch)
+            step = Step(query, tuple(prices), added, weight, batch)
             return Release(step, tuple(answer))
         case {
             "type": "certificate",
@@ -121,13 +130,22 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             "optimum_at_most": float() | None as optimum,
             "ratio_at_least": float() | None as ratio,
             "value_beta": float(value_beta),
+            "load_surely": list() | None as surely,
         }:
             if not _whole(factors, m) or not all(0 <= f <= SHARE for f in factors):
                 raise BillboardError(f"its scale factors are not {m} numbers from 0 to {SHARE}")
-            if len(loads) != m or not all(isinstance(load, float) for load in loads):
-                raise BillboardError(f"its load bounds are not {m} numbers")
+            for bounds in (loads, surely):
+                if bounds is not None and not _floats(bounds, m):
+                    raise BillboardError(f"its load bounds are not {m} numbers")
             return Certificate(
-                tuple(factors), tuple(loads), beta, welfare, optimum, ratio, value_beta
+                factors=tuple(factors),
+                load_at_most=tuple(loads),
+                beta=beta,
+                welfare_at_least=welfare,
+                optimum_at_most=optimum,
+                ratio_at_least=ratio,
+                value_beta=value_beta,
+                load_surely=None if surely is None else tuple(surely),
             )
         case {"type": "seed", "seed": str(text)}:
             try:
@@ -137,13 +155,17 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             if len(seed) != 16:
                 raise BillboardError(f"the seed has {len(seed)} bytes, not 16")
             return Seed(seed)
-    raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 1")
+    raise BillboardError(f"a line of type {data.get('type')!r} is not one of schema 2")
 
 
 def _batch(data: object) -> Batch:
     if not (isinstance(data, list) and _whole(data, 2) and 0 <= data[0] < data[1] <= BATCHES_MAX):
         raise BillboardError(f"batch {data!r} is not one of at most {BATCHES_MAX}")
     return Batch(*data)
+
+
+def _floats(values: list[Any], count: int) -> bool:
+    return len(values) == count and all(isinstance(v, float) for v in values)
 
 
 def _whole(values: list[Any], count: int) -> bool:

@@ -33,6 +33,7 @@ def allocate_command(
         Path | None,
         typer.Option(help="A file with your record, JSON or CSV, instead of --value and --demand."),
     ] = None,
+    group: Annotated[str | None, typer.Option(help="Your group, if you are in one.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute what you get from the public billboard, and why. Nothing is sent anywhere."""
@@ -44,6 +45,7 @@ def allocate_command(
         values: list[float] = list(own.values)
         demands: list[Any] = list(own.demands)
         agent = agent if agent is not None else own.id
+        group = group if group is not None else own.group
     else:
         values, demands = value or [], [_demand(d) for d in demand or []]
         if not values or not demands:
@@ -53,7 +55,7 @@ def allocate_command(
             )
     if agent is None:
         raise AgentsError("your id is needed", "give it with --id")
-    explained = explain(board, value=values, demand=demands, agent=agent)
+    explained = explain(board, value=values, demand=demands, agent=agent, group=group)
     if as_json:
         print(json.dumps({**explained.to_dict(), "private": board.header.private}))
         return

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jdpack.cli.options import AsJson, PolicyText, Quiet
-from jdpack.cli.progress import CtrlCError, progress, stage_bar
-from jdpack.storage import new_folder
+from jdpack.cli.progress import print_study, studying
 
 
 def audit_command(
@@ -49,27 +46,19 @@ def audit_command(
     from jdpack.curator.compare import Stage
 
     given: dict[str, Any] = {"trials": trials, "neighbours": neighbours}
-    if output is not None:
-        new_folder.claim(output)
-    try:
-        with progress(quiet, stage_bar) as show:
-            found = audit(
-                market,
-                agents,
-                policy=policy,
-                epsilon=epsilon,
-                delta=delta,
-                **{name: count for name, count in given.items() if count is not None},
-                engines=engine or ("memory", "mapped"),
-                confidence=confidence,
-                seed=seed,
-                progress=lambda done, label: show(Stage(label, done)),
-            )
-    except CtrlCError:
-        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
-        raise typer.Exit(130) from None
-    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
-    if output is not None:
-        found.write(output)
+    with studying(output, quiet) as show:
+        found = audit(
+            market,
+            agents,
+            policy=policy,
+            epsilon=epsilon,
+            delta=delta,
+            **{name: count for name, count in given.items() if count is not None},
+            engines=engine or ("memory", "mapped"),
+            confidence=confidence,
+            seed=seed,
+            progress=lambda done, label: show(Stage(label, done)),
+        )
+    print_study(found, output, as_json)
     if not found.passed:
         raise typer.Exit(1)

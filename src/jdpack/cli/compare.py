@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jdpack.cli.options import AsJson, Quiet, Threads
-from jdpack.cli.progress import CtrlCError, progress, stage_bar
-from jdpack.storage import new_folder
+from jdpack.cli.progress import print_study, studying
 
 
 def compare_command(
@@ -44,25 +41,17 @@ def compare_command(
     """Compare policies with each other and the optimum. CURATOR ONLY: publish none of it."""
     from jdpack.curator.compare import compare
 
-    if output is not None:
-        new_folder.claim(output)
-    try:
-        with progress(quiet, stage_bar) as show:
-            found = compare(
-                market,
-                agents,
-                policies=policy or None,
-                seeds=seeds,
-                patience=patience,
-                epsilon=epsilon,
-                delta=delta,
-                clamp=clamp,
-                threads=threads,
-                progress=show,
-            )
-    except CtrlCError:
-        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
-        raise typer.Exit(130) from None
-    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
-    if output is not None:
-        found.write(output)
+    with studying(output, quiet) as show:
+        found = compare(
+            market,
+            agents,
+            policies=policy or None,
+            seeds=seeds,
+            patience=patience,
+            epsilon=epsilon,
+            delta=delta,
+            clamp=clamp,
+            threads=threads,
+            progress=show,
+        )
+    print_study(found, output, as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -13,7 +13,7 @@ from jdpack.errors import BudgetError
 from jdpack.ledger import text
 from jdpack.ledger.ledger import Ledger
 from jdpack.market.market import Neighbours
-from jdpack.privacy.accounting import Budget
+from jdpack.privacy.accounting import Accounting, Budget
 
 app = typer.Typer(
     help="Track the privacy budget of people over all runs on them.", no_args_is_help=True
@@ -32,10 +32,20 @@ def create_command(
     neighbours: Annotated[
         Neighbours, typer.Option(help="The same as in the markets of the runs.")
     ] = Neighbours.REPLACE_ONE,
+    accounting: Annotated[
+        str, typer.Option(help="gdp, or zcdp, which also takes runs with truncated Laplace noise.")
+    ] = "gdp",
     as_json: AsJson = False,
 ) -> None:
     """Enter a data set and its total budget, in a new ledger or an existing one."""
-    made = Ledger.create(ledger, dataset, epsilon=epsilon, delta=delta, neighbours=neighbours)
+    made = Ledger.create(
+        ledger,
+        dataset,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        accounting=cast(Accounting, accounting),  # which `create` checks
+    )
     _show(made, dataset, as_json)
 
 

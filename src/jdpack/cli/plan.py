@@ -19,6 +19,9 @@ def plan_command(
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     policy: PolicyText = None,
+    runs: Annotated[
+        int | None, typer.Option(help="How many runs on the same people share the budget.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")
     ] = None,
@@ -29,7 +32,7 @@ def plan_command(
 
     if output is not None:
         new_folder.claim(output)
-    planned = plan(market, epsilon=epsilon, delta=delta, policy=policy)
+    planned = plan(market, epsilon=epsilon, delta=delta, policy=policy, runs=runs)
     print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
     if output is not None:
         planned.write(output)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from jdpack.storage import new_folder
 
 if TYPE_CHECKING:
+    from jdpack.audit.findings import Audit
     from jdpack.curator.compare import Stage
+    from jdpack.curator.comparison import Comparison
     from jdpack.run.result import Progress as Round
 
 
@@ -18,11 +26,8 @@ class CtrlCError(Exception):
 
 
 @contextmanager
-def progress(
-    quiet: bool,
-    bar: Callable[[bool], AbstractContextManager[Callable[[Any], None]]] | None = None,
-) -> Iterator[Callable[[Any], None]]:
-    """Show on stderr how far the run has come, and heed Ctrl-C.
+def progress(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
+    """Show on stderr how far the work has come, and heed Ctrl-C.
 
     If Ctrl-C strikes in a destructor, Python only prints the exception, so a flag remembers it
     until the next round.
@@ -41,12 +46,12 @@ def progress(
     before, hook = signal.signal(signal.SIGINT, strike), sys.unraisablehook
     sys.unraisablehook = unraisable
     try:
-        with (bar or _bar)(quiet) as show:
+        with _bar(quiet) as show:
 
-            def heed(round: Any) -> None:
+            def heed(now: Round | Stage) -> None:
                 if struck:
                     raise KeyboardInterrupt
-                show(round)
+                show(now)
 
             yield heed
     except KeyboardInterrupt:
@@ -57,41 +62,38 @@ def progress(
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Round], None]]:
+def _bar(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:.0f}%"),
         TimeElapsedColumn(),
+        TextColumn("{task.description}"),
     )
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("reading", total=1.0)
-
-        def show(round: Round) -> None:
-            label = f"round {round.rounds}" if round.stage == "rounds" else round.stage
-            bar.update(task, completed=round.done, description=label)
-
-        yield show
+        yield lambda now: bar.update(task, completed=now.done, description=now.label)
 
 
 @contextmanager
-def stage_bar(quiet: bool) -> Iterator[Callable[[Stage], None]]:
-    """Show how far a comparison has come."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+def studying(output: Path | None, quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
+    """Check the folder for a study of the records, and show how far the study has come."""
+    if output is not None:
+        new_folder.claim(output)
+    try:
+        with progress(quiet) as show:
+            yield show
+    except CtrlCError:
+        print("interrupted: nothing is written, and no privacy budget is touched", file=sys.stderr)
+        raise typer.Exit(130) from None
 
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("compare", total=1.0)
 
-        def show(stage: Stage) -> None:
-            bar.update(task, completed=stage.done, description=stage.label)
-
-        yield show
+def print_study(found: Audit | Comparison, output: Path | None, as_json: bool) -> None:
+    """Print what a study found, and write it to its folder."""
+    print(json.dumps(found.to_dict(), allow_nan=False) if as_json else found)
+    if output is not None:
+        found.write(output)

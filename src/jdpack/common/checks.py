@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jdpack.errors import MarketError
@@ -111,6 +112,16 @@ def quoted(value: object) -> str:
     except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
         return f"a value of type {type(value).__name__} that is too large to show"
     return shown if len(shown) <= _QUOTED else f"{shown[:_QUOTED]} [...]"
+
+
+def closest(name: object, names: Sequence[str], also: Sequence[str] = ()) -> str:
+    """A hint for a misspelled name: the closest of `names` and `also`, or all `names`."""
+    folded = {n.casefold(): n for n in (*also, *names)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(repr(folded[n]) for n in near)}?"
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"one of: {', '.join(names[:20])}{more}"
 
 
 def check_whole(what: str, number: object, least: int) -> None:

@@ -45,3 +45,14 @@ def log(x: float) -> float:
     for k in range(25, 0, -2):
         series = series * square + 1.0 / k
     return exponent * _LN2 + 2.0 * z * series
+
+
+def power(x: float, exponent: float) -> float:
+    """x^exponent for x > 0, within a few units in the twelfth place."""
+    y, doublings = exponent * log(x), 0
+    while abs(y) > 1.0:
+        y, doublings = y / 2.0, doublings + 1
+    result: float = _exp(y)
+    for _ in range(doublings):
+        result *= result
+    return result

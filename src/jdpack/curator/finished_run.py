@@ -49,12 +49,14 @@ class FinishedRun:
             raise BillboardError("the seed on the billboard is not the one in the run file")
         return cls(folder, run, verdict)
 
-    def source(self, agents: Any, values: Any, demands: Any, ids: Any, caller: str) -> Source:
+    def source(
+        self, agents: Any, values: Any, demands: Any, ids: Any, groups_of: Any, caller: str
+    ) -> Source:
         """The records that are given, or else those that the run read."""
         if agents is None and values is None and demands is None:
             agents = self.file.records(caller)
         market = self.board.header.market
-        return source_of(market, agents, values, demands, ids, self.file.clamp)
+        return source_of(market, agents, values, demands, ids, groups_of, self.file.clamp)
 
     @contextlib.contextmanager
     def records(

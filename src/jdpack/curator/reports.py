@@ -1,39 +1,23 @@
 """Private: the curator writes two reports of a run: one to publish, one to keep.
 
-The public report is made from the billboard alone. For the curator's, the records are read again
-and the allocation is computed again (`jdpack.curator.finished_run`), as in `verify_run`.
+The public report is made from the billboard alone. `jdpack.curator.curators_report` makes the
+curator's.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jdpack.billboard.board import Billboard
-from jdpack.curator.decision_margins import margins
-from jdpack.curator.finished_run import FinishedRun
-from jdpack.curator.truth import Truth
-from jdpack.engines.sharded import final
-from jdpack.errors import JdpackError, LedgerError, OutputError
-from jdpack.ledger.account import Account
-from jdpack.ledger.ledger import Ledger
-from jdpack.ledger.text import ledger_words
-from jdpack.market.market import Market
+from jdpack.errors import OutputError
 from jdpack.pages.public_report import public_report
-from jdpack.records.codes import is_sparse
-from jdpack.records.source import Source
-from jdpack.run.curator_page import More, curator_page
 from jdpack.run.folder import Output
-from jdpack.run.result import exact_numbers
 from jdpack.run.run_file import locked
 from jdpack.storage.files import write_text
-
-SMALL = 2**24
-"""If the records have at most this many numbers, the optimum is computed by default."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +42,7 @@ def report_run(
     values: Any = None,
     demands: Any = None,
     ids: Any = None,
+    groups_of: Any = None,
     folder: str | Path | None = None,
     public: bool = False,
     optimum: bool | None = None,
@@ -69,7 +54,8 @@ def report_run(
 
     Args:
         output: the folder of the run, as given to `solve`; or a billboard, for the public report.
-        agents, values, demands, ids: the records, if they were given in memory or have moved.
+        agents, values, demands, ids, groups_of: the records, if they were given in memory or have
+            moved.
         folder: a folder to create for the reports; if not given, they go beside the run's other
             files.
         public: write only the public report, which needs no records.
@@ -95,9 +81,12 @@ def report_run(
     assert target is not None
     private = None
     if run is not None and board.finished and not public:
+        from jdpack.curator.curators_report import curators_report  # the public one needs no engine
+        from jdpack.curator.finished_run import FinishedRun
+
         finished = FinishedRun.open(path)
-        source = finished.source(agents, values, demands, ids, "report_run")
-        private = _curators(finished, source, ledger, optimum, threads, progress)
+        source = finished.source(agents, values, demands, ids, groups_of, "report_run")
+        private = curators_report(finished, source, ledger, optimum, threads, progress)
     return _write(target, public_report(board), private, new=folder is not None)
 
 
@@ -123,75 +112,3 @@ def _write(target: Output, public: str, private: str | None, *, new: bool) -> Re
                 "free some space, and run again: a report spends nothing",
             ) from None
     return found
-
-
-def _curators(
-    run: FinishedRun,
-    source: Source,
-    ledger: str | Path | None,
-    optimum: bool | None,
-    threads: int | None,
-    progress: Callable[[float], None] | None,
-) -> str:
-    """The curator's report, from the records of the run."""
-    board, seconds = run.board, dict[str, float]()
-    said = _ledger(run, ledger)
-    with contextlib.ExitStack() as held:
-        with _timed("Reading the records again", seconds):
-            engine = held.enter_context(run.records(source, threads, progress))
-        with _timed("Computing what everybody gets, and margins", seconds):
-            allocation = engine.allocate(board)
-            exact = exact_numbers(engine, allocation)
-            found = margins(engine.shard, final(board, allocation.drop_from), board.final_prices)
-    more = More(margins=found, ledger=said, seconds=seconds, **_best(source, optimum, seconds))
-    return curator_page(board, exact, more)
-
-
-def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dict[str, Any]:
-    """The optimum without privacy, or why it is missing."""
-    if wanted is False:
-        return {"no_optimum": "it was not wanted. jdpack report --optimum computes it"}
-    if wanted is None and _size(source.market) > SMALL:
-        text = "the market is large, and the records must be in memory for it as they are. "
-        return {"no_optimum": f"{text}jdpack report --optimum computes it all the same"}
-    try:
-        import jdpack.curator.optimum  # noqa: F401  (raises if its solver is not installed)
-
-        with _timed("The optimum", seconds):
-            best = Truth(source.market, source.pieces(), clamp=source.clamp).optimum()
-    except JdpackError as error:
-        if wanted:
-            raise
-        hint = f" ({error.hint})" if error.hint else ""
-        return {"no_optimum": error.message + hint}
-    return {"optimum": best.value, "optimum_at_most": best.bound}
-
-
-def _size(market: Market) -> int:
-    """The most numbers that the records can have."""
-    row = 2 * market.bundle_size if is_sparse(market) else len(market.resources)
-    return market.agents * market.options * (row + 1)
-
-
-def _ledger(run: FinishedRun, moved: str | Path | None) -> str:
-    """What the run's ledger says, in a sentence."""
-    account = Account.from_dict(run.file.ledger)
-    if account is None:
-        if moved is not None:
-            raise LedgerError("this run has no ledger", "it was begun without one")
-        return ledger_words(None)
-    try:
-        if moved is not None:
-            account = Account.at(moved, account.dataset)
-        account.check(run.board)
-        balance = Ledger.open(account.ledger).balance(account.dataset)
-    except LedgerError as error:
-        return f"it does not have this run as paid and finished: {error.message}"
-    return f"this run is paid and finished in it; {ledger_words(balance)}"
-
-
-@contextlib.contextmanager
-def _timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[name] = time.perf_counter() - start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,14 @@ class Truth:
 
     def _demands(self) -> Any:
         """A matrix with one row per option: NumPy, or SciPy sparse if records are pairs."""
-        caps = np.array([r.max_demand for r in self.market.resources])
+        caps = np.array([r.max_demand for r in self.market.declared])
         if all(batch.indptr is None for batch in self._kept):
             blocks = [
                 np.asarray(b.matrix) if b.columns is None else np.stack(b.columns, axis=1)
                 for b in self._kept
             ]
-            return np.minimum(np.concatenate(blocks), caps)
-        from scipy.sparse import csr_matrix, vstack  # type: ignore[import-untyped]
+            return self._derived(self._bounded(np.minimum(np.concatenate(blocks), caps)), np.hstack)
+        from scipy.sparse import csr_matrix, hstack, vstack  # type: ignore[import-untyped]
 
         blocks = []
         for batch in self._kept:
@@ -52,7 +52,35 @@ class Truth:
                 (batch.rows, len(caps)),
             )
             blocks.append(csr_matrix((amounts, batch.resources, batch.indptr), shape))
-        return vstack(blocks, format="csr")
+        demands = self._bounded(vstack(blocks, format="csr"))
+        return self._derived(demands, lambda parts: hstack(parts, format="csr"))
+
+    def _derived(self, demands: Any, hstack: Callable[[list[Any]], Any]) -> Any:
+        """The matrix with a column for each derived resource."""
+        if not self.market.groups:
+            return demands
+        groups = np.concatenate([np.asarray(batch.groups) for batch in self._kept])
+        found = [demands]
+        for _, rule in self.market.derived:
+            asks = [rule.demanded_by(g) for g in (*range(len(self.market.groups)), -1)]
+            column = demands[:, [rule.base]]
+            who = np.array(asks)[groups][:, None]
+            found.append(column * who if isinstance(column, np.ndarray) else column.multiply(who))
+        return hstack(found)
+
+    def _bounded(self, demands: Any) -> Any:
+        """The matrix after cutting the rows whose totals are beyond a bound."""
+        for total in self.market.totals:
+            own = list(total.resources)
+            asked = np.asarray(demands[:, own].sum(axis=1)).ravel()
+            for row in np.flatnonzero(asked > total.amount):
+                amounts = demands[[row]][:, own]
+                amounts = amounts if isinstance(amounts, np.ndarray) else amounts.toarray()
+                room = np.maximum(0.0, total.amount - np.cumsum(amounts) + amounts.ravel())
+                for j, amount in zip(own, np.minimum(amounts.ravel(), room), strict=True):
+                    if demands[row, j] != amount:
+                        demands[row, j] = amount
+        return demands
 
     def optimum(self) -> Best:
         from jdpack.curator.optimum import optimum

@@ -25,10 +25,10 @@ from jdpack.engines.shard import Final, Shard
 from jdpack.engines.sharded import final
 from jdpack.errors import LedgerError, OutputError
 from jdpack.ledger.account import Account
-from jdpack.market.grid import SHARE
 from jdpack.pages import billboard_page, public_report
 from jdpack.protocol.verify import Verdict
 from jdpack.run.folder import Output
+from jdpack.run.result import exact_numbers
 from jdpack.run.run_file import RunFile
 from jdpack.storage.files import sha256
 
@@ -55,7 +55,11 @@ class RunVerdict(Verdict):
         yield ""
         yield "curator only (exact, not noisy: do not publish)"
         yield f"right: what each of {self.agents:,} agents is given; {self.winners:,} get something"
-        yield f"right: no supply is exceeded; the largest load is {100 * max(self.loads):.1f}%"
+        most = max(self.loads)
+        if most > 1.0:  # only where nothing is repaired
+            yield f"A SUPPLY IS EXCEEDED, which the market allows: a load is {100 * most:.1f}%"
+        else:
+            yield f"right: no supply is exceeded; the largest load is {100 * most:.1f}%"
         yield "right: the public page, and the ledger if the run has one"
 
 
@@ -66,6 +70,7 @@ def verify_run(
     values: Any = None,
     demands: Any = None,
     ids: Any = None,
+    groups_of: Any = None,
     ledger: str | Path | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
@@ -74,7 +79,8 @@ def verify_run(
 
     Args:
         output: the folder of the run, as given to `solve`.
-        agents, values, demands, ids: the records, if they were given in memory or have moved.
+        agents, values, demands, ids, groups_of: the records, if they were given in memory or have
+            moved.
         ledger: where the run's ledger is now, if it has moved.
         threads: how many cores to use.
         progress: called with the fraction of the records that has been read.
@@ -88,14 +94,13 @@ def verify_run(
         given = account if ledger is None else Account.at(ledger, account.dataset)
         given.check(board)
     _check_pages(run.folder, board)
-    source = run.source(agents, values, demands, ids, "verify_run")
+    source = run.source(agents, values, demands, ids, groups_of, "verify_run")
     with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
         _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))
-        limit = board.header.market.supply_code * SHARE
-        if max(allocation.loads) > limit:
-            raise OutputError(f"a supply is exceeded: {max(allocation.loads) / limit:g} of it")
-        loads = tuple(load / limit for load in allocation.loads)
+        loads = exact_numbers(engine, allocation).loads
+        if max(loads) > 1.0 and board.header.repaired:
+            raise OutputError(f"a supply is exceeded: {max(loads):g} of it")
         return RunVerdict(board, run.verdict.spent, engine.count, allocation.winners, loads)
 
 

@@ -44,7 +44,7 @@ from jdpack.records.ids import texts
 from jdpack.records.threads import Threads
 from jdpack.storage.files import sync_folder
 
-_FORMAT = 2
+_FORMAT = 3
 """Increase it whenever the same records would be encoded or written differently."""
 _ALIGN = 64
 _FILES = 256  # the most in a store: every mapped file counts as an open file of the process

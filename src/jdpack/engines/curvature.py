@@ -14,12 +14,12 @@ from jdpack.records.codes import BLOCK, Part
 
 
 def curvature(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The curvature query (`queries.shifts`), [row, column]."""
+    """The curvature query (`queries.change`), [row, column]."""
     return _close_calls(part, prices, (len(prices), len(prices)), whole=True)
 
 
 def gauge(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The gauge query (`queries.shifts`): the curvature's diagonal, its level and its spread."""
+    """The gauge query (`queries.change`): the curvature's diagonal, its level and its spread."""
     return _close_calls(part, prices, (1, len(prices) + 2), whole=False).ravel()
 
 

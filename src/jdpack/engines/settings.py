@@ -146,7 +146,7 @@ def from_dict(data: dict[str, Any]) -> Choice:
 
 def fits(market: Market) -> bool:
     """Whether the codes of a market fit in memory. A function of public numbers."""
-    m, k = len(market.resources), market.bundle_size
+    m, k = len(market.resources), market.bundle_width
     row = 4 + 8 + (4 * k if is_sparse(market) else 2 * m)
     return market.agents * market.options * row <= _FITS * _memory()
 

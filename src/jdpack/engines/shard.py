@@ -164,17 +164,20 @@ class Shard:
         base = zip(self.parts, self._shares(rounds), strict=True)
         return sum(self.threads.map(lambda pair: giving.welfare(*pair), base))
 
-    def granted(self, rounds: Rounds, seed: Seed) -> tuple[int, ...]:
+    def chance(self, rounds: Rounds, dearest: int) -> tuple[int, ...]:
         m = len(self.market.resources)
-        given = self.give(Final(rounds, seed, (SHARE,) * m))
-        return tuple(load // SHARE for load in given.loads)
+        base = zip(self.parts, self._shares(rounds), strict=True)
+        sums = self.threads.map(lambda pair: giving.chance(pair[0], m, pair[1], dearest), base)
+        return tuple(sum(numbers) for numbers in zip(*sums, strict=True))
 
-    def luck(self, rounds: Rounds, seed: Seed, factors: tuple[int, ...], bound: int) -> int:
+    def luck(
+        self, rounds: Rounds, seed: Seed, factors: tuple[int, ...], lowest: int, highest: int
+    ) -> int:
         final = Final(rounds, seed, factors)
 
         def of(pair: tuple[Part, Shares]) -> int:
             part, base = pair
-            return giving.luck(part, base, self._give(part, base, final)[0], bound)
+            return giving.luck(part, base, self._give(part, base, final)[0], lowest, highest)
 
         return sum(self.threads.map(of, zip(self.parts, self._shares(rounds), strict=True)))
 

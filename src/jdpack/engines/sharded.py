@@ -57,30 +57,36 @@ class Combined(ABC):
     def welfare(self, board: Billboard) -> int:
         return sum(self._all("welfare", Rounds.of(board)))
 
-    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
-        return _sums(self._all("granted", Rounds.of(board), seed))
+    def chance(self, board: Billboard, dearest: int) -> tuple[int, ...]:
+        return _sums(self._all("chance", Rounds.of(board), dearest))
 
-    def luck(self, board: Billboard, seed: Seed, factors: tuple[int, ...], bound: int) -> int:
-        return sum(self._all("luck", Rounds.of(board), seed, factors, bound))
+    def luck(
+        self, board: Billboard, seed: Seed, factors: tuple[int, ...], lowest: int, highest: int
+    ) -> int:
+        return sum(self._all("luck", Rounds.of(board), seed, factors, lowest, highest))
 
     def allocate(self, board: Billboard) -> Allocation:
         """What all agents get, within the supply.
 
-        If it does not fit, as few agents as needed are dropped, those with the largest coins first.
+        If it does not fit, as few agents as needed are dropped, those with the largest coins first,
+        unless the market says how often a supply may be exceeded.
         This happens with probability at most beta, and is paid for in delta (`Budget`). The result
         is feasible whatever the noise was. The cut-off coin is found by bisection, because loads
         only fall as more agents are dropped.
         """
-        limit = self.market.supply_code * SHARE
         allocation = self.drop(board, NOBODY)
-        if max(allocation.loads) <= limit:
+        if not board.header.repaired or self._fits(allocation):
             return allocation
         low, high = 0, NOBODY  # dropping from `low` on is enough, from `high` on it is not
         while high - low > 1:
             middle = (low + high) // 2
-            fits = max(self.drop(board, middle).loads) <= limit
+            fits = self._fits(self.drop(board, middle))
             low, high = (middle, high) if fits else (low, middle)
         return self.drop(board, low)
+
+    def _fits(self, allocation: Allocation) -> bool:
+        supplies = self.market.supply_codes
+        return all(load <= s * SHARE for load, s in zip(allocation.loads, supplies, strict=True))
 
     def shares(self, board: Billboard, allocation: Allocation) -> Shares:
         return np.concatenate(self._all("shares", final(board, allocation.drop_from)))

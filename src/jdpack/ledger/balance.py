@@ -1,27 +1,51 @@
 """Public: how the budgets of several runs on the same people add up.
 
-A data set has a total (epsilon, delta) for one neighbour relation. Entering it fixes two limits:
-the runs' deltas may sum to A = delta / 2, and their rhos to R, the largest value for which R-zCDP
-implies (epsilon, delta - A)-DP. A run with budget (epsilon_i, delta_i, rho_i, truncation_i, beta_i)
-takes rho_i from R and delta_i + truncation_i from A. All sums are exact rationals.
+A data set has a total (epsilon, delta) for one neighbour relation, and an accounting. Entering it
+fixes two limits: A for what the runs take from delta, and R for the sum of their rhos, the largest
+value that implies (epsilon, delta - A)-DP by that accounting. All sums are exact rationals.
+
+* "gdp": A = delta / 5. It takes runs with Gaussian noise, whose budgets are in GDP too. A run takes
+  rho_i from R and beta_i from A.
+* "zcdp": A = delta / 2. It takes every run. One whose budget is in zCDP takes rho_i from R and
+  delta_i + truncation_i from A; one whose budget is in GDP takes rho_i and beta_i.
 
 Formal guarantees. Everything that the runs on a data set show together is (epsilon, delta)-jointly
 DP, even if each run is chosen from what the earlier ones showed.
 
-- The plain outcomes (before winners are dropped where supply would break) of runs chosen adaptively
-  are T-approximately R-zCDP, with T the limit on the sum of truncations, by the filter theorem
-  (Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1). It needs limits fixed in advance, hence the
-  fixed split. Once a run has begun, only its own billboard steers it, so runs that overlap in time
-  count as if each ended before the next began.
-- Let D, D' be neighbours with plain outcomes P, Q, and E the event that no run's plain allocation
-  breaks supply on D or on D'. Given the past, run i breaks on D with probability at most beta_i,
-  and on D' with P at most e^epsilon_i beta_i + d_i, as Q is at most beta_i and the plain run is
-  (epsilon_i, d_i)-DP with d_i = delta_of(rho_i, epsilon_i) + truncation_i. Both together are at
-  most delta_i (`Budget`). So P(not E) is at most the sum of delta_i, by a union bound up to the
-  first failure, since that sum is surely bounded.
-- On E the repaired outcomes P', Q' are the plain ones in both worlds, and E is one set of outcomes:
-  P'(S) <= P(S and E) + sum delta_i <= e^epsilon Q(S and E) + delta_of(R, epsilon) +
-  sum truncation_i + sum delta_i <= e^epsilon Q'(S) + (delta - A) + A.
+L1. The plain outcomes (before winners are dropped where supply would break). Once a run has begun,
+only its own billboard steers it, so runs that overlap in time count as if each ended before the
+next began, and all releases of all runs are one adaptive sequence. Let d(R) be its delta at
+epsilon.
+
+  * "gdp": every release is Gaussian, their costs sum to at most R, and what it costs that they are
+    discrete sums to at most gdp.TRANSFER_SHARE R, because both hold for each run and its rho_i. So
+    d(R) = gdp.delta_of(R, epsilon) by G1 to G4 of `jdpack.privacy.gdp`.
+  * "zcdp": every run is truncation_i-approximately rho_i-zCDP, one in GDP with truncation 0: its
+    releases are discrete Gaussian, and rho means the same in both (`noise.Gaussian.cost`). By the
+    filter theorem (Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1) all together are
+    T-approximately R-zCDP, with T the limit on the sum of truncations. It needs limits fixed in
+    advance, hence the fixed split. So d(R) = zcdp.delta_of(R, epsilon) + sum truncation_i.
+
+L2. The repair. Let D, D' be neighbours with plain outcomes P, Q, and F_i the event that the plain
+allocation of run i exceeds a supply, on D or on D'. Given the past, both P and Q give F_i at most
+a_i:
+
+  * A run that repairs nothing: F_i does not matter, and a_i = 0.
+  * A run in GDP: a_i = beta_i (`Budget`, its precondition).
+  * A run in zCDP: a_i = delta_i. It fails on D with probability at most beta_i. On D' it does so
+    with Q at most beta_i, and the plain run is (epsilon_i, d_i)-DP, so with P at most
+    e^epsilon_i beta_i + d_i. Both together are at most delta_i (`Budget`).
+
+The sum of a_i is surely at most A - sum truncation_i, so it bounds the probability of F, the union
+of all F_i, by a union bound up to the first failure.
+
+L3. The sum. Outside F the repaired outcomes P', Q' are the plain ones in both worlds, and F is one
+set of outcomes: P'(S) <= P(S without F) + sum a_i <= e^epsilon Q(S without F) + d(R) + sum a_i <=
+e^epsilon Q'(S) + (delta - A) + A.
+
+A data set in GDP refuses runs in zCDP: truncated Laplace noise is not Gaussian. Data sets entered
+before there was a choice are in zCDP and stay so, because their runs do not say what noise they
+had.
 
 One exception: the first run may take up to the whole (epsilon, delta). Its own guarantee is then
 the whole statement, and it is chosen before anything has been shown. If it takes more than R or A,
@@ -37,20 +61,25 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from opendp.mod import OpenDPException
-
 from jdpack.errors import BudgetError
 from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import (
+    EPSILON_RANGE,
     REPAIR_SHARE,
     TRUNCATION_SHARE,
+    Accounting,
     Budget,
     delta_of,
     epsilon_of,
     rho_of,
+    round_down,
 )
 
-_SLACK = 1.0 - 1e-12  # a limit must hold however another machine rounds its logarithms
+_SLACK = 1.0 - 1e-12  # a limit in zCDP must hold however another machine rounds its logarithms
+
+_RUNS_SHARE: dict[Accounting, float] = {"gdp": 5.0, "zcdp": 2.0}
+"""A is delta divided by this. In GDP a run takes only 2/5 of its delta from A, so as many fit by
+their deltas as with zCDP, and more of delta is left for the noise."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +90,8 @@ class Balance:
     """Its name."""
     neighbours: Neighbours
     """The neighbour relation that the total is for."""
+    accounting: Accounting
+    """How the runs' rhos become the total."""
     epsilon: float
     """The total epsilon."""
     delta: float
@@ -81,22 +112,39 @@ class Balance:
     """What the latest run reserved."""
 
     @classmethod
-    def of(cls, dataset: str, epsilon: float, delta: float, neighbours: Neighbours) -> Balance:
+    def of(
+        cls,
+        dataset: str,
+        epsilon: float,
+        delta: float,
+        neighbours: Neighbours,
+        accounting: Accounting = "gdp",
+    ) -> Balance:
         """The balance of a new data set."""
         if epsilon == math.inf:
             raise BudgetError("the total epsilon of a data set must be finite, not inf")
         Budget.split(epsilon, delta, truncated=False)  # refuses what makes no sense
-        half = float(delta) / 2.0
-        rho = rho_of(float(epsilon), half * _SLACK)
-        return cls(dataset, neighbours, float(epsilon), float(delta), Fraction(rho), Fraction(half))
+        if accounting not in _RUNS_SHARE:
+            raise BudgetError(f"accounting must be 'gdp' or 'zcdp', not {accounting!r}")
+        epsilon, delta = float(epsilon), float(delta)
+        runs = delta / _RUNS_SHARE[accounting]
+        rest = round_down(Fraction(delta) - Fraction(runs))
+        rho = rho_of(epsilon, rest if accounting == "gdp" else rest * _SLACK, accounting)
+        limits = Fraction(rho), Fraction(runs)
+        return cls(dataset, neighbours, accounting, epsilon, delta, *limits)
 
     @property
     def sound(self) -> bool:
         """Whether the limits prove the total."""
-        if not (1e-6 <= self.epsilon <= 50.0 and 1e-100 <= self.delta < 1.0):
+        least, most = EPSILON_RANGE
+        if not (least <= self.epsilon <= most and 1e-100 <= self.delta < 1.0):
             return False
-        rest = Fraction(self.delta) / 2
-        return self.delta_limit == rest and _implies(float(self.rho_limit), self.epsilon, rest)
+        if self.delta_limit != Fraction(self.delta / _RUNS_SHARE[self.accounting]):
+            return False
+        if self.rho_limit <= 0:
+            return False
+        rest = Fraction(self.delta) - self.delta_limit
+        return delta_of(float(self.rho_limit), self.epsilon, self.accounting) <= rest
 
     @property
     def rho_left(self) -> Fraction:
@@ -112,25 +160,31 @@ class Balance:
 
         This would hold if the runs and their budgets had been fixed beforehand. However they were
         chosen, the total holds: a filter proves its limit, not how much of it is used (Rogers,
-        Roth, Ullman & Vadhan 2016 on odometers). Half of the total delta is for the conversion
-        from rho, and counts as spent with the first run.
+        Roth, Ullman & Vadhan 2016 on odometers). The part of the total delta that is not for
+        the runs is for the conversion from rho, and counts as spent with the first run.
         """
         if self.runs == 0:
             return 0.0, 0.0
         if self.alone and (self.rho_spent > self.rho_limit or self.delta_spent > self.delta_limit):
             return self.alone
         rest = Fraction(self.delta) - self.delta_limit
-        epsilon = epsilon_of(_up(self.rho_spent), float(rest))
+        epsilon = epsilon_of(_up(self.rho_spent), round_down(rest), self.accounting)
         return min(epsilon, self.epsilon), min(float(rest + self.delta_spent), self.delta)
 
     def fits(self, budget: Budget) -> bool:
         """Whether a run of this budget fits now."""
+        if not self.takes(budget):
+            return False
         if self.runs == 0 and budget.epsilon <= self.epsilon and budget.delta <= self.delta:
             return True
         rho, delta = cost(budget)
         return (
             self.rho_spent + rho <= self.rho_limit and self.delta_spent + delta <= self.delta_limit
         )
+
+    def takes(self, budget: Budget) -> bool:
+        """Whether runs with such noise can be added up here at all."""
+        return self.accounting == "zcdp" or budget.accounting == "gdp"
 
     def how_many(self, budget: Budget) -> int:
         """How many runs of this budget fit, one after the other; exact.
@@ -139,8 +193,12 @@ class Balance:
         so do all before it. The very first run may exceed them.
         """
         check(budget)
+        if not self.takes(budget):
+            return 0
         rho, delta = cost(budget)
-        within = min(self.rho_left // rho, self.delta_left // delta)
+        within = self.rho_left // rho
+        if delta > 0:
+            within = min(within, self.delta_left // delta)
         return max(within, int(self.fits(budget)))
 
     def plus(self, budget: Budget) -> Balance:
@@ -168,32 +226,38 @@ class Balance:
 
         None if almost nothing is left: a millionth of the limit on deltas is not worth a hint.
         """
-        truncated = budget.truncation > 0.0
+        if not self.takes(budget):
+            return None
+        truncated = budget.accounting == "zcdp"
         if self.runs == 0:
             return self.epsilon, min(budget.delta, self.delta)
         share = TRUNCATION_SHARE if truncated else Fraction(0)
-        delta = budget.delta
-        if Fraction(delta) + Fraction(budget.truncation) > self.delta_left:
-            delta = _down(float(self.delta_left / (1 + share)))
+        delta, taken = budget.delta, 1 + share if truncated else REPAIR_SHARE
+        if cost(budget)[1] > self.delta_left:
+            delta = _down(float(self.delta_left / taken) * (1.0 - 1e-12))  # its parts are rounded
         if delta < max(1e-100, 1e-6 * self.delta_limit) or self.rho_left <= 0:
             return None
-        try:
-            rest = float(Fraction(delta) * (1 - REPAIR_SHARE - share))
-            most = min(epsilon_of(float(self.rho_left), rest), self.epsilon)
-        except OpenDPException:  # what is left is so little that it underflows
-            return None
+        rest = float(Fraction(delta) * (1 - REPAIR_SHARE - share))
+        most = min(epsilon_of(float(self.rho_left), rest, budget.accounting), self.epsilon)
         for epsilon in (_down(most), _down(most * (1.0 - 5e-3))):
             if epsilon >= 1e-6 and self.fits(Budget.split(epsilon, delta, truncated=truncated)):
                 return epsilon, delta
         return None
 
     def _refusal(self, budget: Budget) -> tuple[str, str]:
+        if not self.takes(budget):
+            return (
+                f"data set {self.dataset!r} adds up Gaussian noise, and this run has truncated "
+                "Laplace noise",
+                "use another noise, or enter a data set with `jdpack ledger create --accounting "
+                "zcdp`; nothing was spent",
+            )
         epsilon, delta = self.spent
         fit = self.would_fit(budget)
         if fit is not None:
             hint = f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit"
-        elif Fraction(budget.delta) > self.delta_left and self.rho_left > self.rho_limit / 10**6:
-            hint = "its delta is used up, of which runs may take half: choose theirs smaller"
+        elif cost(budget)[1] > self.delta_left and self.rho_left > self.rho_limit / 10**6:
+            hint = "the part of its delta that is for runs is used up: choose theirs smaller"
         else:
             hint = "all of it is used up"
         return (
@@ -209,6 +273,7 @@ class Balance:
         return {
             "dataset": self.dataset,
             "neighbours": self.neighbours.value,
+            "accounting": self.accounting,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "epsilon_spent": epsilon,
@@ -227,7 +292,9 @@ class Balance:
 
 @functools.lru_cache(maxsize=4096)
 def cost(budget: Budget) -> tuple[Fraction, Fraction]:
-    """What a run takes from each of the two limits."""
+    """What a run takes from each of the two limits (L1, L2)."""
+    if budget.accounting == "gdp" or not budget.repaired:
+        return Fraction(budget.rho), Fraction(budget.repair) + Fraction(budget.truncation)
     return Fraction(budget.rho), Fraction(budget.delta) + Fraction(budget.truncation)
 
 
@@ -241,26 +308,6 @@ def check(budget: Budget) -> None:
         )
     if not all(0.0 < part < math.inf for part in parts) or not 0.0 <= budget.truncation < 1.0:
         raise BudgetError(f"{budget} is not a budget", "make it with Budget.split")
-
-
-def proved(budget: Budget) -> bool:
-    """Whether the parts of a budget prove its (epsilon, delta), as `Budget` claims."""
-    if not (1e-6 <= budget.epsilon <= 50.0 and 1e-100 <= budget.delta < 1.0):
-        return False
-    if not (0.0 < budget.beta < 1.0 and 0.0 <= budget.truncation < 1.0):
-        return False
-    repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)
-    rest = Fraction(budget.delta) - Fraction(budget.truncation) - Fraction(repair)
-    return _implies(budget.rho, budget.epsilon, rest)
-
-
-@functools.lru_cache(maxsize=4096)
-def _implies(rho: float, epsilon: float, delta: Fraction) -> bool:
-    """Whether rho-zCDP implies (epsilon, delta)-DP."""
-    try:
-        return 0.0 < rho < 1e3 and delta_of(rho, epsilon) <= delta
-    except OpenDPException:  # it gives up on numbers beyond any budget
-        return False
 
 
 def _up(x: Fraction) -> float:

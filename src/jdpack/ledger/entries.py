@@ -1,8 +1,9 @@
 """Public: the entries of a ledger, and the rules for which may follow which.
 
 Reading and writing use the same rules: `State.add` accepts a sealed line as the next entry, or
-refuses it. `docs/ledger.md` is the reference for schema 2. Schema 1 had a `token` in its `reserve`
-entries, had `resume` entries, and had no `begin`. It is still read, but no longer written.
+refuses it. `docs/ledger.md` is the reference for schema 3. Schema 2 had no `accounting`: everything
+was in zCDP. Schema 1 also had a `token` in its `reserve` entries, had `resume` entries, and had no
+`begin`. All of it is still read. Entries in zCDP are still written as schema 2 wrote them.
 """
 
 from __future__ import annotations
@@ -16,28 +17,35 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from jdpack.errors import BudgetError, JdpackError, LedgerError
-from jdpack.ledger.balance import Balance, proved
+from jdpack.ledger.balance import Balance
 from jdpack.market.market import Neighbours
-from jdpack.privacy.accounting import Budget
+from jdpack.privacy.accounting import Budget, proved
 from jdpack.storage.hash_chain import hash_of, open_line, seal
 
 Kind = Literal["dataset", "reserve", "begin", "again", "cancel", "finish", "resume"]
 
-SCHEMA = 2
+SCHEMA = 3
+"""Versions up to this one are read."""
+
 NAME_MAX = 100
 LINE_MAX = 4096
 
-_AMOUNTS: dict[str, type] = {"run": str, **dict.fromkeys(Budget.__dataclass_fields__, float)}
+_TOTAL: dict[str, type] = {
+    "neighbours": str,
+    **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
+}
+_AMOUNTS: dict[str, type] = {
+    "run": str,
+    **dict.fromkeys(("epsilon", "delta", "rho", "truncation", "beta"), float),
+}
+_GDP: dict[str, type] = {"accounting": str}
+_LOOSE: dict[str, type] = {"repaired": bool}
+_BUDGETS = [{**_AMOUNTS, **gdp, **loose} for gdp in ({}, _GDP) for loose in ({}, _LOOSE)]
 _FIELDS: dict[str, list[dict[str, type]]] = {
-    "dataset": [
-        {
-            "neighbours": str,
-            **dict.fromkeys(("epsilon", "delta", "rho_limit", "delta_limit"), float),
-        }
-    ],
-    "reserve": [_AMOUNTS, {"token": str, **_AMOUNTS}],
+    "dataset": [_TOTAL, {**_TOTAL, **_GDP}],
+    "reserve": [*_BUDGETS, {"token": str, **_AMOUNTS}],
     "begin": [{"run": str}],
-    "again": [_AMOUNTS],
+    "again": _BUDGETS,
     "cancel": [{"run": str}],
     "finish": [{"run": str, "billboard": str}],
     "resume": [{"run": str, "token": str}],
@@ -206,7 +214,7 @@ class State:
 
 
 def _budget(data: Mapping[str, Any]) -> Budget:
-    return Budget(**{key: data[key] for key in Budget.__dataclass_fields__})
+    return Budget.from_dict({k: v for k, v in data.items() if k not in ("run", "token")})
 
 
 def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
@@ -215,8 +223,17 @@ def _balance(dataset: str, data: Mapping[str, Any]) -> Balance:
         neighbours = Neighbours(data["neighbours"])
     except ValueError:
         raise JdpackError(f"{data['neighbours']!r} is not a neighbour relation") from None
-    rho, delta = Fraction(data["rho_limit"]), Fraction(data["delta_limit"])
-    balance = Balance(dataset, neighbours, data["epsilon"], data["delta"], rho, delta)
+    if data.get("accounting", "gdp") != "gdp":
+        raise JdpackError(f"{data['accounting']!r} is not an accounting")
+    balance = Balance(
+        dataset,
+        neighbours,
+        "gdp" if "accounting" in data else "zcdp",
+        data["epsilon"],
+        data["delta"],
+        Fraction(data["rho_limit"]),
+        Fraction(data["delta_limit"]),
+    )
     if not balance.sound:
         raise JdpackError("its limits are not those of its total")
     return balance

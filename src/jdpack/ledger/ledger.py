@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from jdpack.errors import BudgetError, LedgerError
@@ -34,7 +34,7 @@ from jdpack.ledger.entries import Entry, Run, State, check_name
 from jdpack.ledger.progress import Progress
 from jdpack.ledger.sqlite_file import begin, insert, make, read, transaction
 from jdpack.market.market import Neighbours
-from jdpack.privacy.accounting import Budget
+from jdpack.privacy.accounting import Accounting, Budget
 
 _AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget a second time"
 
@@ -79,10 +79,16 @@ class Ledger:
         epsilon: float,
         delta: float,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
+        accounting: Accounting = "gdp",
     ) -> Ledger:
-        """Enter a data set and its total, in a new file or in an existing ledger."""
+        """Enter a data set and its total, in a new file or in an existing ledger.
+
+        Args:
+            accounting: "gdp" adds up Gaussian noise exactly; "zcdp" also takes runs with truncated
+                Laplace noise, and fewer of all.
+        """
         check_name("data set", dataset)
-        balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours))
+        balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours), accounting)
         ledger = cls(Path(path))
         make(ledger.path)
         with transaction(ledger.path, write=True) as db:
@@ -98,6 +104,7 @@ class Ledger:
                     "delta": balance.delta,
                     "rho_limit": float(balance.rho_limit),
                     "delta_limit": float(balance.delta_limit),
+                    **({"accounting": "gdp"} if balance.accounting == "gdp" else {}),
                 },
             )
         return ledger
@@ -146,7 +153,7 @@ class Ledger:
                 )
             known = state.runs.get(run)
             lines, forgot = ["", *posted], False
-            amounts = {"run": run, **{k: float(v) for k, v in asdict(budget).items()}}
+            amounts = {"run": run, **budget.to_dict()}
             if known is None or known.state == "cancelled":
                 forgot = bool(posted)
                 if forgot and not again:

@@ -149,7 +149,7 @@ def begin(db: sqlite3.Connection) -> State:
 def insert(
     db: sqlite3.Connection, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
 ) -> None:
-    """Append an entry, if the rules allow it. A file of schema 1 becomes one of schema 2."""
+    """Append an entry, if the rules allow it. A file of an earlier schema becomes one of SCHEMA."""
     line = state.append(kind, dataset, data)
     db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
@@ -167,8 +167,8 @@ def read(db: sqlite3.Connection) -> State:
         raise LedgerError(
             "the file is not a ledger but another SQLite database", "nothing was done"
         )
-    if (version := _ask(db, "user_version")) not in (1, SCHEMA):
-        raise LedgerError(f"schema {version!r} is not {SCHEMA}, the one this version reads")
+    if (version := _ask(db, "user_version")) not in range(1, SCHEMA + 1):
+        raise LedgerError(f"schema {version!r} is none of 1 to {SCHEMA}, which this version reads")
     if _things(db) != list(_TABLES.items()):
         raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
     state = State()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
-from jdpack.ledger.balance import Balance
+from jdpack.ledger.balance import Balance, cost
 from jdpack.ledger.entries import Entry
 from jdpack.ledger.ledger import Ledger, Verified
 from jdpack.privacy.accounting import Budget
@@ -88,21 +91,52 @@ def _fits(balance: Balance, budget: Budget | None) -> list[str]:
 
 def _block(balance: Balance, budget: Budget | None) -> str:
     epsilon, delta = balance.spent
+    runs = "repairs" if balance.accounting == "gdp" else "the runs' deltas"
     lines = [
         balance.dataset,
-        f"  total     ({balance.epsilon:g}, {balance.delta:g})-joint differential privacy over "
-        f"all runs, {balance.neighbours.value} neighbours",
-        f"  spent     ({epsilon:.4g}, {delta:.4g}) by {_many(balance.runs, 'run')}",
-        f"  rho       {float(balance.rho_spent):.6g} of {float(balance.rho_limit):.6g}; "
-        f"left {float(balance.rho_left):.6g}",
-        f"  delta     {float(balance.delta_spent):.4g} of {float(balance.delta_limit):.4g} "
-        f"for the runs themselves; left {float(balance.delta_left):.4g}",
+        f"  total     epsilon {balance.epsilon:g}, delta {balance.delta:g}: what all runs together "
+        "may reveal about anyone",
+        f"            (joint differential privacy, {balance.neighbours.value} neighbours)",
+        f"  spent     epsilon {epsilon:.4g}, delta {delta:.4g}, by {_many(balance.runs, 'run')}",
+        *_why(balance),
+        f"  left      {_percent(balance.rho_left, balance.rho_limit)} for noise (rho "
+        f"{float(balance.rho_left):.6g} of {float(balance.rho_limit):.6g}), "
+        f"{_percent(balance.delta_left, balance.delta_limit)} for {runs} (delta "
+        f"{float(balance.delta_left):.4g} of {float(balance.delta_limit):.4g})",
     ]
     if balance.runs == 0:
         lines.append("  first     the first run may take the whole total; then nothing is left")
     lines += _fits(balance, budget)
+    if balance.accounting == "zcdp":
+        lines.append("  note      its runs are added up in zCDP, which takes any kind of noise")
     lines += [f"  open      {run}" for run in balance.open]
     return "\n".join(lines)
+
+
+def _why(balance: Balance) -> list[str]:
+    """Why a run of epsilon 1 shows as less, unless the total is a single run's own."""
+    if balance.last is None or balance.spent == balance.alone:
+        return []
+    noise = float(Fraction(balance.delta) - balance.delta_limit)
+    return [
+        f"            Epsilon is counted at delta {noise:.4g}, the part of the total that is for "
+        "noise. At a",
+        "            larger delta the same noise counts for a smaller epsilon, so a run of "
+        f"epsilon {balance.last.epsilon:g} at",
+        f"            delta {balance.last.delta:g} shows as {_alone(balance):.3g}. Epsilons do not "
+        "add up; what noise costs (rho) does.",
+    ]
+
+
+def _alone(balance: Balance) -> float:
+    """The epsilon that the latest run would show if it were the only one."""
+    assert balance.last is not None
+    taken, _ = cost(balance.last)
+    return replace(balance, rho_spent=taken, delta_spent=Fraction(0), runs=1, alone=None).spent[0]
+
+
+def _percent(part: Fraction, whole: Fraction) -> str:
+    return f"{math.floor(1000 * part / whole) / 10:g}%"
 
 
 def _what(entry: Entry) -> str:
@@ -136,4 +170,5 @@ def ledger_words(balance: Balance | None) -> str:
     return (
         f"({epsilon:.4g}, {delta:.4g}) of ({balance.epsilon:g}, {balance.delta:g}) is spent on "
         f"{balance.dataset!r}, in {balance.runs} run{'s' if balance.runs > 1 else ''}"
+        + ("; at the total's delta the same noise is a smaller epsilon" if _why(balance) else "")
     )

@@ -22,6 +22,12 @@ BAND = 0.15
 CURVATURE_UNIT = 2**10
 """Fractions of a cost in the curvature query are whole numbers of 1 / CURVATURE_UNIT."""
 
+CHANCE_UNIT = 2**14
+"""Variances that coins add to a load are in units of this many squared codes."""
+
+CHANCE_MAX = 2**16 + 1
+"""The largest that one agent can add, rounded up: a quarter of the square of the largest code."""
+
 
 def round_up(x: Fraction, bits: int) -> float:
     """The smallest double that is at least x > 0 and has at most `bits` significant bits."""

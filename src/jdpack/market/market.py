@@ -6,16 +6,18 @@ can move any sum (`jdpack.privacy.queries`).
 
 The grid
 --------
-The private side computes with integers only. One *demand code* is the same fraction u of every
-supply: u = max_j (c_j / b_j) / 65535, where c_j is the cap and b_j the supply of resource j.
+The private side computes with integers only. Every resource has a grid of its own: one *demand
+code* of resource j is its cap c_j over 65535. So a cap is always the code 65535, whatever its unit
+and however large the supply.
 
-* `unit_sizes[j]` is the amount of resource j that one code stands for: u b_j rounded **up** to 37
-  significant bits. A code has at most 16 bits, so code * unit_size is exact in a double. The code
-  of an amount is the smallest integer that stands for at least that amount, so every language
-  finds it without rounding error.
-* `supply_code` S is the largest integer with S * unit_sizes[j] <= b_j for every j. So codes that
-  add up to at most S stand for amounts that add up to at most the supply: what fits in codes fits
-  in truth.
+* `unit_sizes[j]` is the amount of resource j that one code stands for: c_j / 65535 rounded **up**
+  to 37 significant bits. A code has at most 16 bits, so code * unit_size is exact in a double. The
+  code of an amount is the smallest integer that stands for at least that amount, so every language
+  finds it without rounding error. (The rounding is by less than one part in 2^36, so 65534 codes
+  stand for less than the cap: its code is 65535 exactly.)
+* `supply_codes[j]`, S_j, is the largest integer with S_j * unit_sizes[j] <= b_j. So codes that add
+  up to at most S_j stand for amounts that add up to at most the supply: what fits in codes fits in
+  truth.
 * A *value code* is a 32-bit integer: the largest one that stands for at most the record's value.
   Each is worth `value_step`, which has 21 significant bits, so the product is exact again.
 * A *price code* is a whole number of price units per demand code. A value code is worth 2^20 price
@@ -51,9 +53,14 @@ from jdpack.market.grid import (
     VALUE_CODE_MAX,
     round_up,
 )
+from jdpack.market.groups import Derived, Group, groups_of
+from jdpack.market.totals import MaxTotal, Total, max_totals_of
 from jdpack.storage.files import read_regular
 
 Layout = Literal["wide", "long"]
+
+EXCESS_PROBABILITY_MAX = 0.1
+"""The largest probability with which a supply may be exceeded."""
 
 
 class Neighbours(enum.Enum):
@@ -80,6 +87,8 @@ class Resource:
     """Shown to people."""
     column: str = ""
     """Its column in tables of agents."""
+    derived: Derived | None = None
+    """For a cap or a reserve of a group: what it stands for. Tables do not mention it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,8 @@ class Columns:
     """Long tables: the column of the amount."""
     ignore: tuple[str, ...] = ()
     """Other columns that the table may have; they are not read."""
+    group: str = "group"
+    """The column of the agent's group, if the market has groups."""
 
 
 @dataclass(frozen=True, init=False)
@@ -114,12 +125,17 @@ class Market:
         agents: the number of agents (with ADD_REMOVE: an upper bound on it).
         bundle_size: the most resources that one option may touch; by default all of them.
         options: the most options that one agent may have; it takes at most one of them.
+        max_total: bounds on the sum of one option's demands over resources that share a unit: a
+            number for all resources, or a list of `MaxTotal`.
+        groups: groups of agents with caps or reserves, a list of `Group`. Each cap and each reserve
+            is one more resource, after those declared (`jdpack.market.groups`).
         neighbours: the neighbour relation of the privacy guarantee.
         divisible: whether an agent may get a fraction of its option.
         names, units: one per resource; shown to people.
         resource_columns: each resource's column in tables of agents; by default its name.
         name: the market's name; shown to people.
         epsilon, delta: the privacy budget, unless `solve` gets another.
+        excess_probability: the probability with which a supply may be exceeded; 0 means never.
         columns: how tables of agents are laid out.
     """
 
@@ -129,10 +145,13 @@ class Market:
     agents: int
     bundle_size: int
     options: int
+    max_total: tuple[MaxTotal, ...]
+    groups: tuple[Group, ...]
     neighbours: Neighbours
     divisible: bool
     epsilon: float | None
     delta: float | None
+    excess_probability: float
     columns: Columns
 
     def __init__(
@@ -144,6 +163,8 @@ class Market:
         agents: int,
         bundle_size: int | None = None,
         options: int = 1,
+        max_total: float | MaxTotal | Sequence[MaxTotal | Mapping[str, Any]] | None = None,
+        groups: Sequence[Group | Mapping[str, Any]] = (),
         neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         divisible: bool = False,
         names: Sequence[str] | None = None,
@@ -152,6 +173,7 @@ class Market:
         name: str = "market",
         epsilon: float | None = None,
         delta: float | None = None,
+        excess_probability: float = 0.0,
         columns: Columns | None = None,
     ) -> None:
         supplies = [checks.positive("supply", s) for s in checks.sequence("supply", supply)]
@@ -180,12 +202,14 @@ class Market:
         )
         put = object.__setattr__
         put(self, "name", checks.text("name", name))
-        put(self, "resources", resources)
+        put(self, "groups", groups_of(groups))
+        put(self, "resources", (*resources, *_derived(resources, self.groups)))
         put(self, "max_value", checks.positive("max_value", max_value))
         put(self, "agents", checks.count("agents", agents, AGENTS_MAX))
         size = m if bundle_size is None else checks.count("bundle_size", bundle_size, RESOURCES_MAX)
         put(self, "bundle_size", min(size, m))
         put(self, "options", checks.count("options", options, 1000))
+        put(self, "max_total", max_totals_of(max_total))
         try:
             put(self, "neighbours", Neighbours(neighbours))
         except ValueError:
@@ -199,6 +223,7 @@ class Market:
         put(self, "divisible", divisible)
         put(self, "epsilon", None if epsilon is None else checks.finite("epsilon", epsilon))
         put(self, "delta", None if delta is None else checks.finite("delta", delta))
+        put(self, "excess_probability", _excess_probability(excess_probability))
         put(self, "columns", columns if columns is not None else Columns())
         self._check()
 
@@ -207,8 +232,18 @@ class Market:
         if not all(isinstance(column, str) for column in c.ignore):
             listed = checks.quoted(c.ignore)
             raise MarketError(f"ignore must list names of columns, not {listed}")
-        for column in (c.id, c.value, c.option, c.resource, c.amount, *c.ignore):
+        for column in (c.id, c.value, c.option, c.resource, c.amount, c.group, *c.ignore):
             checks.text("column", column)
+        if len(self.resources) > RESOURCES_MAX:
+            raise MarketError(
+                f"a market has 1 to {RESOURCES_MAX} resources, not {len(self.resources)}",
+                "each cap and each reserve of a group is one",
+            )
+        if c.group != "group" and not self.groups:
+            raise MarketError(
+                f"column {c.group!r} is for groups, but the market has none",
+                "add a [[group]]; or list the column in ignore",
+            )
         for r in self.resources:
             if r.max_demand > r.supply:
                 raise MarketError(
@@ -218,46 +253,162 @@ class Market:
                 )
         for what, values in [
             ("name", [r.name for r in self.resources]),
-            ("column", [r.column for r in self.resources]),
+            ("column", [r.column for r in self.declared]),
         ]:
             twice = sorted(v for v, times in Counter(values).items() if times > 1)
             if twice:
                 raise MarketError(f"two resources have the {what} {twice[0]!r}")
         if self.columns.id == self.columns.value:
             raise MarketError(f"column {self.columns.id!r} is used for both id and value")
-        clash = {self.columns.id, self.columns.value} & {r.column for r in self.resources}
+        clash = {self.columns.id, self.columns.value} & {r.column for r in self.declared}
         if clash and self.columns.layout == "wide":
             raise MarketError(f"column {clash.pop()!r} is used for a resource and for id or value")
         if self.columns.layout not in ("wide", "long"):
             raise MarketError(f"layout {self.columns.layout!r} is not known", "one of: wide, long")
-        if self.supply_code > SUPPLY_CODE_MAX:
+        others = [c.id, c.value]
+        others += (
+            [r.column for r in self.declared] if c.layout == "wide" else [c.resource, c.amount]
+        )
+        others += [c.option] if c.layout == "long" and self.options > 1 else []
+        if self.groups and c.group in others:
+            raise MarketError(
+                f"column {c.group!r} is used for the group and for something else",
+                "name another column in [agents] group",
+            )
+        self._check_totals()
+        if max(self.supply_codes) > SUPPLY_CODE_MAX:
             r = min(self.resources, key=lambda r: r.max_demand / r.supply)
             raise MarketError(
                 f"max_demand {r.max_demand:g} is too small for the supply {r.supply:g}",
                 "such a resource cannot run out; leave it out of the market",
             )
 
+    def _check_totals(self) -> None:
+        """Check that every total names resources of one unit, and each of them in one total."""
+        units, bounded = {r.name: r.unit for r in self.declared}, set[str]()
+        for total in self.max_total:
+            own = total.resources or tuple(units)
+            for name in own:
+                if name not in units:
+                    raise MarketError(
+                        f"max_total names {checks.quoted(name)}, which is no resource",
+                        checks.closest(name, list(units)),
+                    )
+                if name in bounded:
+                    raise MarketError(
+                        f"resource {name!r} is in two max_total bounds",
+                        "each resource may be in one",
+                    )
+                bounded.add(name)
+            other = next((name for name in own if units[name] != units[own[0]]), None)
+            if other is not None:
+                raise MarketError(
+                    f"max_total {total.amount:g} adds {own[0]!r} (unit {units[own[0]]!r}) to "
+                    f"{other!r} (unit {units[other]!r})",
+                    "list the resources of one unit in its resources, or give them the same unit",
+                )
+        for exact in self.totals:
+            if not exact.countable:
+                caps = [(self.resources[j].max_demand, j) for j in exact.resources]
+                (low, a), (high, b) = min(caps), max(caps)
+                raise MarketError(
+                    f"max_total {exact.amount:g} adds {self.resources[a].name!r} to "
+                    f"{self.resources[b].name!r}, but their max_demand {low:g} and {high:g} are "
+                    "too far apart to be counted together",
+                    "bound them separately",
+                )
+
+    # --- groups ---------------------------------------------------------------------------
+
+    @cached_property
+    def declared(self) -> tuple[Resource, ...]:
+        """The resources that tables and people know: those that are not derived from groups."""
+        return tuple(r for r in self.resources if r.derived is None)
+
+    @cached_property
+    def derived(self) -> tuple[tuple[int, Derived], ...]:
+        """The derived resources: the number of each, and what it stands for."""
+        each = enumerate(self.resources)
+        return tuple((j, r.derived) for j, r in each if r.derived is not None)
+
+    @cached_property
+    def bundle_width(self) -> int:
+        """The most resources that one option can touch, derived ones included.
+
+        An option touches at most `bundle_size` declared resources. With each of them, an agent of
+        group g touches the resources derived from it that g demands. So for each group (and for
+        none) this is the sum over the `bundle_size` declared resources that bring most; the
+        largest of these sums is reached by a record.
+        """
+        widths = []
+        for group in range(-1, len(self.groups)):
+            brings = [1] * len(self.declared)
+            for _, rule in self.derived:
+                brings[rule.base] += rule.demanded_by(group)
+            widths.append(sum(sorted(brings, reverse=True)[: self.bundle_size]))
+        return max(widths)
+
+    def group_number(self, name: object) -> int:
+        """The number of a group; -1 for None, for an empty name and for unknown ones."""
+        return -1 if name is None else self._group_numbers.get(str(name), -1)
+
+    @cached_property
+    def _group_numbers(self) -> dict[str, int]:
+        return {group.name: g for g, group in enumerate(self.groups)}
+
+    def with_derived(self, codes: Sequence[int], group: int) -> list[int]:
+        """The codes of all resources, from those of the declared ones and the agent's group."""
+        rest = [codes[rule.base] if rule.demanded_by(group) else 0 for _, rule in self.derived]
+        return [*codes, *rest]
+
+    # --- totals ---------------------------------------------------------------------------
+
+    @cached_property
+    def totals(self) -> tuple[Total, ...]:
+        """The bounds of `max_total`, with the numbers of their resources."""
+        numbers = {r.name: j for j, r in enumerate(self.declared)}
+        return tuple(
+            self._total(total.amount, sorted(numbers[n] for n in total.resources or numbers))
+            for total in self.max_total
+        )
+
+    @cached_property
+    def max_totals(self) -> tuple[Total, ...]:
+        """Bounds that hold for every option: `totals`, and what follows for derived resources.
+
+        Formal guarantees. The code of a derived resource is that of its base, or 0, and an agent is
+        in one group. So if the declared resources of a set obey `jdpack.market.totals`, then the
+        same bound holds for the caps on them of all groups together, of which an option touches at
+        most one for each base, and for the reserves on them of each one group.
+        """
+        found = list(self.totals)
+        for total in self.totals:
+            own = [(j, rule) for j, rule in self.derived if rule.base in set(total.resources)]
+            sets = [[j for j, rule in own if rule.members]]
+            for g in range(len(self.groups)):
+                sets.append([j for j, rule in own if not rule.members and rule.group == g])
+            found += [self._total(total.amount, some) for some in sets if some]
+        return tuple(found)
+
+    def _total(self, amount: float, own: Sequence[int]) -> Total:
+        return Total(amount, tuple(own), tuple(self.unit_sizes[j] for j in own))
+
     # --- the grid -------------------------------------------------------------------------
 
     @cached_property
     def unit_sizes(self) -> tuple[float, ...]:
         """The amount of each resource that one demand code stands for."""
-        u = max(Fraction(r.max_demand) / Fraction(r.supply) for r in self.resources)
-        u /= DEMAND_CODE_MAX
-        return tuple(round_up(u * Fraction(r.supply), bits=37) for r in self.resources)
-
-    @cached_property
-    def supply_code(self) -> int:
-        """S: codes that sum to at most S stand for amounts within the supply."""
-        return min(
-            math.floor(Fraction(r.supply) / Fraction(w))
-            for r, w in zip(self.resources, self.unit_sizes, strict=True)
+        return tuple(
+            round_up(Fraction(r.max_demand) / DEMAND_CODE_MAX, bits=37) for r in self.resources
         )
 
     @cached_property
-    def cap_codes(self) -> tuple[int, ...]:
-        """C_j: the code of each resource's cap, the largest that a record can have."""
-        return tuple(self.demand_code(j, r.max_demand) for j, r in enumerate(self.resources))
+    def supply_codes(self) -> tuple[int, ...]:
+        """S_j: codes that sum to at most S_j stand for amounts within the supply of j."""
+        return tuple(
+            math.floor(Fraction(r.supply) / Fraction(w))
+            for r, w in zip(self.resources, self.unit_sizes, strict=True)
+        )
 
     @cached_property
     def value_step(self) -> float:
@@ -320,6 +471,7 @@ class Market:
             resource=agents.take("resource", str, "resource"),
             amount=agents.take("amount", str, "amount"),
             ignore=tuple(agents.take("ignore", list, [])),
+            group=agents.take("group", str, "group"),
         )
         market = cls(
             name=top.take("name", str, "market"),
@@ -331,6 +483,15 @@ class Market:
             agents=agents.take("count", int),
             bundle_size=agents.take("bundle_size", int, None),
             options=agents.take("options", int, 1),
+            max_total=[
+                MaxTotal.of(entry, f"[[max_total]] {i + 1}")
+                for i, entry in enumerate(top.take("max_total", list, []))
+            ],
+            groups=[
+                Group.of(entry, f"[[group]] {i + 1}")
+                for i, entry in enumerate(top.take("group", list, []))
+            ],
+            excess_probability=top.number("excess_probability", 0.0),
             supply=[r.number("supply") for r in resources],
             max_demand=[r.number("max_demand") for r in resources],
             names=names,
@@ -351,9 +512,17 @@ class Market:
             privacy["epsilon"] = self.epsilon
         if self.delta is not None:
             privacy["delta"] = self.delta
+        more: dict[str, Any] = {}
+        if self.excess_probability > 0.0:
+            more["excess_probability"] = self.excess_probability
+        if self.max_total:
+            more["max_total"] = [total.to_dict() for total in self.max_total]
+        if self.groups:
+            more["group"] = [group.to_dict() for group in self.groups]
         return {
             "name": self.name,
             "divisible": self.divisible,
+            **more,
             "privacy": privacy,
             "value": {"column": self.columns.value, "max": self.max_value},
             "agents": {
@@ -366,6 +535,7 @@ class Market:
                 "resource": self.columns.resource,
                 "amount": self.columns.amount,
                 "ignore": list(self.columns.ignore),
+                **({"group": self.columns.group} if self.groups else {}),
             },
             "resource": [
                 {
@@ -375,6 +545,94 @@ class Market:
                     "unit": r.unit,
                     "column": r.column,
                 }
-                for r in self.resources
+                for r in self.declared
             ],
         }
+
+    def changed(self, **changes: Any) -> Market:
+        """The market with some arguments of its constructor changed."""
+        same: dict[str, Any] = {
+            "supply": [r.supply for r in self.declared],
+            "max_demand": [r.max_demand for r in self.declared],
+            "names": [r.name for r in self.declared],
+            "units": [r.unit for r in self.declared],
+            "resource_columns": [r.column for r in self.declared],
+            "max_value": self.max_value,
+            "agents": self.agents,
+            "bundle_size": self.bundle_size,
+            "options": self.options,
+            "max_total": self.max_total,
+            "groups": self.groups,
+            "neighbours": self.neighbours,
+            "divisible": self.divisible,
+            "name": self.name,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "excess_probability": self.excess_probability,
+            "columns": self.columns,
+        }
+        return Market(**{**same, **changes})
+
+    def scaled(self, factor: float) -> Market:
+        """The market with all supplies multiplied, and the caps and reserves of groups too."""
+        groups = [
+            Group(
+                group.name,
+                {name: amount * factor for name, amount in group.cap.items()},
+                {name: amount * factor for name, amount in group.reserve.items()},
+            )
+            for group in self.groups
+        ]
+        return self.changed(supply=[r.supply * factor for r in self.declared], groups=groups)
+
+
+def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Resource]:
+    """A resource for each cap and each reserve, in the order of the groups."""
+    numbers, found = {r.name: j for j, r in enumerate(declared)}, list[Resource]()
+    kept = [0.0] * len(declared)
+    for g, group in enumerate(groups):
+        for members, rules in ((True, group.cap), (False, group.reserve)):
+            rule = "cap" if members else "reserve"
+            for name, amount in rules.items():
+                if name not in numbers:
+                    raise MarketError(
+                        f"group {group.name!r} has a {rule} of {checks.quoted(name)}, which is no "
+                        "resource",
+                        checks.closest(name, list(numbers)),
+                    )
+                base = declared[numbers[name]]
+                supply = amount if members else base.supply - amount
+                kept[numbers[name]] += 0.0 if members else amount
+                if supply < base.max_demand:
+                    left = "" if members else f" leaves {supply:g} for the others, which"
+                    raise MarketError(
+                        f"group {group.name!r}: a {rule} of {amount:g} of {name!r}{left} is below "
+                        f"its max_demand {base.max_demand:g}",
+                        f"one option may ask for that much; lower max_demand, or change the {rule}",
+                    )
+                found.append(
+                    Resource(
+                        f"{name}, {'for' if members else 'except'} {group.name}",
+                        supply,
+                        base.max_demand,
+                        base.unit,
+                        derived=Derived(numbers[name], g, members),
+                    )
+                )
+    for r, amount in zip(declared, kept, strict=True):
+        if amount > r.supply:
+            raise MarketError(
+                f"the reserves of {r.name!r} add up to {amount:g}, but its supply is {r.supply:g}",
+                "reserves are parts of the supply",
+            )
+    return found
+
+
+def _excess_probability(given: Any) -> float:
+    probability = checks.finite("excess_probability", given)
+    if not 0.0 <= probability <= EXCESS_PROBABILITY_MAX:
+        raise MarketError(
+            f"excess_probability {probability:g} is not from 0 to {EXCESS_PROBABILITY_MAX:g}",
+            "0 means that no supply is ever exceeded",
+        )
+    return probability

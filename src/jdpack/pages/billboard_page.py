@@ -37,10 +37,12 @@ from jdpack.pages.number_text import (
     short,
     short_down,
     short_up,
+    total_text,
 )
 from jdpack.pages.table import csv_of
 from jdpack.privacy.accounting import REVEALED_MOST
-from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.noise import TruncatedLaplace, deviation
+from jdpack.protocol.bounds import SURELY_BETA
 from jdpack.protocol.charge import totals
 
 NUMBERS_MAX = 2**20
@@ -100,6 +102,7 @@ def build(board: Billboard | None, *, running: bool | None = None, live: bool = 
         figures=figures(board),
         shown=SHOWN,
         price_text=price_text,
+        total_text=total_text,
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
         spent=None if spent is None else [0.0, *spent][-1],
@@ -140,6 +143,7 @@ def data(board: Billboard) -> dict[str, Any]:
             "resource": market.columns.resource,
             "amount": market.columns.amount,
             "ignore": list(market.columns.ignore),
+            "group": market.columns.group,
         },
         "resources": [
             {
@@ -149,7 +153,26 @@ def data(board: Billboard) -> dict[str, Any]:
                 "max_demand": r.max_demand,
                 "unit_size": size,
             }
-            for r, size in zip(market.resources, market.unit_sizes, strict=True)
+            for r, size in zip(market.declared, market.unit_sizes, strict=False)
+        ],
+        "groups": [group.name for group in market.groups],
+        "derived": [
+            {
+                "name": market.resources[j].name,
+                "base": rule.base,
+                "group": rule.group,
+                "members": rule.members,
+            }
+            for j, rule in market.derived
+        ],
+        "max_totals": [
+            {
+                "amount": total.amount,
+                "resources": list(total.resources),
+                "quantum": total.quantum,
+                "text": total_text(market, total),
+            }
+            for total in market.totals
         ],
         "factors": list(board.certificate.factors),
         "weight": board.weight,
@@ -207,9 +230,9 @@ def figures(board: Billboard) -> list[Figure]:
         return []
     picked = chart.thinned(len(asked), _POINTS)
     since = next((t + 1 for t, r in enumerate(asked) if r.step.weight), None)
-    noise = [2.0 * _deviation(board, asked[t]) for t in picked]
     found = []
     for j, r in enumerate(market.resources[:DRAWN]):
+        noise = [2.0 * _deviation(board, asked[t], j) for t in picked]
         prices = [market.unit_price(j, asked[t].step.prices[j]) for t in picked]
         loads = [_load(market, asked[t], j) for t in picked]
         rounds = [t + 1 for t in picked]
@@ -270,21 +293,21 @@ def _load_chart(
 def _load(market: Market, release: Release, resource: int) -> float:
     """Demand divided by supply; a batch is scaled up as if all batches were like it."""
     batch = release.step.batch
-    return release.answer[resource] / market.supply_code * (1 if batch is None else batch.count)
+    load = release.answer[resource] / market.supply_codes[resource]
+    return load * (1 if batch is None else batch.count)
 
 
-def _deviation(board: Billboard, release: Release) -> float:
+def _deviation(board: Billboard, release: Release, resource: int) -> float:
     """The standard deviation of the noise in `_load`."""
     market, noise, batch = board.header.market, release.step.noise, release.step.batch
-    if isinstance(noise, NoNoise):
-        return 0.0
-    own = noise.scale
+    scales = deviation(noise)
+    own = scales[resource if len(scales) > 1 else 0]
     if isinstance(noise, TruncatedLaplace):
         own = min(math.sqrt(2.0) * own, float(noise.bound))
     count = 1 if batch is None else batch.count
     if board.header.local:  # each agent who is asked adds its own noise
         own *= math.sqrt(max(1.0, market.agents / count))
-    return own / market.supply_code * count
+    return own / market.supply_codes[resource] * count
 
 
 # --- other numbers ------------------------------------------------------------------------
@@ -325,6 +348,7 @@ def _about(board: Billboard) -> dict[str, Any]:
         "rounds": _count(board),
         "in_turns": any(r.step.batch is not None for r in board.releases[:1]),
         "share": SHARE,
+        "surely_beta": SURELY_BETA,
     }
 
 

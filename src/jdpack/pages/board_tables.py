@@ -13,7 +13,7 @@ from jdpack.pages import chart
 from jdpack.pages.billboard_page import resource_rows
 from jdpack.pages.number_text import factor_text, percent, percent_up, price_text, short
 from jdpack.pages.table import Table
-from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.noise import NoNoise, TruncatedLaplace, deviation
 from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import totals
@@ -30,7 +30,7 @@ ASKED: dict[Query, str] = {
     "value": "value at posted prices",
     "curvature": "how demand moves with prices",
     "gauge": "how demand moves with its price",
-    "granted": "amounts that coins grant",
+    "chance": "how much coins decide",
     "welfare": "value of the rounds' average",
     "luck": "value that coins added to it",
 }
@@ -57,9 +57,9 @@ def spending(board: Billboard) -> list[Spent] | None:
         return None
     found = []
     for release, total in zip(board.releases, spent, strict=True):
-        shifts = closing.shifts(board, release.step.query)
-        rho = float(release.step.noise.cost(shifts).rho)
-        found.append(Spent(math.hypot(*shifts), rho, total))
+        change = closing.change(board, release.step.query)
+        rho = float(release.step.noise.cost(change).rho)
+        found.append(Spent(math.sqrt(change.squares), rho, total))
     return found
 
 
@@ -71,7 +71,7 @@ def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | No
     for i in chart.thinned(len(board.releases), RELEASES):
         release, spent = board.releases[i], None if spending is None else spending[i]
         step, noise = release.step, release.step.noise
-        scale = None if isinstance(noise, NoNoise) else noise.scale
+        scale = None if isinstance(noise, NoNoise) else min(deviation(noise))
         ratio = None if spent is None or scale is None else scale / spent.sensitivity
         part = None if spent is None or budget == math.inf else spent.total / budget
         shown.append(
@@ -154,9 +154,9 @@ def course_table(board: Billboard) -> Table | None:
     for t in chart.thinned(len(asked), most):
         i, release = asked[t]
         noise = release.step.noise
-        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
+        scales = deviation(noise)
         for j, r in enumerate(market.resources):
-            size = market.unit_sizes[j]
+            size, scale = market.unit_sizes[j], scales[j if len(scales) > 1 else 0]
             data.append(
                 (
                     i + 2,
@@ -174,18 +174,14 @@ def course_table(board: Billboard) -> Table | None:
 def noisy_loads(board: Billboard) -> tuple[float, ...] | None:
     """The public, noisy loads before scaling; None if the billboard does not have them yet."""
     market = board.header.market
-    if board.header.measured:
-        for release in board.releases:
-            if release.step.query == "granted":
-                return tuple(answer / market.supply_code for answer in release.answer)
-        return None
     if not board.weight:
         return None
     totals = [0] * len(market.resources)
     for release in board.releases:
         for j, answer in enumerate(release.answer if release.step.weight else ()):
             totals[j] += release.step.weight * answer
-    return tuple(total / (board.weight * market.supply_code) for total in totals)
+    pairs = zip(totals, market.supply_codes, strict=True)
+    return tuple(total / (board.weight * supply) for total, supply in pairs)
 
 
 def bounds_table(board: Billboard) -> Table | None:
@@ -193,12 +189,14 @@ def bounds_table(board: Billboard) -> Table | None:
     certificate, market = board.certificate, board.header.market
     if certificate is None:
         return None
-    noisy = noisy_loads(board)
-    shown, data = [], []
+    noisy, surely = noisy_loads(board), certificate.load_surely
+    shown: list[tuple[str, ...]] = []
+    data: list[tuple[str | float | None, ...]] = []
     for j, (r, bound) in enumerate(zip(market.resources, _unscaled(board), strict=True)):
         factor, given = certificate.factors[j] / SHARE, certificate.load_at_most[j]
         load = None if noisy is None else noisy[j]
         allowance = None if load is None or bound is None else bound - load
+        more = () if surely is None else (surely[j],)
         shown.append(
             (
                 r.name,
@@ -207,14 +205,16 @@ def bounds_table(board: Billboard) -> Table | None:
                 "–" if bound is None else percent_up(bound),
                 factor_text(factor),
                 percent_up(given),
+                *map(percent_up, more),
             )
         )
-        data.append((r.name, load, allowance, bound, factor, given))
+        data.append((r.name, load, allowance, bound, factor, given, *more))
+    last = () if surely is None else ("Almost surely",), () if surely is None else ("load_surely",)
     heads = (
-        "Good", "With noise", "Allowance for noise", "Bound before scaling", "Factor",
-        "Given, at most",
+        "Good", "With noise", "Allowance", "Bound before scaling", "Factor", "Given, at most",
+        *last[0],
     )  # fmt: skip
-    columns = ("good", "load_with_noise", "allowance", "bound", "factor", "load_at_most")
+    columns = ("good", "load_with_noise", "allowance", "bound", "factor", "load_at_most", *last[1])
     return Table("Bounds on loads", heads, shown, columns, data)
 
 

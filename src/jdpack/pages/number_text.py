@@ -6,6 +6,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 
 from jdpack.market.market import Market
+from jdpack.market.totals import Total
 
 
 def short(number: float) -> str:
@@ -60,6 +61,17 @@ def price_text(market: Market, resource: int, price: float) -> str:
     if 0.0 < price * market.resources[resource].max_demand < 1e-6 * market.max_value:
         return "nearly 0"
     return short(price)
+
+
+def total_text(market: Market, total: Total) -> str:
+    """A bound on a total, as in "40 kWh of 8 h, 9 h and 22 more together"."""
+    names = [market.resources[j].name for j in total.resources]
+    amount = f"{short(total.amount)} {market.resources[total.resources[0]].unit}".rstrip()
+    if len(names) == 1:
+        return f"{amount} of {names[0]}"
+    if len(names) > 4:
+        names = [*names[:2], f"{len(names) - 2:,} more"]
+    return f"{amount} of {', '.join(names[:-1])} and {names[-1]} together"
 
 
 def one_in(probability: float) -> str:

@@ -5,6 +5,7 @@ Read in this order:
 * `headroom`: the share of supply that a run must keep free.
 * `remedies`: what would help if that is too much.
 * `prepare`: the checks that every run and every plan starts with.
+* `several_runs`: what each of several runs on the same people gets.
 * `plan`: the plan and its text.
 * `page`: the plan as a page.
 """

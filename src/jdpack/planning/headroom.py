@@ -1,39 +1,44 @@
-"""Public: the margin, the share of every supply that a run keeps free so that the rest fits.
+"""Public: the margin, the share of a supply that a run keeps free so that the rest fits.
 
-* Divisible goods: the margin is the radius that the certificate adds to the averaged loads
-  (`jdpack.privacy.tail_bounds`).
-* Indivisible goods with newton: the margin is the radius of the granted release, plus what newton
-  leaves so that coins and noise land below the bound (`newton.indivisible_target`), as far as it
-  knows beforehand.
-* Indivisible goods with any other policy: the policy aims for full supplies, and what is granted is
-  thinned from there. If the certificate keeps grants of a full load at odds f, the margin is
-  1/f - 1. The same holds if agents add the noise themselves, with the radius of the averaged loads:
-  there is no granted release.
+* The certificate adds a radius to the averaged loads, for noise and, with indivisible goods, for
+  coins (`jdpack.privacy.tail_bounds`). In demand codes the noise does not depend on the supply, so
+  a resource whose supply is small against its cap needs a larger margin.
+* newton aims below the supply by that much. Any other policy aims for full supplies, and divisible
+  goods are scaled and others thinned from there. If a full load is kept at odds f, the margin is
+  1/f - 1.
+* The margin of a market is the mean over its resources, weighted by what they are likely worth
+  (`newton_targets.likely_shares`). Nothing public tells more before a run. newton shapes its noise
+  by the prices that it finds, so whatever they are, it loses at most about `Need.most`.
 
-In demand codes, none of this depends on the supply. If all supplies are multiplied by s and demands
-stay the same, the grid stays the same, so supply in codes is multiplied by s. The part of the
-margin that is for noise falls as 1/s, the part for coins as 1/sqrt(s), and bisection finds the
-supply for a given margin.
+If all supplies are multiplied by s, the part of a margin that is for noise falls as 1/s, and
+bisection finds the supply for a given margin.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from jdpack.billboard.lines import is_local
+import numpy as np
+
+from jdpack.billboard.lines import asks_batches
 from jdpack.common.checks import LARGEST
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import JdpackError, SupplyWarning
-from jdpack.market.grid import SUPPLY_CODE_MAX
+from jdpack.market.grid import DEMAND_CODE_MAX, SUPPLY_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.pages.number_text import rounded_up, short_percent
-from jdpack.policies.base import Policy
-from jdpack.policies.newton import Newton, indivisible_target, landing
+from jdpack.policies import newton
+from jdpack.policies.base import Policy, budget_of
+from jdpack.policies.newton import Newton
+from jdpack.policies.newton_targets import likely_shares
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
-from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
-from jdpack.privacy.tail_bounds import Outlook
+from jdpack.privacy.noise import gaussian
+from jdpack.privacy.tail_bounds import Outlook, Sum
 
 MARGIN_MOST = 0.2
 """If the margin is larger than this, supply is too small for the budget."""
@@ -43,76 +48,114 @@ def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarn
     """The warning that supply is too small for the budget; None if it is large enough."""
     if budget.epsilon == math.inf:
         return None
-    need = Need.of(market, budget, policy)
-    margin = need.margin(market.supply_code)
-    if margin <= MARGIN_MOST or crowd(market) <= 1.0 - margin:
+    need = Need(market, budget, policy)
+    if need.margin() <= MARGIN_MOST or crowd(market) <= 1.0 - need.margin():
         return None
-    factor = need.factor(market, MARGIN_MOST)
+    factor = need.factor(MARGIN_MOST)
     enough = (
         "no supply is enough" if factor is None else f"{factor:,.4g} times the supply is enough"
     )
     return SupplyWarning(
-        f"supply is too small for this budget: noise needs a margin of {short_percent(margin)} of "
-        f"each supply, and more than {short_percent(MARGIN_MOST)} is not reasonable",
+        f"supply is too small for this budget: noise needs a margin of "
+        f"{short_percent(need.margin())} of the supplies, and more than "
+        f"{short_percent(MARGIN_MOST)} is not reasonable",
         f"{enough}; `jdpack plan` shows what else would help",
     )
 
 
 @dataclass(frozen=True)
 class Need:
-    """What must be kept free, in demand codes. Only `margin` depends on the supply."""
+    """What must be kept free in a market."""
 
-    outlook: Outlook
-    bound: float
-    """What the certificate adds to a load."""
-    granted: Gaussian | NoNoise | None
-    """The noise of the granted release; None if there is none."""
-    divisible: bool
-    cap: int
-    coin_tail: float
-    landing: float | None
-    """How many deviations the policy aims below what is certified; None if it does not."""
+    market: Market
+    budget: Budget
+    policy: Policy[Any]
 
-    @classmethod
-    def of(cls, market: Market, budget: Budget, policy: Policy[Any]) -> Need:
-        outlook, tail = policy.outlook(market, budget), tail_bounds.tail(market, budget)
-        if market.divisible or is_local(policy.to_dict()):
-            radius = tail_bounds.noise_radius(outlook, tail, truncated=policy.truncated)
-            bound, granted = radius / outlook.weight, None
-        else:
-            granted = tail_bounds.granted_noise(market, budget)
-            bound = tail_bounds.release_radius(granted, tail)
-        coin_tail = tail_bounds.coin_tail(market, budget)
-        below = landing(market, budget) if isinstance(policy, Newton) else None
-        cap, divisible = max(market.cap_codes), market.divisible
-        return cls(outlook, bound, granted, divisible, cap, coin_tail, below)
+    @cached_property
+    def outlook(self) -> Outlook:
+        """What is known of every run."""
+        return self.policy.outlook(self.market, self.budget)
 
-    def margin(self, supply: float) -> float:
-        """The margin, as a share of a supply in codes; above 1 if noise exceeds it."""
-        if self.divisible:
-            return self.bound / supply
-        if self.landing is not None and self.granted is not None:
-            return 1.0 - indivisible_target(
-                self.outlook, self.granted, self.bound, self.cap, supply, self.landing
+    @cached_property
+    def supplies(self) -> FloatArray:
+        """The supplies in codes."""
+        return np.array(self.market.supply_codes, dtype=np.float64)
+
+    @cached_property
+    def worth(self) -> FloatArray:
+        """What share of the optimum each resource may explain."""
+        return likely_shares(self.market)
+
+    def margins(self, factor: float = 1.0, shape: FloatArray | None = None) -> FloatArray:
+        """The margin of each resource if all supplies are multiplied by a factor.
+
+        The noise is even, or has a shape and costs the same (`newton_targets`).
+        """
+        market, budget, outlook = self.market, self.budget, self.outlook
+        tail, cap, weight = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX), outlook.weight
+        truncated, supplies = self.policy.truncated, self.supplies * factor
+        stretched = np.ones(len(supplies))
+        if shape is not None:
+            change = queries.change(market, "demand")
+            stretched = shape * math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
+        policy = self.policy.to_dict()
+        coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
+        coins = newton.coins_expected(supplies)
+        if coins_decide:
+            coins = coins + 2.0 * tail_bounds.chance_scale(market, budget)
+
+        @functools.cache  # supplies are often alike
+        def radius(times: float, variance: float) -> float:
+            noise = Sum(
+                outlook.variance * times * times,
+                float(weight),
+                None if outlook.scales is None else tuple(s * times for s in outlook.scales),
+                outlook.peak * times,
             )
-        odds = _odds(1.0 + self.bound / supply, self.cap / supply, self.coin_tail)
-        return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
+            if not coins_decide:
+                return noise.radius(tail, truncated=truncated)
+            decided = tail_bounds.coins_on(market, budget, noise, float(weight), variance)
+            return noise.radius_with_coins(decided, tail, truncated=truncated)
 
-    def factor(self, market: Market, level: float) -> float | None:
+        radii = np.array(list(map(radius, stretched.tolist(), coins.tolist()))) / weight
+        margins: FloatArray = (radii + (cap if budget.repaired else 0.0)) / supplies
+        if market.divisible or isinstance(self.policy, Newton):
+            return margins
+        tail = tail_bounds.coin_tail(market, budget)
+        pairs = zip(margins.tolist(), supplies.tolist(), strict=True)
+        repaired = budget.repaired
+        return np.array(
+            [_odds(margin, cap / supply, tail, repaired=repaired) for margin, supply in pairs]
+        )
+
+    def margin(self, factor: float = 1.0) -> float:
+        """The margin of the market if all supplies are multiplied by a factor."""
+        return math.fsum((self.worth * self.margins(factor)).tolist())
+
+    def most(self) -> float:
+        """The most that the best shape of the noise loses, whatever the prices turn out to be.
+
+        To first order a shape loses the mean of its margins, weighted by what prices explain, so at
+        most the largest of them. The best shape loses no more than any other one. We try two: even
+        noise, and noise in proportion to supply. The second gives the noise the same part of every
+        supply, namely z times the L2 norm of the caps that one agent can move, relative to supply,
+        over sqrt(2 rho).
+        """
+        return min(float(self.margins(shape=x).max()) for x in (None, self.supplies))
+
+    def factor(self, level: float) -> float | None:
         """The smallest factor on all supplies that gives this margin, rounded up to four digits.
 
-        Before rounding we add 1e-4, because caps in codes may round the other way in the larger
-        market.
+        Before rounding we add 1e-4, because supplies in codes may round the other way.
         """
-        low, high = factors(market)
-        if self.margin(market.supply_code * high) > level:
+        low, high = factors(self.market)
+        if self.margin(high) > level:
             return None
-        if self.margin(market.supply_code * low) <= level:
+        if self.margin(low) <= level:
             high = low
         while high > low * (1.0 + 1e-6):
             middle = math.sqrt(low * high)
-            fits = self.margin(market.supply_code * middle) <= level
-            low, high = (low, middle) if fits else (middle, high)
+            low, high = (low, middle) if self.margin(middle) <= level else (middle, high)
         return rounded_up(high * (1.0 + 1e-4), 4)
 
 
@@ -121,30 +164,34 @@ def factors(market: Market) -> tuple[float, float]:
     # No supply may be below its cap, above LARGEST, or above SUPPLY_CODE_MAX in codes.
     low = max(r.max_demand / r.supply for r in market.resources)
     most = 0.99 * LARGEST / max(r.supply for r in market.resources)
-    return low, min(0.99 * SUPPLY_CODE_MAX / market.supply_code, most)
+    return low, min(0.99 * SUPPLY_CODE_MAX / max(market.supply_codes), most)
 
 
-def _odds(load: float, q: float, tail: float) -> float:
-    """The largest odds at which coins keep a load that fits, from grants of at most q each."""
-    low, high = 0.0, 1.0
-    if load <= 1.0:
-        return high
+@functools.lru_cache(maxsize=4096)
+def _odds(margin: float, q: float, tail: float, *, repaired: bool) -> float:
+    """The margin if a full load that is certified up to `margin` is thinned until it fits.
+
+    As in `bounds._thinning`: what neighbours add is no part of the load, and must fit as well.
+    """
+    load, most = (1.0 + margin - q, 1.0 - q) if repaired else (1.0 + margin, 1.0)
+    low, high = 0.0, max(0.0, most / load)
     while high - low > 1e-9:
         middle = (low + high) / 2.0
-        fits = tail_bounds.kept_at_most(load, q, middle, tail) <= 1.0
+        fits = load / q * tail_bounds.entropy(most / load, middle) >= tail
         low, high = (middle, high) if fits else (low, middle)
-    return low if tail_bounds.kept_at_most(load, q, low, tail) <= 1.0 else 0.0
+    return 1.0 / low - 1.0 if low > 0.0 else math.inf
 
 
 def floor(market: Market, budget: Budget) -> float:
     """M = z Delta / sqrt(2 rho): the margin of one Gaussian release of demand with all of rho.
 
-    It is a yardstick for our runs, not a lower bound: noise with bounded support can need less.
+    Delta is the L2 norm of the largest caps, relative to supply, that one agent can move. It is a
+    yardstick for our runs, not a lower bound: noise with bounded support can need less, and noise
+    shaped by prices loses less where caps are uneven.
     """
     z = math.sqrt(2.0 * math.log(len(market.resources) / budget.beta))
-    sensitivity = (
-        math.sqrt(sum(d * d for d in queries.shifts(market, "demand"))) / market.supply_code
-    )
+    change = queries.change(market, "demand")
+    sensitivity = math.sqrt(change.worst(tuple(float(s) for s in market.supply_codes)))
     return z * sensitivity / math.sqrt(2.0 * budget.rho)
 
 
@@ -155,13 +202,12 @@ def crowd(market: Market) -> float:
 
 def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
     """The margin of a market."""
-    return Need.of(market, budget, policy).margin(market.supply_code)
+    return Need(market, budget, policy).margin()
 
 
 def margin_at(market: Market, policy: Policy[Any], epsilon: float, delta: float) -> float | None:
     """The margin with another budget; None if a run would refuse that budget."""
-    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
-    return _margin_if_any(market, budget, policy)
+    return _margin_if_any(market, budget_of(policy, market, epsilon, delta), policy)
 
 
 def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: float) -> float | None:
@@ -171,8 +217,7 @@ def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: flo
         return margin_of(market, budget, policy)
     if not low <= factor <= high:
         return None
-    other = changed(market, supply=[r.supply * factor for r in market.resources])
-    return _margin_if_any(other, budget, policy)
+    return _margin_if_any(market.scaled(factor), budget, policy)
 
 
 def _margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float | None:
@@ -186,23 +231,14 @@ def _margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float
 def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     """Raise what a run would raise before it reads records, such as noise that does not fit."""
     policy.start(market, budget)
-    for query, share in tail_bounds.closing_shares(market).items():
-        shifts = queries.shifts(market, query)
+    coins = tail_bounds.coins_decide(market, batches=asks_batches(policy.to_dict()))
+    for query, share in tail_bounds.closing_shares(market, budget, coins=coins).items():
+        change = queries.change(market, query)
         if query == "luck":
-            shifts = queries.luck_shifts(market, market.value_cap_code, thinned=True)
-        gaussian(shifts, budget.rho * share).cost(shifts)
+            change = queries.luck_change(market, -market.value_cap_code, market.value_cap_code)
+        gaussian(change, budget.rho * share).cost(change)
 
 
 def changed(market: Market, **changes: Any) -> Market:
     """A market with some of its numbers changed."""
-    same: dict[str, Any] = {
-        "supply": [r.supply for r in market.resources],
-        "max_demand": [r.max_demand for r in market.resources],
-        "max_value": market.max_value,
-        "agents": market.agents,
-        "bundle_size": market.bundle_size,
-        "options": market.options,
-        "neighbours": market.neighbours,
-        "divisible": market.divisible,
-    }
-    return Market(**{**same, **changes})
+    return market.changed(**changes)

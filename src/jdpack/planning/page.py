@@ -15,7 +15,7 @@ from jdpack.pages.billboard_page import filled
 from jdpack.pages.number_text import percent_down, short, short_percent
 from jdpack.pages.table import Table
 from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with
-from jdpack.planning.plan import Plan
+from jdpack.planning.plan import Plan, expected_share
 from jdpack.privacy.accounting import EPSILON_RANGE
 
 REACH = 5
@@ -36,7 +36,7 @@ def plan_page(plan: Plan) -> str:
         market=plan.market,
         budget=plan.budget,
         not_private=None if plan.private else "epsilon is inf, so there is no noise",
-        expects=plan.share_at_least is not None,
+        expects=plan.share_expected is not None,
         goods=goods_table(plan),
         charts=[
             ("Privacy budget, epsilon", _chart(plan, "epsilon", epsilons)),
@@ -83,7 +83,7 @@ def _around(
 
 def _shown(plan: Plan, margin: float) -> float:
     """What is drawn: the expected share of the optimum if there is one, or else the margin."""
-    return margin if plan.share_at_least is None else max(0.0, 1.0 - margin)
+    return margin if plan.share_expected is None else expected_share(plan.market, margin)
 
 
 def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
@@ -94,7 +94,7 @@ def _chart(plan: Plan, what: str, curve: Curve) -> Markup:
         low, high = low - 1.0, high + 1.0
     across = chart.Axis(low, high, _ticks([x for x, _ in curve]))
     axis = chart.Axis(0.0, 1.05, ((0.0, "0%"), (0.5, "50%"), (1.0, "100%")))
-    name = "Margin" if plan.share_at_least is None else "Expected share of the optimum, at least,"
+    name = "Margin" if plan.share_expected is None else "Expected share of the optimum"
     by = "epsilon" if what == "epsilon" else "supply"
     if not known:
         known = [(low, axis.low)]
@@ -124,7 +124,7 @@ def _ticks(xs: Sequence[float]) -> tuple[tuple[float, str], ...]:
 
 def curve_table(name: str, column: str, curve: Curve, plan: Plan) -> Table:
     """A line as a table: halves and doubles on the page, and all of its points as CSV."""
-    expects, own = plan.share_at_least is not None, 1.0
+    expects, own = plan.share_expected is not None, 1.0
     if column == "epsilon" and plan.private:
         own = plan.budget.epsilon
     here = next(i for i, (x, _) in enumerate(curve) if x == own)
@@ -139,8 +139,8 @@ def curve_table(name: str, column: str, curve: Curve, plan: Plan) -> Table:
             cells += ["–" if share is None else percent_down(share)] if expects else []
             shown.append(tuple(cells))
     head = "Epsilon" if column == "epsilon" else "Times the present"
-    heads = (head, "Kept free", *(["Expected share, at least"] if expects else []))
-    return Table(name, heads, shown, (column, "margin", "share_at_least"), data)
+    heads = (head, "Kept free", *(["Expected share"] if expects else []))
+    return Table(name, heads, shown, (column, "margin", "share_expected"), data)
 
 
 # --- resources ----------------------------------------------------------------------------

@@ -23,19 +23,20 @@ from jdpack.pages.number_text import percent_down, short_percent, short_up
 from jdpack.planning.headroom import MARGIN_MOST, Need, floor, margin_at, margin_with, shortfall
 from jdpack.planning.prepare import prepare
 from jdpack.planning.remedies import Help, remedies
+from jdpack.planning.several_runs import SeveralRuns, several_runs
 from jdpack.policies.base import Policy
 from jdpack.policies.mwu_adaptive import MwuAdaptive
 from jdpack.policies.newton import Newton
 from jdpack.privacy import queries
-from jdpack.privacy.accounting import EPSILON_RANGE, REPAIR_SHARE, Budget, weakness
-from jdpack.privacy.noise import NoNoise, TruncatedLaplace
+from jdpack.privacy.accounting import EPSILON_RANGE, Budget, weakness
+from jdpack.privacy.noise import NoNoise, TruncatedLaplace, deviation
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.storage import new_folder
 
-MEASURED_LOSS: dict[bool, tuple[float, float]] = {True: (0.35, 1.16), False: (0.42, 1.96)}
-"""The loss against the optimum in multiples of `Plan.floor`, for divisible and for indivisible
-goods, over the families of `experiments/loss.py`. (With indivisible goods, identical agents lose up
-to 4.) docs/figures.md has the table."""
+EXPECTED_LOSS: dict[bool, float] = {True: 0.75, False: 0.95}
+"""The loss against the optimum in multiples of the margin, for divisible and for indivisible goods:
+about the median over the families of `experiments/families.py` where the floor is below 20%
+(`experiments/plan_check.py`)."""
 
 LEVELS = (0.01, 0.05, 0.1)
 EPSILONS = (0.1, 1.0, 10.0)
@@ -85,16 +86,17 @@ class Plan:
     share of each supply; None if it depends on the run."""
     margin: float
     """The share of each supply that is kept free; above 1 if noise exceeds supply."""
-    certified: float
-    """The part of it that the certificate adds for noise."""
     floor: float
     """M = z Delta / sqrt(2 rho), z = sqrt(2 ln(m / beta)): the margin of one Gaussian release of
     demand with the whole budget, as a share of supply. Other kinds of noise can need less."""
+    share_expected: float | None
+    """About the share of the optimum that a run reaches; None if public numbers do not tell."""
     share_at_least: float | None
-    """About the least share of the optimum to expect; None if public numbers do not tell."""
-    loss_measured: tuple[float, float] | None
-    """The smallest and the largest loss that we measured for newton with such a floor, as a share
-    of the optimum; None if the floor is not below MARGIN_MOST, or for another policy."""
+    """About the least share of the optimum to expect, whatever the prices turn out to be; None if
+    public numbers do not tell."""
+    tightest: tuple[str, float]
+    """The resource with the largest margin, and that margin. It sets the margin of the market if
+    it turns out to be scarce."""
     least_supply: tuple[LeastSupply, ...]
     """The supply that is enough for margins of 1%, 5% and 10%."""
     by_epsilon: tuple[tuple[float, float | None], ...]
@@ -111,6 +113,8 @@ class Plan:
     """Set if supply is too small for the budget; `solve` gives the same warning."""
     helps: tuple[Help, ...]
     """What would help then. Changes that are enough by themselves come first."""
+    several: SeveralRuns | None
+    """Set if the plan is for one of several runs: how the total is divided."""
 
     @property
     def private(self) -> bool:
@@ -120,7 +124,7 @@ class Plan:
     @property
     def delta_split(self) -> dict[str, float | None]:
         """The parts of delta: for noise, for repair, and for noise with moving support."""
-        repair = float(REPAIR_SHARE) * self.budget.delta
+        repair = self.budget.repair
         rest = self.budget.delta - repair - self.budget.truncation
         return {
             "noise": rest if self.private else None,
@@ -148,10 +152,11 @@ class Plan:
             "rounds_at_most": self.rounds_at_most,
             "round_noise": self.round_noise,
             "margin": self.margin,
-            "certified": self.certified,
             "floor": self.floor,
+            "share_expected": self.share_expected,
             "share_at_least": self.share_at_least,
-            "loss_measured": self.loss_measured,
+            "tightest": {"resource": self.tightest[0], "margin": self.tightest[1]},
+            "excess_probability": self.market.excess_probability,
             "basis": self.basis,
             "least_supply": [asdict(least) for least in self.least_supply],
             "by_epsilon": [{"epsilon": e, "margin": x} for e, x in self.by_epsilon],
@@ -163,6 +168,7 @@ class Plan:
             "weakness": None if self.weakness is None else str(self.weakness),
             "warning": None if self.warning is None else str(self.warning),
             "helps": [asdict(help) for help in self.helps],
+            "several_runs": None if self.several is None else asdict(self.several),
         }
         return {key: _strict(value) for key, value in found.items()}
 
@@ -184,6 +190,7 @@ def plan(
     epsilon: float | None = None,
     delta: float | None = None,
     policy: Policy[Any] | str | None = None,
+    runs: int | None = None,
 ) -> Plan:
     """Compute what a budget buys in a market, from public numbers alone.
 
@@ -191,12 +198,18 @@ def plan(
         market: the public market, or the path of a market file.
         epsilon, delta: the privacy budget; by default the market's own.
         policy: the algorithm, as for `solve`; by default newton.
+        runs: how many runs on the same people share epsilon and delta. The plan is then for one of
+            them.
 
     It refuses whatever `solve` would refuse before reading records, in the same words.
     """
     market, policy, budget = prepare(market, policy, epsilon, delta)
-    need = Need.of(market, budget, policy)
-    margin, least = need.margin(market.supply_code), floor(market, budget)
+    several = None
+    if runs is not None:
+        several = several_runs(market, policy, runs, budget.epsilon, budget.delta)
+        market, policy, budget = prepare(market, policy, *several.each)
+    need = Need(market, budget, policy)
+    margin, least = need.margin(), floor(market, budget)
     steered = isinstance(policy, Newton)
     warning = shortfall(market, budget, policy)
     private = budget.epsilon != math.inf
@@ -207,29 +220,38 @@ def plan(
         rounds_at_most=need.outlook.rounds_at_most,
         round_noise=_round_noise(market, budget, policy, need.outlook),
         margin=margin,
-        certified=need.bound / market.supply_code,
         floor=least,
-        share_at_least=max(0.0, 1.0 - margin) if steered else None,
-        loss_measured=_measured(market, least) if steered and private else None,
+        share_expected=expected_share(market, margin) if steered else None,
+        share_at_least=max(0.0, 1.0 - need.most()) if steered else None,
+        tightest=_tightest(market, need),
         least_supply=tuple(_least_supplies(market, budget, need)) if private else (),
         by_epsilon=tuple(_by_epsilon(market, budget, policy)),
         by_supply=tuple((x, margin_with(market, budget, policy, x)) for x in FACTORS),
         by_group=tuple(_by_group(budget)) if private else (),
         weakness=weakness(budget, market.agents),
         warning=warning,
-        helps=() if warning is None else tuple(remedies(market, budget, policy)),
+        helps=tuple(remedies(market, budget, policy, scarce=warning is not None))
+        if private
+        else (),
+        several=several,
     )
 
 
-def _measured(market: Market, floor: float) -> tuple[float, float] | None:
-    least, most = MEASURED_LOSS[market.divisible]
-    return (least * floor, most * floor) if floor < MARGIN_MOST else None
+def expected_share(market: Market, margin: float) -> float:
+    """About the share of the optimum that newton reaches with this margin."""
+    return max(0.0, 1.0 - EXPECTED_LOSS[market.divisible] * margin)
+
+
+def _tightest(market: Market, need: Need) -> tuple[str, float]:
+    margins = need.margins().tolist()
+    j = max(range(len(margins)), key=margins.__getitem__)
+    return market.resources[j].name, margins[j]
 
 
 def _round_noise(
     market: Market, budget: Budget, policy: Policy[Any], outlook: Outlook
 ) -> tuple[float, float | None]:
-    supply = market.supply_code
+    supply = max(market.supply_codes)
     if outlook.scales is not None:
         return min(outlook.scales) / supply, max(outlook.scales) / supply
     if outlook.variance == 0.0:
@@ -243,7 +265,7 @@ def _round_noise(
         state = policy.observe(state, Release(step, (0,) * queries.width(market, step.query)))
     assert step is not None and not isinstance(step.noise, NoNoise)
     spread = math.sqrt(2.0) if isinstance(step.noise, TruncatedLaplace) else 1.0
-    return spread * step.noise.scale / supply, None
+    return spread * deviation(step.noise)[0] / supply, None
 
 
 def _by_epsilon(
@@ -263,7 +285,7 @@ def _by_group(budget: Budget) -> Iterator[tuple[int, float | None, float]]:
 def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[LeastSupply]:
     present = min(r.supply / r.max_demand for r in market.resources)
     for level in LEVELS:
-        factor = need.factor(market, level)
+        factor = need.factor(level)
         supply = None if factor is None else tuple(r.supply * factor for r in market.resources)
         yield LeastSupply(
             margin=level,
@@ -283,6 +305,8 @@ def _text(plan: Plan) -> Iterator[str]:
     m = len(market.resources)
     bounds = "at most " if market.neighbours.value == "add-remove" else ""
     goods = "divisible" if market.divisible else "indivisible"
+    if plan.several is not None:
+        yield from plan.several.lines()
     yield (
         f"{market.name}: {m} {goods} resource{'s' * (m > 1)}, {bounds}{market.agents:,} agents; "
         f"policy {plan.policy.to_dict()['name']}"
@@ -305,12 +329,14 @@ def _text(plan: Plan) -> Iterator[str]:
         noise = f"noise of deviation {short_percent(least)}{upto} of each supply"
     yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
     what = "is kept free" if plan.margin < 1.0 else "would have to stay free: more than exists"
-    yield f"  margin     {short_percent(plan.margin)} of each supply {what}"
-    if not market.divisible and plan.margin < math.inf:
-        yield (
-            f"             the certificate adds {short_percent(plan.certified)} for noise; "
-            f"{short_percent(plan.margin - plan.certified)} is for where coins and noise land"
-        )
+    yield f"  margin     {short_percent(plan.margin)} of the supplies {what}"
+    name, most = plan.tightest
+    if m > 1 and most > 1.01 * plan.margin:
+        why = "whose supply is smallest against its cap"
+        yield f"             {short_percent(most)} of {name}, {why}"
+    if market.excess_probability:
+        odds = f"{market.excess_probability:g}"
+        yield f"  excess     a supply may be exceeded with probability {odds}; nothing is repaired"
     if plan.private:
         floor = short_percent(plan.floor)
         yield f"  floor      {floor}: one release of demand with the whole budget"
@@ -345,20 +371,15 @@ def _basis(plan: Plan) -> list[str]:
             f"{_aim(plan)}, and the margin",
             "public numbers do not tell what share of the optimum that leaves",
         ]
-    if plan.share_at_least == 0.0:
-        return ["no share of the optimum can be promised"]
-    share = percent_down(plan.share_at_least)
-    lines = [
-        f"about {share} of the optimum or more, less what steering costs",
-        "a fraction x less supply lowers the optimum by at most x (it is concave in supply)",
+    if plan.share_expected == 0.0 or plan.share_at_least == 0.0:
+        share = percent_down(plan.share_expected or 0.0)
+        return [f"about {share} of the optimum, but no share of it can be promised"]
+    assert plan.share_expected is not None
+    return [
+        f"about {percent_down(plan.share_expected)} of the optimum",
+        f"at least about {percent_down(plan.share_at_least)}, whatever the prices turn out to be",
+        "(a fraction x less supply lowers the optimum by at most x: it is concave in supply)",
     ]
-    if plan.loss_measured is not None:
-        (low, high), (a, b) = plan.loss_measured, MEASURED_LOSS[plan.market.divisible]
-        lines.append(
-            f"measured on families of markets: a loss of {a:g} to {b:g} times the floor, so "
-            f"{short_percent(low)} to {short_percent(high)}"
-        )
-    return lines
 
 
 def _aim(plan: Plan) -> str:
@@ -399,8 +420,10 @@ def _verdict(plan: Plan) -> Iterator[str]:
             yield "  verdict    nothing is scarce: all that agents may ask for fits with the margin"
         else:
             yield "  verdict    supply is large enough for this budget"
-        return
-    yield from _wrapped("verdict", plan.warning.message)
+    else:
+        yield from _wrapped("verdict", plan.warning.message)
+    if plan.helps:
+        yield "  free gains" if plan.warning is None else "  what would help"
     for help in plan.helps:
         yield f"    {short_percent(help.margin):>8}  with {help.text}"
 

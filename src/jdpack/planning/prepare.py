@@ -8,7 +8,7 @@ from typing import Any
 from jdpack.errors import BudgetError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import check
-from jdpack.policies.base import Policy
+from jdpack.policies.base import Policy, budget_of
 from jdpack.policies.spec import policy_of
 from jdpack.privacy.accounting import Budget, check_delta
 
@@ -29,7 +29,7 @@ def prepare(
         if given is None:
             raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
     assert epsilon is not None and delta is not None
-    budget = Budget.split(epsilon, delta, truncated=policy.truncated)
+    budget = budget_of(policy, market, epsilon, delta)
     check_delta(budget)
     check(market, budget, policy)
     return market, policy, budget

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from jdpack.billboard.lines import Release, Step
+from jdpack.billboard.lines import Release, Step, is_local
 from jdpack.common import checks
 from jdpack.errors import MarketError
 from jdpack.market.market import Market
@@ -39,6 +39,18 @@ class Policy(Protocol[State]):
     def step(self, state: State) -> Step | None: ...
 
     def observe(self, state: State, release: Release) -> State: ...
+
+
+def budget_of(policy: Policy[Any], market: Market, epsilon: float, delta: float) -> Budget:
+    """How a run of a policy in a market splits (epsilon, delta)."""
+    local = is_local(policy.to_dict())
+    return Budget.split(
+        epsilon,
+        delta,
+        truncated=policy.truncated,
+        repaired=not local,
+        excess=None if local else market.excess_probability,
+    )
 
 
 def check_alpha(alpha: object) -> None:

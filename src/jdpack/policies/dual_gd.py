@@ -59,7 +59,7 @@ class DualGd(ByAlpha):
     def start(self, market: Market, budget: Budget) -> State:
         rounds = self.rounds_in(market)
         noise = fixed_rounds.noise_of(market, budget, rounds)
-        width, sigma = fixed_rounds.width(market), fixed_rounds.deviation(market, noise)
+        width, sigma = fixed_rounds.width(market), fixed_rounds.sigma(market, noise)
         return State(
             market=market,
             noise=noise,

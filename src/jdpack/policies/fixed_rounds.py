@@ -20,12 +20,12 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
 from jdpack.policies.base import check_alpha
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
-from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
 ROUNDS_MAX = 1_000_000
@@ -41,7 +41,7 @@ class State:
     size: float
     """The step size."""
     prices: FloatArray
-    """Price codes before rounding; the m resources come first."""
+    """Prices of whole supplies; the m resources come first."""
     left: int
     """How many rounds are left."""
 
@@ -59,26 +59,42 @@ def check_rounds(rounds: object) -> None:
 
 def width(market: Market) -> float:
     """W: the most that |1 - L_j| can be, at least 1; L_j is a load relative to supply."""
-    return max(1.0, market.agents * max(market.cap_codes) / market.supply_code - 1.0)
+    most = market.agents * float(DEMAND_CODE_MAX) / min(market.supply_codes)
+    return max(1.0, most - 1.0)
 
 
 def worth(market: Market) -> float:
-    """The most that all agents could pay, n V, as the price code of a whole supply."""
-    codes = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
-    return codes / market.supply_code
+    """The most that all agents could pay, n V, in price units."""
+    return float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
+
+
+def supplies(market: Market) -> FloatArray:
+    """S_j: the supplies in codes."""
+    return np.array(market.supply_codes, dtype=np.float64)
+
+
+def loads(market: Market, release: Release) -> FloatArray:
+    """The noisy load of every resource, relative to its supply."""
+    return np.array(release.answer, dtype=np.float64) / supplies(market)
+
+
+def price_codes(market: Market, prices: FloatArray) -> tuple[int, ...]:
+    """Prices of whole supplies as price codes; whatever comes after the m resources is left out."""
+    each = supplies(market)
+    return tuple(min(PRICE_CODE_MAX, round(p)) for p in (prices[: len(each)] / each).tolist())
 
 
 def noise_of(market: Market, budget: Budget, rounds: int) -> Gaussian | NoNoise:
     """The noise at which this many rounds cost what the policy may spend."""
-    shifts = queries.shifts(market, "demand")
-    noise = gaussian(shifts, tail_bounds.rounds_rho(market, budget) / rounds)
-    noise.cost(shifts)  # refuses noise that cannot be drawn
+    change = queries.change(market, "demand")
+    noise = gaussian(change, tail_bounds.rounds_rho(market, budget) / rounds)
+    noise.cost(change)  # refuses noise that cannot be drawn
     return noise
 
 
-def deviation(market: Market, noise: Gaussian | NoNoise) -> float:
-    """sigma: the standard deviation of the noise on one load."""
-    return noise.scale / market.supply_code if isinstance(noise, Gaussian) else 0.0
+def sigma(market: Market, noise: Gaussian | NoNoise) -> float:
+    """The largest standard deviation of the noise on one load."""
+    return deviation(noise)[0] / min(market.supply_codes)
 
 
 def outlook(market: Market, budget: Budget, rounds: int) -> Outlook:
@@ -88,10 +104,10 @@ def outlook(market: Market, budget: Budget, rounds: int) -> Outlook:
         return Outlook(rounds_at_most=rounds, variance=0.0, peak=0.0, weight=rounds)
     return Outlook(
         rounds_at_most=rounds,
-        variance=rounds * noise.scale * noise.scale,
-        peak=noise.scale,
+        variance=rounds * noise.scales[0] ** 2,
+        peak=noise.scales[0],
         weight=rounds,
-        scales=(noise.scale,) * rounds,
+        scales=noise.scales * rounds,
     )
 
 
@@ -99,15 +115,12 @@ def step(state: State) -> Step | None:
     """The next round, if there is one."""
     if state.left == 0:
         return None
-    codes = state.prices[: len(state.market.resources)].tolist()
-    prices = tuple(min(PRICE_CODE_MAX, round(p)) for p in codes)
-    return Step("demand", prices, state.noise, weight=1)
+    return Step("demand", price_codes(state.market, state.prices), state.noise, weight=1)
 
 
 def excess(state: State, release: Release) -> FloatArray:
     """The noisy L_j - 1 of every resource: the dual's gradient with its sign flipped."""
-    loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
-    return loads - 1.0
+    return loads(state.market, release) - 1.0
 
 
 @dataclass(frozen=True)

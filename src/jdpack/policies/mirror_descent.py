@@ -89,7 +89,7 @@ class MirrorDescent:
     def start(self, market: Market, budget: Budget) -> State:
         m, most = len(market.resources), _DOMAIN * fixed_rounds.worth(market)
         noise = fixed_rounds.noise_of(market, budget, self.rounds)
-        width, sigma = fixed_rounds.width(market), fixed_rounds.deviation(market, noise)
+        width, sigma = fixed_rounds.width(market), fixed_rounds.sigma(market, noise)
         if self.potential == "entropy":
             largest = width + sigma * math.sqrt(2.0 * portable_math.log(2.0 * m) + 2.0)
             size = math.sqrt(2.0 * portable_math.log(m + 1.0) / self.rounds) / largest

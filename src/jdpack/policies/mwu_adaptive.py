@@ -27,8 +27,9 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, MarketError
-from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
+from jdpack.policies import fixed_rounds
 from jdpack.policies.base import check_alpha
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget, round_up
@@ -64,7 +65,7 @@ class _Constants:
     """What Algorithm 1 fixes before its first round."""
 
     price_sum: float
-    """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies; here per code."""
+    """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies."""
     theta_max: int
     """alpha, in 1/SHARE: the cap alpha/b of line 4."""
     theta_sum: int
@@ -123,29 +124,27 @@ class MwuAdaptive:
             self._check_truncation(state, budget)
         # The smallest step has the most noise. If that cannot be drawn, refuse before the run.
         for variance in (constants.demand_variance, constants.scale_variance):
-            _gaussian(variance, theta=1).cost(queries.shifts(market, "scale"))
+            _gaussian(variance, theta=1).cost(queries.change(market, "scale"))
         return state
 
     def step(self, state: State) -> Step | None:
         c = state.constants
         if state.total >= c.theta_sum or state.rounds >= c.rounds_at_most:
             return None  # line 1: until the step sizes sum to eta_sum
-        prices = tuple(
-            min(PRICE_CODE_MAX, round(w * c.price_sum)) for w in state.weights[:-1].tolist()
-        )
+        prices = fixed_rounds.price_codes(state.market, state.weights * c.price_sum)
         if not state.scaled:
             return Step("scale", prices, _gaussian(c.scale_variance, state.theta))
         return Step("demand", prices, self._demand_noise(state), weight=state.theta)
 
     def observe(self, state: State, release: Release) -> State:
-        c, supply = state.constants, state.market.supply_code
+        c = state.constants
         if release.step.query == "scale":
             # Line 4: eta = min{alpha / b, alpha / |gradient_j|}; the scale is max{1, |1 - L_j|}.
-            scale = max(1.0, release.answer[0] / supply)
+            scale = max(1.0, release.answer[0] / min(state.market.supply_codes))
             return replace(state, theta=max(1, int(c.theta_max / scale)), scaled=True)
         # Lines 5 to 7. The exponent is cut to [-1, 1], where the regret lemma needs it. The
         # dummy's gradient is 0.
-        loads = np.array(release.answer, dtype=np.float64) / supply
+        loads = fixed_rounds.loads(state.market, release)
         exponent = np.clip((state.theta / SHARE) * (loads - 1.0), -1.0, 1.0)
         weights = state.weights.copy()
         weights[:-1] *= portable_math.exp(exponent)
@@ -175,7 +174,7 @@ class MwuAdaptive:
         m = len(market.resources)
         total = (c.theta_sum + c.theta_max) / SHARE
         spread = 2.0 if self.truncated else 1.0  # the variance of Laplace noise at the same rho
-        s = math.sqrt(spread * c.demand_variance / total) / market.supply_code
+        s = math.sqrt(spread * c.demand_variance / total) / min(market.supply_codes)
         z = math.sqrt(2.0 * math.log(2 * m / failure)) + math.sqrt(2.0 * math.log(2 / failure))
         required = (math.sqrt(4 * z * z + 8 * total * self.alpha) - 2 * z) / (4 * total)
         return required / s
@@ -184,17 +183,16 @@ class MwuAdaptive:
         m = len(market.resources)
         theta_max = int(self.alpha * SHARE)
         theta_sum = math.ceil(portable_math.log(m + 1.0) / self.alpha * SHARE)
-        value_cap = float(market.value_cap_code * PRICE_UNITS_PER_VALUE_CODE)
         # With variance v / theta at step theta, the demand releases cost a total rho of
         # sum_t theta_t Delta^2 / (2 v) <= (Theta + alpha) Delta^2 / (2 v), whatever the number
         # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). A scale
         # release uses the previous step, and the first one uses alpha: that adds one more alpha.
         whole = (theta_sum + theta_max) / SHARE
-        demand = _squares(queries.shifts(market, "demand")) * whole
-        scale = _squares(queries.shifts(market, "scale")) * (theta_sum + 2 * theta_max) / SHARE
+        demand = queries.change(market, "demand").squares * whole
+        scale = queries.change(market, "scale").squares * (theta_sum + 2 * theta_max) / SHARE
         rho = tail_bounds.rounds_rho(market, budget) * _SLACK
         return _Constants(
-            price_sum=2.0 * market.agents * value_cap / market.supply_code,
+            price_sum=2.0 * fixed_rounds.worth(market),
             theta_max=theta_max,
             theta_sum=theta_sum,
             rounds_at_most=math.ceil((3 * m + 1) * theta_sum / SHARE / self.alpha),
@@ -207,7 +205,7 @@ class MwuAdaptive:
             return _gaussian(state.constants.demand_variance, state.theta)
         scale = _deviation(state.constants.demand_variance, state.theta)
         # The paper's support [mu - (1 - alpha), mu + (1 - alpha)] for the exponent, in codes.
-        bound = int((1.0 - self.alpha) * state.market.supply_code / (state.theta / SHARE))
+        bound = int((1.0 - self.alpha) * min(state.market.supply_codes) / (state.theta / SHARE))
         return TruncatedLaplace(scale, bound)
 
     def _check_truncation(self, state: State, budget: Budget) -> None:
@@ -218,7 +216,7 @@ class MwuAdaptive:
         well below 1 - alpha, which the paper's lemma assumes silently.
         """
         noise = self._demand_noise(replace(state, theta=state.constants.theta_max))
-        cost = noise.cost(queries.shifts(state.market, "demand"))
+        cost = noise.cost(queries.change(state.market, "demand"))
         worst = round_up(cost.delta) * state.constants.rounds_at_most
         if worst > budget.truncation:
             raise BudgetError(
@@ -229,12 +227,8 @@ class MwuAdaptive:
 
 
 def _gaussian(variance: float, theta: int) -> Gaussian | NoNoise:
-    return Gaussian(_deviation(variance, theta)) if variance > 0.0 else NoNoise()
+    return Gaussian((_deviation(variance, theta),)) if variance > 0.0 else NoNoise()
 
 
 def _deviation(variance: float, theta: int) -> float:
     return math.sqrt(variance / (theta / SHARE))
-
-
-def _squares(shifts: tuple[int, ...]) -> float:
-    return float(sum(d * d for d in shifts))

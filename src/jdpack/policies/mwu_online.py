@@ -33,12 +33,12 @@ from jdpack.common import checks, portable_math
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.grid import PRICE_CODE_MAX
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 from jdpack.policies import fixed_rounds
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
-from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
 _FLOOR = 1e-300  # for relative prices: prevents underflow
@@ -86,7 +86,7 @@ class MwuOnline:
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         rounds, noise = self._rounds(market), self._noise(market, budget)
-        scale = 0.0 if isinstance(noise, NoNoise) else noise.scale
+        scale = deviation(noise)[0]
         noises = market.agents if self.local else rounds
         return Outlook(
             rounds_at_most=rounds,
@@ -104,26 +104,24 @@ class MwuOnline:
                 "agents who add the noise themselves cannot hide that they take part",
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
-        noise.cost(queries.shifts(market, "demand"))  # refuses noise that cannot be drawn
-        spread = rounds * fixed_rounds.deviation(market, noise)
+        noise.cost(queries.change(market, "demand"))  # refuses noise that cannot be drawn
+        spread = rounds * fixed_rounds.sigma(market, noise)
         if self.local:
             spread *= math.sqrt(max(1.0, market.agents / rounds))
-        width = market.agents * max(market.cap_codes) / market.supply_code
+        width = market.agents * float(DEMAND_CODE_MAX) / min(market.supply_codes)
         theta = math.sqrt(portable_math.log(m + 1.0) / (rounds * (width * width + spread * spread)))
         return State(market, noise, rounds, theta, np.full(m + 1, 1.0 / (m + 1)))
 
     def step(self, state: State) -> Step | None:
         if state.rounds >= state.rounds_at_most:
             return None
-        price_sum = 2.0 * fixed_rounds.worth(state.market)
-        prices = tuple(
-            min(PRICE_CODE_MAX, round(w * price_sum)) for w in state.weights[:-1].tolist()
-        )
+        whole = state.weights * (2.0 * fixed_rounds.worth(state.market))
+        prices = fixed_rounds.price_codes(state.market, whole)
         batch = Batch(state.rounds, state.rounds_at_most)
         return Step("demand", prices, state.noise, weight=1, batch=batch)
 
     def observe(self, state: State, release: Release) -> State:
-        loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
+        loads = fixed_rounds.loads(state.market, release)
         exponent = state.theta * (state.rounds_at_most * loads - 1.0)
         weights = state.weights.copy()
         weights[:-1] *= portable_math.exp(np.clip(exponent, -1.0, 1.0))
@@ -141,5 +139,5 @@ class MwuOnline:
         return rounds
 
     def _noise(self, market: Market, budget: Budget) -> Gaussian | NoNoise:
-        rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget)
-        return gaussian(queries.shifts(market, "demand"), rho)
+        rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget, batches=True)
+        return gaussian(queries.change(market, "demand"), rho)

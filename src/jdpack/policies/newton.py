@@ -40,15 +40,17 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
+from jdpack.policies import fixed_rounds
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
+from jdpack.policies.newton_targets import best_shape, likely_shares, radii, steering_shape
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
-from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
+from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.queries import Query
-from jdpack.privacy.tail_bounds import Outlook
+from jdpack.privacy.tail_bounds import Outlook, Sum
 
 APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 """How many rounds each phase has; the approach is shorter after a warm start."""
@@ -63,20 +65,28 @@ WEIGHT, FALL = 2**16, 0.7
 MATRIX_MAX = 64
 """With more resources than this, the policy does not ask for the m^2 numbers of curvature."""
 
-_LANDING, _LANDING_DENSE, _LANDING_EXACT = 2.0, 2.5, 3.0
-"""How many deviations the load after coins should stay below its bound. More if options touch most
-resources, because then thinning one resource takes from nearly all agents; most without noise."""
-_COIN_SPREAD = 0.1  # first guess of the part of the load that coins decide
-_COIN_SPREAD_MIN, _COIN_SPREAD_EXACT = 0.01, 0.02  # its least value, with noise and without
+_COIN_SPREAD = 0.01  # first guess of how far loads swing as prices do, as a part of supply
+_COIN_SPREAD_MIN = 0.004  # its least value
+_COIN_VARIANCE = 0.3  # the variance that coins add, per load that swings and cap
+_LANDING, _LANDING_COINS = 0.03, 0.15  # the part of the margin, and of what coins add to it, that
+# is left free so that thinning, which costs more, is rare
+_EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
+_FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
 _WASTE = 0.65  # if the certified load is below this, aim for a full load and scale it down
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
 _LEAST = 0.2  # the smallest target
 _OVERSHOOT = 1.5  # the largest target, unless supply is far too small
-_DOUBT = 2.0  # the approach ignores an excess below this many deviations
+_GAIN = 0.8  # how far an excess moves a log price at first
+_DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
 _PRIOR = 0.25  # the variance of a log price after the approach
-_MEMORY = 0.9  # how much earlier rounds still count after one more: the model is only locally right
+_MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count after one more, because
+# the model is only locally right; more in the rounds that count, where prices should stand still
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
-_CAUTION = 0.05  # against large price moves for small gains in load
+_CAUTION = 0.05  # against large price moves for small gains in load; it falls to 0 at the end
+_BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
+_MOST = 0.5  # the most that a log price moves away from the center in one round
+_AVOID = 20.0  # how much worse it is at the end to be above a target than below it
+_DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
 _FLOOR = 1e-8  # the lowest price, relative to the highest starting price
 
 
@@ -86,12 +96,14 @@ class State:
 
     market: Market
     budget: Budget
+    shape: tuple[float, ...]
+    """The shape of the noise of the rounds that count; even until it is chosen."""
     targets: FloatArray
-    radius: float
-    """What the certificate adds to the observed average of divisible goods."""
+    radii: FloatArray
+    """What the certificate is expected to add to the observed averages."""
     floor: float
     prices: FloatArray
-    """Price codes before rounding, for the next step."""
+    """Prices of whole supplies, for the next step."""
     center: FloatArray
     """Where loads seem to meet their targets."""
     gains: FloatArray
@@ -102,12 +114,16 @@ class State:
     swings: FloatArray
     """Over the rounds that count: sums of loads and log prices, and of their squares."""
     response: Response | None = None
-    known: float = 0.0
-    """What the rounds since the approach tell us: the sum of their inverse variances."""
+    known: FloatArray | None = None
+    """What the rounds since the approach tell us of each load: the sum of inverse variances."""
+    seen: FloatArray | None = None
+    """The sum of the loads of the bridge."""
     value: Release | None = None
     asked: int = 0
     """How many queries about curvature and value have been answered."""
     rounds: int = 0
+    counted: bool = False
+    """Whether a round has counted."""
 
     @property
     def rho(self) -> float:
@@ -170,7 +186,7 @@ class Newton:
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         rho, weights = tail_bounds.rounds_rho(market, budget), _weights()
         noises = [self._noise(market, rho, self._steering + t) for t in range(len(weights))]
-        scales = [n.scale for n in noises if isinstance(n, Gaussian)]
+        scales = [n.scales[0] for n in noises if isinstance(n, Gaussian)]
         spreads = [w * s for w, s in zip(weights, scales, strict=False)]
         return Outlook(
             rounds_at_most=self._steering + len(weights),
@@ -183,12 +199,12 @@ class Newton:
     def start(self, market: Market, budget: Budget) -> State:
         m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
-            gaussian(queries.shifts(market, query), rho * share).cost(queries.shifts(market, query))
-        targets, radius = self._targets(market, budget)
+            change = queries.change(market, query)
+            gaussian(change, rho * share).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
-        highest = float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
-        highest /= market.supply_code
-        prices = np.full(m, highest / (2 * m))
+        supply = fixed_rounds.supplies(market)
+        highest = fixed_rounds.worth(market)
+        prices = likely_shares(market) * (highest / 2.0)
         if self.start_prices is not None:
             if len(self.start_prices) != m:
                 raise MarketError(
@@ -196,70 +212,77 @@ class Newton:
                 )
             unit = market.value_step / PRICE_UNITS_PER_VALUE_CODE
             sized = zip(self.start_prices, market.unit_sizes, strict=True)
-            prices = np.array([min(highest, price * size / unit) for price, size in sized])
+            prices = supply * np.array([price * size / unit for price, size in sized])
         prices = np.clip(prices, _FLOOR * highest, highest)
         zero = np.zeros(m)
-        return State(
+        state = State(
             market=market,
             budget=budget,
-            targets=targets,
-            radius=radius,
+            shape=(1.0,),
+            targets=zero,
+            radii=zero,
             floor=_FLOOR * highest,
             prices=prices,
             center=prices,
-            gains=np.full(m, 0.8 if self.start_prices is None else 0.3),
+            gains=np.full(m, _GAIN if self.start_prices is None else 0.3),
             signs=zero,
             owed=zero,
             swings=np.zeros((4, m)),
         )
+        return self._aimed_at(state, np.full(m, _COIN_SPREAD))
 
     def step(self, state: State) -> Step | None:
-        prices = tuple(min(PRICE_CODE_MAX, round(p)) for p in state.prices.tolist())
+        prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
             share = QUERY_SHARES[query]
             return Step(
-                query, prices, gaussian(queries.shifts(state.market, query), state.rho * share)
+                query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
         counting, weights = state.rounds - self._steering, _weights()
         if counting == len(weights):
             return None
-        noise = self._noise(state.market, state.rho, state.rounds)
+        noise = self._noise(state.market, state.rho, state.rounds, state.shape)
         return Step("demand", prices, noise, weights[counting] if counting >= 0 else 0)
 
     def observe(self, state: State, release: Release) -> State:
-        noise = _scale(release)
-        query = release.step.query
+        query, market = release.step.query, state.market
+        scales = np.array(deviation(release.step.noise))
         if query != "demand":
             state = replace(state, asked=state.asked + 1)
         if query == "value":
             return replace(state, value=release)
         if query == "gauge":
             model = response.from_gauge(
-                state.market, state.prices, state.floor, release.answer, noise
+                market, state.prices, state.floor, release.answer, float(scales[0]), state.response
             )
             return replace(state, response=model)
         if query == "curvature":
             assert state.response is not None
-            model = response.with_curvature(state.response, state.market, release.answer, noise)
+            model = response.with_curvature(
+                state.response, market, release.answer, float(scales[0])
+            )
             return replace(state, response=model)
         counting = state.rounds - self._steering
         if counting == 0 and state.value is not None:
             state = replace(state, targets=_overshoot(state, release))
-        if counting == TAIL // 2 and not state.market.divisible:
-            state = self._aimed(state, noise / state.market.supply_code, counting)
-        loads = np.array(release.answer, dtype=np.float64) / state.market.supply_code
+        noise = scales / fixed_rounds.supplies(market)
+        if counting == TAIL // 2 and not market.divisible:
+            state = self._aimed_again(state, noise, counting)
+        loads = fixed_rounds.loads(market, release)
         excess = loads - state.targets
-        noise /= state.market.supply_code
         state = replace(state, rounds=state.rounds + 1)
         if state.rounds <= self._approach:
             return _approached(state, excess, noise)
         if counting >= 0:
-            state = replace(state, swings=state.swings + _swing(release, loads))
+            state = replace(state, swings=state.swings + _swing(release, loads), counted=True)
+        else:
+            seen = loads if state.seen is None else state.seen + loads
+            state = replace(state, seen=seen)
         state = _estimated(state, excess, noise)
-        if counting < 0:
-            return state
-        return _counted(state, excess, counting)
+        if state.rounds == self._steering:
+            return self._shaped(state, noise)
+        return state if counting < 0 else _counted(state, excess, counting)
 
     @property
     def _approach(self) -> int:
@@ -277,104 +300,125 @@ class Newton:
             questions.append("gauge")
         if state.rounds >= self._steering:
             questions.append("gauge")
-            if len(state.prices) <= MATRIX_MAX:
+            if _crosses(state.market):
                 questions.append("curvature")
             if state.market.divisible:
                 questions.append("value")
         return questions[state.asked] if state.asked < len(questions) else None
 
-    def _noise(self, market: Market, rho: float, round: int) -> Gaussian | NoNoise:
+    def _noise(
+        self, market: Market, rho: float, round: int, shape: tuple[float, ...] = (1.0,)
+    ) -> Gaussian | NoNoise:
         """The noise of a demand release. Rounds that count split their rho by weight."""
+        change = queries.change(market, "demand")
         approach = APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
         if round < self._approach:
-            share = approach / self._approach
-        elif round < self._steering:
-            share = BRIDGE_SHARE / BRIDGE
-        else:
-            weights = _weights()
-            asked = math.fsum([*QUERY_SHARES.values(), QUERY_SHARES["gauge"]])
-            rest = 1.0 - approach - BRIDGE_SHARE - asked
-            share = rest * weights[round - self._steering] / sum(weights)
-        return gaussian(queries.shifts(market, "demand"), rho * share)
+            return gaussian(change, rho * approach / self._approach, steering_shape(market))
+        if round < self._steering:
+            return gaussian(change, rho * BRIDGE_SHARE / BRIDGE, steering_shape(market))
+        weights = _weights()
+        asked = [QUERY_SHARES["gauge"]] * 2
+        asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
+        asked += [QUERY_SHARES["value"]] if market.divisible else []
+        rest = 1.0 - approach - BRIDGE_SHARE - math.fsum(asked)
+        share = rest * weights[round - self._steering] / sum(weights)
+        return gaussian(change, rho * share, shape)
 
-    def _targets(
-        self, market: Market, budget: Budget, spread: float = _COIN_SPREAD
-    ) -> tuple[FloatArray, float]:
-        """The load to aim for, per resource, and the radius of the averaged loads."""
-        outlook, tail = self.outlook(market, budget), tail_bounds.tail(market, budget)
-        whole = outlook.weight * market.supply_code
-        radius = tail_bounds.noise_radius(outlook, tail) / whole
-        granted, supply = tail_bounds.granted_noise(market, budget), market.supply_code
-        bound = tail_bounds.release_radius(granted, tail)
-        if market.divisible:
-            targets = [1.0 - radius] * len(market.resources)
-        else:
-            clear = landing(market, budget)
-            targets = [
-                indivisible_target(outlook, granted, bound, cap, supply, clear, spread)
-                for cap in market.cap_codes
-            ]
-        # Coins alone are no reason to overshoot: thinning would take away more than they need.
-        certified = 1.0 - (radius if market.divisible else bound / supply)
-        if certified < _WASTE:
-            targets = [max(1.0, _SCALED * (1.0 - target)) for target in targets]
-        return np.maximum(np.array(targets), _LEAST), radius
+    def _shaped(self, state: State, noise: FloatArray) -> State:
+        """The state with the shape of the noise chosen, from what is public before the tail."""
+        assert state.seen is not None
+        outlook = self.outlook(state.market, state.budget)
+        if outlook.scales is None:
+            return state
+        sums = Sum(outlook.variance, float(outlook.weight), outlook.scales)
+        reach = sums.radius(tail_bounds.tail(state.market, state.budget)) / outlook.weight
+        model, trust = state.response, np.ones(len(state.center))
 
-    def _aimed(self, state: State, noise: float, counting: int) -> State:
+        def dearer(margins: FloatArray) -> FloatArray:
+            """How far log prices rise, on average on the way, if supplies fall by margins."""
+            assert model is not None
+            short = np.where(state.center <= state.floor, 0.0, margins)
+            return model.moves(state.center, short, _BOLD, trust) / 2.0
+
+        shape = best_shape(
+            state.market,
+            state.center,
+            state.seen / BRIDGE,
+            noise / math.sqrt(BRIDGE),
+            reach,
+            dearer,
+        )
+        shape = shape if max(shape) > 1.0 else (1.0,)
+        return self._aimed_at(replace(state, shape=shape), np.full(len(noise), _COIN_SPREAD))
+
+    def _aimed_at(self, state: State, spread: FloatArray) -> State:
+        """The state with targets for its shape, if coins decide these parts of the loads."""
+        market, budget, weights = state.market, state.budget, _weights()
+        noises = [
+            self._noise(market, state.rho, self._steering + t, state.shape)
+            for t in range(len(weights))
+        ]
+        m, supply, weight = len(market.resources), fixed_rounds.supplies(market), sum(weights)
+        scales = np.array([deviation(noise) for noise in noises])
+        variances = np.sum((np.array(weights)[:, None] * scales) ** 2, axis=0).tolist()
+        columns = scales.T.tolist()
+        sums = [
+            Sum(variance, float(weight), tuple(column) if column[0] > 0.0 else None)
+            for variance, column in zip(variances, columns, strict=True)
+        ]
+        sums = sums * m if len(sums) == 1 else sums
+        coins = None
+        if not market.divisible:
+            # Two deviations more than expected, because thinning costs far more than this.
+            coins = coins_expected(supply, spread) + 2.0 * tail_bounds.chance_scale(market, budget)
+        reach = radii(market, budget, sums, float(weight), coins)
+        # If too little would be certified, aim for a full load and let it be scaled down. But where
+        # resources are asked for together, scaling for one of them takes from all.
+        alone = market.bundle_width == 1
+        along = state.center / math.fsum(state.center.tolist())
+        margin = reach if alone else math.fsum((along * np.minimum(reach, 1.0)).tolist())
+        scaled = np.maximum(1.0, _SCALED * reach)
+        targets = np.where(1.0 - margin < _WASTE, scaled, 1.0 - reach)
+        if coins is not None:
+            plain = radii(market, budget, sums, float(weight), None)
+            targets = targets - _LANDING * reach - _LANDING_COINS * (reach - plain)
+        targets = np.maximum(targets, _LEAST)
+        return replace(state, targets=targets, radii=reach)
+
+    def _aimed_again(self, state: State, noise: FloatArray, counting: int) -> State:
         """The state with targets corrected for how much coins will decide.
 
         Coins decide for agents who take their option in some rounds and not in others. The swings
-        of prices, and of loads beyond their noise, show how much load that is: if a load swings
-        with standard deviation s, coins decide about s/2 of it.
+        of prices, and of loads beyond their noise, show how much load that is.
         """
         assert state.response is not None
         mean, squares = state.swings[0::2] / counting, state.swings[1::2] / counting
         loads, prices = np.maximum(squares - mean * mean, 0.0)
-        shares = (state.center / math.fsum(state.center.tolist())).tolist()
-        swing = math.fsum(s * v for s, v in zip(shares, loads.tolist(), strict=True))
-        turn = math.fsum(s * v for s, v in zip(shares, prices.tolist(), strict=True))
-        stiffness = state.response.common + float(np.max(state.response.diagonal))
-        spread = max(
-            math.sqrt(max(0.0, swing - noise * noise)),
-            min(1.0, stiffness * math.sqrt(turn / state.market.bundle_size)),
-        )
-        least = _COIN_SPREAD_MIN if noise > 0.0 else _COIN_SPREAD_EXACT
-        targets, _ = self._targets(state.market, state.budget, max(least, 0.6 * spread))
+        # One load's swing beyond its noise is badly known; the mean over all of them is better.
+        shares = state.center / math.fsum(state.center.tolist())
+        beyond = math.fsum((shares * (loads - noise * noise)).tolist())
+        stiffness = state.response.common + state.response.diagonal
+        turned = np.minimum(1.0, stiffness * np.sqrt(prices / state.market.bundle_width))
+        spread = np.maximum(turned, max(_COIN_SPREAD_MIN, math.sqrt(max(0.0, beyond))))
+        again = self._aimed_at(state, spread)
         done = sum(_weights()[:counting])
-        return replace(state, targets=targets, owed=state.owed + done * (state.targets - targets))
+        return replace(again, owed=state.owed + done * (state.targets - again.targets))
+
+
+def coins_expected(supply: FloatArray, spread: FloatArray | float = _COIN_SPREAD) -> FloatArray:
+    """About the variance that coins add to a load that swings by this part of supply, in codes."""
+    return _COIN_VARIANCE * spread * supply * float(DEMAND_CODE_MAX)
+
+
+def _crosses(market: Market) -> bool:
+    """Whether the policy asks how the price of one resource moves the load of another."""
+    alone = market.bundle_width == 1 and market.options == 1
+    return not alone and 1 < len(market.resources) <= MATRIX_MAX
 
 
 def _swing(release: Release, loads: FloatArray) -> FloatArray:
     prices = np.array([portable_math.log(float(max(1, p))) for p in release.step.prices])
     return np.stack([loads, loads * loads, prices, prices * prices])
-
-
-def landing(market: Market, budget: Budget) -> float:
-    """How many deviations the load after coins should stay below its bound."""
-    if budget.epsilon == math.inf:
-        return _LANDING_EXACT
-    return _LANDING_DENSE if 2 * market.bundle_size > len(market.resources) else _LANDING
-
-
-def indivisible_target(
-    outlook: Outlook,
-    granted: Gaussian | NoNoise,
-    bound: float,
-    cap: int,
-    supply: float,
-    landing: float,
-    spread: float = _COIN_SPREAD,
-) -> float:
-    """The load to aim for so that what coins grant of an indivisible good is certified to fit.
-
-    `bound` is the radius of the granted release. `bound`, `cap` and `supply` are in codes,
-    `landing` is in deviations of noise and coins, and `spread` is the part of the load that coins
-    decide.
-    """
-    scale = granted.scale / supply if isinstance(granted, Gaussian) else 0.0
-    whole = outlook.weight * supply
-    variance = outlook.variance / (whole * whole) + scale * scale
-    return 1.0 - bound / supply - landing * math.sqrt(variance + spread * cap / supply)
 
 
 def _weights() -> list[int]:
@@ -385,19 +429,19 @@ def _weights() -> list[int]:
     return weights
 
 
-def _scale(release: Release) -> float:
-    noise = release.step.noise
-    return noise.scale if isinstance(noise, Gaussian) else 0.0
-
-
-def _approached(state: State, excess: FloatArray, noise: float) -> State:
+def _approached(state: State, excess: FloatArray, noise: FloatArray) -> State:
     """The state after a round of the approach."""
-    sure = np.sign(excess) * np.maximum(np.abs(excess) - _DOUBT * noise, 0.0)
-    error = _pressing(state, np.clip(sure / state.targets, -1.0, 1.0))
-    signs = np.sign(error)
+    trust = 1.0 / (1.0 + (noise / _FAINT) ** 2)
+    error = _pressing(state, np.clip(trust * excess / state.targets, -1.0, 1.0))
+    shortage = _shortage(excess / state.targets + 1.0, noise / state.targets)
+    sure = np.abs(excess) > _DOUBT * noise
+    fresh = state.gains >= _GAIN  # never seen on both sides of its target
+    error = np.where(fresh & ~(sure & (error > 0.0)), np.minimum(error, -shortage), error)
+    signs = np.where(sure, np.sign(error), 0.0)
     turned = signs * state.signs
     gains = np.where(turned < 0.0, 0.5 * state.gains, state.gains)
     gains = np.where(turned > 0.0, np.minimum(1.4 * gains, 1.5), gains)
+    gains = np.where(fresh, np.maximum(gains, min(1.0, 2.0 * shortage)), gains)
     prices = np.maximum(
         state.prices * portable_math.exp(np.clip(gains * error, -1.0, 1.0)), state.floor
     )
@@ -405,7 +449,21 @@ def _approached(state: State, excess: FloatArray, noise: float) -> State:
     return replace(state, prices=prices, center=prices, gains=gains, signs=signs)
 
 
-def _estimated(state: State, excess: FloatArray, noise: float) -> State:
+def _shortage(loads: FloatArray, noise: FloatArray) -> float:
+    """By how much all prices should fall because the market as a whole is nearly empty.
+
+    Noise may hide that in any one load, but less in their mean. (A mean that is too high tells
+    nothing, because most resources may have plenty.)
+    """
+    trust = 1.0 / (noise * noise + _EVEN * _EVEN)
+    total = math.fsum(trust.tolist())
+    mean = math.fsum((trust * loads).tolist()) / total
+    spread = math.sqrt(math.fsum((trust * trust * noise * noise).tolist())) / total
+    missing = _EMPTY - mean - 0.5 * spread
+    return min(1.0, max(0.0, 4.0 * missing))
+
+
+def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     """The state after a round's loads have moved the estimate of the center.
 
     Let e be the error of the center, with prior N(0, PRIOR), and let loads be L = target +
@@ -414,11 +472,15 @@ def _estimated(state: State, excess: FloatArray, noise: float) -> State:
     """
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
-    known = _MEMORY * state.known + precision
+    memory = _MEMORY_COUNTED if state.counted else _MEMORY
+    known = precision if state.known is None else memory * state.known + precision
     drift = np.array([portable_math.log(r) for r in (state.prices / state.center).tolist()])
     news = _pressing(state, excess) + state.response.falls(state.prices, drift)
-    moves = state.response.moves(state.prices, news, 1.0 / (_PRIOR * known))
-    center = _turned(state.center, np.clip(moves * (precision / known), -0.7, 0.7), state.floor)
+    most = float(known.max())
+    moves = state.response.moves(
+        state.prices, news * (precision / known), 1.0 / (_PRIOR * most), known / most
+    )
+    center = _turned(state.center, _bounded(state, moves, 0.7), state.floor)
     return replace(state, known=known, center=center, prices=center)
 
 
@@ -432,8 +494,22 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     left = sum(weights[counting + 1 :])
     if left == 0:
         return replace(state, owed=owed)
-    moves = state.response.moves(state.center, owed / left, _CAUTION)
-    prices = _turned(state.center, np.clip(moves, -0.5, 0.5), state.floor)
+    # Whatever noise would drown anyway must not move the other prices.
+    trust = 1.0 / (1.0 + (state.radii / _DROWNED) ** 2)
+    done = 1.0 - left / sum(weights)
+    trust = trust * np.where(owed > 0.0, 1.0 + _AVOID * done * done, 1.0)
+    caution = _CAUTION * left / sum(weights)
+    moves = state.response.moves(state.center, owed / left, caution, trust)
+    moves = _bounded(state, moves, _MOST)
+    # What single prices cannot put right, all of them together must, or whatever touches the
+    # resource is scaled down: everything, if options touch all resources.
+    over = np.where(state.radii < _DROWNED, owed / left, 0.0)
+    over = over - state.response.falls(state.center, moves)
+    level = state.response.level(state.center)
+    share = state.market.bundle_width / len(owed)
+    common = share * done * done * max(0.0, float(over.max())) / level
+    moves = np.clip(moves + min(_MOST, common), -1.0, 1.0)
+    prices = _turned(state.center, moves, state.floor)
     return replace(state, prices=prices, owed=owed)
 
 
@@ -441,36 +517,61 @@ def _overshoot(state: State, release: Release) -> FloatArray:
     """Targets of divisible goods: a larger load, if it is worth more after scaling.
 
     With r the certificate's radius, a load L >= 1 - r is scaled by 1 / (L + r). The dual value D at
-    these prices bounds the optimum, so the welfare at load 1 - r is about D - r sum P. More load
-    adds welfare at the rate sum P at first, and less as prices fall.
+    these prices bounds the optimum, so the welfare at load 1 - r is about D - sum_j r_j P_j. More
+    load adds welfare at the rate of the prices at first, and less as prices fall.
     """
     assert state.value is not None and state.response is not None
-    prices, supply = [float(p) for p in release.step.prices], state.market.supply_code
-    total = math.fsum(prices) * supply
-    slack = math.fsum(p * (supply - a) for p, a in zip(prices, release.answer, strict=True))
+    prices, total = state.prices, math.fsum(state.prices.tolist())
+    loads = fixed_rounds.loads(state.market, release)
     value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
-    doubt = _scale(state.value) * PRICE_UNITS_PER_VALUE_CODE
-    noise = _scale(release)
-    squares = math.fsum(p * p for p in prices) * noise * noise
-    dual = value + slack + 2.0 * math.sqrt(doubt * doubt + squares)
-    least = 1.0 - state.radius
-    welfare = dual - state.radius * total
-    if welfare <= 0.0 or total <= 0.0 or least < _WASTE:
+    doubt = deviation(state.value.step.noise)[0] * PRICE_UNITS_PER_VALUE_CODE
+    noise = prices * np.array(deviation(release.step.noise)) / fixed_rounds.supplies(state.market)
+    spread = math.sqrt(doubt * doubt + math.fsum((noise * noise).tolist()))
+    dual = value + math.fsum((prices * (1.0 - loads)).tolist()) + 0.5 * spread
+    lost = math.fsum((prices * np.minimum(state.radii, 1.0)).tolist())
+    welfare = dual - lost
+    if welfare <= 0.0 or total <= 0.0:
         return state.targets
-    rate, stiffness = min(total / welfare, 1.0 / least), max(state.response.common, 0.1)
+    rate, stiffness = total / welfare, max(state.response.level(prices), 0.1)
 
-    def worth(load: float) -> float:
-        more = load - least
-        return (1.0 + rate * more * (1.0 - more / stiffness)) / (load + state.radius)
+    def best(target: float, radius: float) -> float:
+        least = 1.0 - radius
+        if least < _WASTE:
+            return target
 
-    loads = [least + i * (_OVERSHOOT - least) / 32.0 for i in range(33)]
-    best = max(loads, key=worth)
-    return state.targets if worth(best) <= worth(least) else np.full(len(prices), best)
+        def worth(load: float) -> float:
+            more = load - least
+            slope = min(rate, 1.0 / least)
+            return (1.0 + slope * more * (1.0 - more / stiffness)) / (load + radius)
+
+        tried = [least + i * (_OVERSHOOT - least) / 32.0 for i in range(33)]
+        found = max(tried, key=worth)
+        return target if worth(found) <= worth(least) else found
+
+    pairs = zip(state.targets.tolist(), state.radii.tolist(), strict=True)
+    return np.array([best(target, radius) for target, radius in pairs])
 
 
 def _pressing(state: State, excess: FloatArray) -> FloatArray:
     """The excess, with 0 for resources that have spare supply at the price floor."""
     return np.where((state.prices <= state.floor) & (excess < 0.0), 0.0, excess)
+
+
+def _bounded(state: State, moves: FloatArray, most: float) -> FloatArray:
+    """Moves that are not too large.
+
+    Where resources depend on each other, moves in opposite directions balance each other, so they
+    are all made smaller by one factor; what all prices have in common is bounded by itself.
+    """
+    assert state.response is not None
+    if state.response.common == 0.0 and state.response.beyond is None:
+        return np.clip(moves, -most, most)
+    prices = state.center
+    common = math.fsum((prices * moves).tolist()) / math.fsum(prices.tolist())
+    others = np.where(state.radii < _DROWNED, moves - common, 0.0)
+    largest = float(np.abs(others).max())
+    others *= min(1.0, most / largest) if largest > 0.0 else 1.0
+    return np.clip(min(most, max(-most, common)) + others, -1.0, 1.0)
 
 
 def _turned(prices: FloatArray, moves: FloatArray, floor: float) -> FloatArray:

@@ -3,14 +3,18 @@
 With q_j = ln P_j and G_jk = -dL_j / dq_k, the matrix A_jk = sqrt(P_j) G_jk / sqrt(P_k) is the
 dual's Hessian, scaled: symmetric and positive semi-definite. A `gauge` release shows its diagonal,
 its level u^T A u along u = sqrt(P) / |sqrt(P)| (all prices together), and its spread, the trace
-beyond that. From these few, well-measured numbers we build a model,
+beyond that; the trace is in codes, so it weighs each resource by its supply. From these few,
+well-measured numbers we build a model,
 
     A0 = diag(d) + c u u^T,
 
 which has the level and the spread as measured and, as far as noise allows, the diagonal. A
-`curvature` release shows all of A with more noise. What it adds to the model is shrunk by the
-fraction of it that is noise (James & Stein 1961). If noise drowns everything, the step along u
-follows the level, and all other directions have one gain.
+`curvature` release shows all of A with more noise. What it adds to the model is shrunk, entry by
+entry, by the fraction of it that is noise (James & Stein 1961). If noise drowns everything, the
+step along u follows the level, and all other directions have one gain.
+
+P_j is the price of a whole supply, and loads are relative to supply. The noise of a load is
+relative too, so it differs between resources.
 
 Everything is computed element by element, so that every machine gets the same bits. Library
 routines do not promise an order of summation.
@@ -22,6 +26,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jdpack.common.portable_math import FloatArray
 from jdpack.market.grid import BAND, CURVATURE_UNIT
@@ -30,6 +35,7 @@ from jdpack.market.market import Market
 _FLAT = 0.02  # no direction is flatter than this fraction of the level
 _LEAST = 0.4  # no resource is flatter than this fraction of the mean
 _LEVEL_MIN = 0.2
+_STIFF = 0.5  # how much of an earlier level is kept at least
 _KEPT = 0.6  # how much of the model the matrix must leave
 
 
@@ -54,16 +60,23 @@ class Response:
             a = a + self.beyond * fade[:, None] * fade[None, :]
         return a
 
-    def moves(self, prices: FloatArray, excess: FloatArray, caution: float) -> FloatArray:
+    def moves(
+        self, prices: FloatArray, excess: FloatArray, caution: float, trust: FloatArray
+    ) -> FloatArray:
         """The moves of log prices that correct an excess of load.
 
-        In scaled terms, the s that minimises |A s - x|^2 + caution |s|^2.
+        In scaled terms, the s that minimises sum_j trust_j (A s - x)_j^2 + caution |s|^2.
         """
         root = np.sqrt(prices)
         if self.beyond is None:
             u = _along(prices)
-            return _plain(self.diagonal, self.common, u, root * excess, caution) / root
-        return _least_squares(self.scaled(prices), root * excess, caution) / root
+            return _plain(self.diagonal, self.common, u, root * excess, caution, trust) / root
+        return _least_squares(self.scaled(prices), root * excess, caution, trust) / root
+
+    def level(self, prices: FloatArray) -> float:
+        """How far the mean load falls if all log prices rise by 1, without what `beyond` adds."""
+        along = prices / math.fsum(prices.tolist())
+        return self.common + math.fsum((along * self.diagonal).tolist())
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
         """How far loads fall if log prices make these moves."""
@@ -77,28 +90,44 @@ class Response:
 
 
 def from_gauge(
-    market: Market, prices: FloatArray, floor: float, answer: tuple[int, ...], noise: float
+    market: Market,
+    prices: FloatArray,
+    floor: float,
+    answer: tuple[int, ...],
+    noise: float,
+    earlier: Response | None = None,
 ) -> Response:
-    """The model A0 from a gauge release at these prices."""
-    unit = 2.0 * BAND * CURVATURE_UNIT * market.supply_code
-    measured, sigma = np.array(answer, dtype=np.float64) / unit, noise / unit
-    diagonal, level, spread = measured[:-2], float(measured[-2]), float(measured[-1])
+    """The model A0 from a gauge release at these prices.
+
+    Where many values are equal, the market is stiff at one price and soft everywhere else. So a
+    gauge that finds it soft does not quite overrule an earlier one.
+    """
+    supply = np.array(market.supply_codes, dtype=np.float64)
+    codes = np.array(answer, dtype=np.float64) / (2.0 * BAND * CURVATURE_UNIT)
+    sigma = noise / (2.0 * BAND * CURVATURE_UNIT)  # in codes
+    measured, sigmas = codes[:-2] / supply, sigma / supply
     along = prices / math.fsum(prices.tolist())  # u_j^2
+    # The sum of price codes over the sum of prices, which turns the level into a relative load.
+    relative = math.fsum((along / supply).tolist())
     # If we take the market to be stiffer than it is, we only slow down. If we take it to be softer,
     # prices may swing wildly. So we add the noise, and do not subtract it.
-    level = max(level, _LEVEL_MIN) + sigma
-    spread = max(spread, 0.0) + sigma
+    least = _LEVEL_MIN if earlier is None else max(_LEVEL_MIN, _STIFF * earlier.level(prices))
+    level = max(float(codes[-2]) * relative, least) + sigma * relative
     active = prices > 1.5 * floor
-    count = max(1, int(np.count_nonzero(active)))
-    even = spread / max(1, count - 1)
+    if market.bundle_width == 1 and market.options == 1:  # then no price moves another load
+        mean = np.full(len(prices), level)
+        return Response(prices, _drawn_in(mean, measured - mean, sigmas, active), 0.0)
+    # The trace in codes is sum_j supply_j A_jj. With one d for all, A_jj is d + (level - d) u_j^2.
+    trace = max(float(codes[-2]) + max(float(codes[-1]), 0.0), 0.0) + sigma
+    held = np.where(active, supply, 0.0)
+    total = math.fsum((held * (1.0 - along)).tolist())
+    beyond = max(0.0, trace - level * math.fsum((supply * along).tolist()))
+    even = beyond / total if total > 0.0 else 0.0
     crossed = along * (1.0 - along)
-    total = math.fsum(crossed.tolist())
-    mean = spread * crossed / total if total > 0.0 else np.zeros_like(along)
+    whole = math.fsum((held * crossed).tolist())
+    mean = beyond * crossed / whole if whole > 0.0 else np.zeros_like(along)
     mean = np.maximum(mean, max(_LEAST * even, _FLAT * level))
-    deviation = np.where(active, diagonal - level * along - mean, 0.0)
-    signal = math.fsum((deviation * deviation).tolist())
-    kept = max(0.0, 1.0 - (count * sigma * sigma) / signal) if signal > 0.0 else 0.0
-    d = np.maximum(mean + kept * deviation, _LEAST * mean)
+    d = _drawn_in(mean, measured - level * along - mean, sigmas, active)
     common = max(0.0, level - math.fsum((along * d).tolist()))
     return Response(prices, d, common)
 
@@ -108,22 +137,47 @@ def with_curvature(
 ) -> Response:
     """The model plus, as far as noise allows, the matrix of a curvature release at its prices."""
     m = len(model.prices)
-    unit = 2.0 * BAND * CURVATURE_UNIT * market.supply_code
-    response, sigma = np.array(answer, dtype=np.float64).reshape(m, m) / unit, noise / unit
-    # Two readings of A_jk, with deviations r to 1/r: weight them by inverse variances.
+    supply = np.array(market.supply_codes, dtype=np.float64)
+    unit = (2.0 * BAND * CURVATURE_UNIT) * supply
+    response = np.array(answer, dtype=np.float64).reshape(m, m) / unit[:, None]
+    # Two readings of A_jk, in rows j and k: weight them by inverse variances, up to noise^2.
     root = np.sqrt(model.prices)
     ratio = root[:, None] / root[None, :]
-    precision = 1.0 / (ratio * ratio) + ratio * ratio
+    first, second = (unit[:, None] / ratio) ** 2, (unit[None, :] * ratio) ** 2
+    variance = noise * noise / (first + second)
     base = model.scaled(model.prices)
-    beyond = (response / ratio + response.T * ratio) / precision - base
-    drowned = sigma * sigma * math.fsum((1.0 / precision).ravel().tolist())
-    signal = math.fsum((beyond * beyond).ravel().tolist())
-    kept = max(0.0, 1.0 - drowned / signal) if signal > 0.0 else 0.0
+    reading = (response * ratio * first + response.T / ratio * second) / (first + second)
+    beyond = reading - base
+    beyond = beyond * _kept(beyond, variance, m * m)
+    kept = 1.0
     while kept > 0.01 and _cholesky(_KEPT * base + kept * beyond) is None:
         kept *= 0.8
-    if kept <= 0.01:
+    if kept <= 0.01 or not np.any(beyond):
         return model
     return replace(model, beyond=kept * beyond)
+
+
+def _drawn_in(
+    mean: FloatArray, deviation: FloatArray, sigmas: FloatArray, active: NDArray[np.bool_]
+) -> FloatArray:
+    """The mean plus as much of each deviation as is not noise, but not much below the mean."""
+    count = max(1, int(np.count_nonzero(active)))
+    found, variance = np.where(active, deviation, 0.0), np.where(active, sigmas * sigmas, 0.0)
+    return np.maximum(mean + _kept(found, variance, count) * found, _LEAST * mean)
+
+
+def _kept(found: FloatArray, variance: FloatArray, count: int) -> FloatArray:
+    """How much of each number to keep that has noise of this variance: the part that is signal.
+
+    The numbers are taken to have one variance of their own, estimated from those with little noise.
+    """
+    scale = math.fsum(variance.ravel().tolist()) / count
+    if scale == 0.0:
+        return np.ones_like(found)
+    weights = 1.0 / (variance + scale) ** 2
+    surplus = math.fsum((weights * (found * found - variance)).ravel().tolist())
+    own = max(0.0, surplus / math.fsum(weights.ravel().tolist()))
+    return own / (own + np.maximum(variance, 1e-300))
 
 
 def _along(prices: FloatArray) -> FloatArray:
@@ -135,29 +189,31 @@ def _dot(a: FloatArray, b: FloatArray) -> float:
     return math.fsum((a * b).tolist())
 
 
-def _plain(d: FloatArray, c: float, u: FloatArray, x: FloatArray, caution: float) -> FloatArray:
-    """As `_least_squares` for diag(d) + c u u^T, |u| = 1, in time and space of order m.
+def _plain(
+    d: FloatArray, c: float, u: FloatArray, x: FloatArray, caution: float, trust: FloatArray
+) -> FloatArray:
+    """As `_least_squares` for diag(d) + c u u^T, in time and space of order m.
 
-    With w = d u and E = diag(d^2 + caution), the normal equations are
-    E s + (c^2 u.s + c w.s) u + c (u.s) w = right: two unknowns, u.s and w.s, then s. Their
-    determinant, written with |u| = 1, is a sum of squares.
+    With W = diag(trust), w = W d u, k = u.W u and E = diag(trust d^2 + caution), the normal
+    equations are E s + (c^2 k u.s + c w.s) u + c (u.s) w = right: two unknowns, u.s and w.s, then
+    s. Because k - w.E^-1 w = caution u.W E^-1 u, their determinant is a sum of squares.
     """
-    w, right = d * u, d * x + c * u * _dot(u, x)
-    inverse = 1.0 / (d * d + caution)
+    w, right = trust * d * u, trust * d * x + c * u * _dot(u, trust * x)
+    inverse = 1.0 / (trust * d * d + caution)
     uu, uw, ww = _dot(u, inverse * u), _dot(u, inverse * w), _dot(w, inverse * w)
     ur, wr = _dot(u, inverse * right), _dot(w, inverse * right)
-    cross, own = 1.0 + c * uw, c * uu
-    determinant = cross * cross + caution * own * own
+    cross, own, k = 1.0 + c * uw, c * uu, _dot(u, trust * u)
+    determinant = cross * cross + caution * c * own * _dot(u, trust * inverse * u)
     us = (cross * ur - own * wr) / determinant
-    ws = ((1.0 + c * c * uu + c * uw) * wr - (c * c * uw + c * ww) * ur) / determinant
-    return inverse * (right - (c * c * us + c * ws) * u - c * us * w)
+    ws = ((cross + c * k * own) * wr - (c * c * k * uw + c * ww) * ur) / determinant
+    return inverse * (right - (c * c * k * us + c * ws) * u - c * us * w)
 
 
-def _least_squares(a: FloatArray, x: FloatArray, caution: float) -> FloatArray:
+def _least_squares(a: FloatArray, x: FloatArray, caution: float, trust: FloatArray) -> FloatArray:
     normal, right = np.zeros_like(a), np.zeros(len(a))
-    for row, value in zip(a, x.tolist(), strict=True):
-        normal = normal + row[:, None] * row[None, :]
-        right = right + row * value
+    for row, value, weight in zip(a, x.tolist(), trust.tolist(), strict=True):
+        normal = normal + (weight * row)[:, None] * row[None, :]
+        right = right + row * (weight * value)
     # Next to huge entries a small caution would vanish in rounding, and the factor would fail.
     least = 1e-12 * math.fsum(np.diag(normal).tolist())
     factor = _cholesky(normal + max(caution, least) * np.eye(len(a)))

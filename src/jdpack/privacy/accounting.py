@@ -1,30 +1,43 @@
-"""Public: what privacy costs. Budgets, the zCDP filter, and (epsilon, delta) <-> rho.
+"""Public: what privacy costs. Budgets, and the filter that keeps a run within its budget.
 
-Every release is delta_t-approximately rho_t-zCDP (Bun & Steinke 2016, Definition 8.1), with rho_t
-and delta_t chosen from the public history. A privacy filter keeps the sums of both below the
-budget. It composes adaptively chosen mechanisms at no extra cost over fixed ones (Whitehouse,
-Ramdas, Rogers & Wu 2023, Theorem 1). The sums are exact rationals.
+Every release costs rho_t and delta_t, chosen from the public history. A privacy filter keeps the
+sums of both below the budget, as exact rationals. It composes adaptively chosen releases at no
+extra cost over fixed ones. There are two ways to turn the sum of rho_t into (epsilon, delta), and a
+budget says which one it uses:
+
+* "gdp", for Gaussian noise: the exact trade-off of the normal distribution (`jdpack.privacy.gdp`).
+* "zcdp", for any noise: release t is delta_t-approximately rho_t-zCDP (Bun & Steinke 2016,
+  Definition 8.1; the filter is Theorem 1 of Whitehouse, Ramdas, Rogers & Wu 2023). Runs with
+  truncated Laplace noise use it.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jdpack.common.batches import Batch
 from jdpack.errors import BudgetError, BudgetWarning
+from jdpack.privacy import gdp, zcdp
+
+Accounting = Literal["zcdp", "gdp"]
+"""How costs become (epsilon, delta)."""
 
 _GRAIN = 2**100  # charges are rounded up to multiples of 2^-100, and summed as whole numbers
 
 REPAIR_SHARE = Fraction(2, 5)
 """The part of delta for the event that the certified bound fails and winners are dropped.
 
-For common budgets the certified margin is smallest here: a larger part leaves less rho for the
-noise, a smaller one needs a wider bound. The minimum is flat: from 0.2 to 0.6 it changes by 1%."""
+A larger part leaves less rho for the noise, a smaller one needs a wider bound. The share with the
+smallest margin is between 0.32 and 0.56 for epsilon from 0.1 to 8, delta from 1e-10 to 1e-6 and 1
+to 100 resources. At 2/5 the margin is at most 0.35% above its minimum for all of them."""
+
+EXACT_BETA = 1e-2
+"""How often a run without privacy may have to drop winners: nothing is hidden that could leak."""
 
 EPSILON_RANGE = 1e-6, 50.0
 """The epsilons of budgets that protect somebody."""
@@ -43,64 +56,32 @@ TRUNCATION_SHARE = Fraction(1, 4)
 """The part of delta for noise whose support moves with the data (truncated Laplace only)."""
 
 
-def delta_of(rho: float, epsilon: float) -> float:
-    """The smallest delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up.
-
-    Canonne, Kamath & Steinke 2020, Proposition 12: the minimum over a > 1 of
-    exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1), as computed by OpenDP.
-    """
-    # A Gaussian of scale 1 at sensitivity s is (s^2 / 2)-zCDP; one step up keeps it above rho.
-    sensitivity = math.nextafter(math.sqrt(2.0 * rho), math.inf)
-    return float(_conversion().map(sensitivity).delta(epsilon))
-
-
-def epsilon_of(rho: float, delta: float) -> float:
-    """The smallest epsilon for which rho-zCDP implies (epsilon, delta)-DP, rounded up."""
-    sensitivity = math.nextafter(math.sqrt(2.0 * rho), math.inf)
-    return float(_conversion().map(sensitivity).epsilon(delta))
-
-
-@functools.lru_cache(maxsize=64)
-def rho_of(epsilon: float, delta: float) -> float:
-    """The largest rho (to one part in 10^12, from below) that implies (epsilon, delta)-DP."""
-    # Start from the classical conversion, sqrt(rho) < sqrt(l + epsilon) - sqrt(l), l = ln(1/delta),
-    # which is weaker. Doubling finds an upper end; bisection returns the private side.
-    tail = math.log(1.0 / delta)
-    low = (math.sqrt(tail + epsilon) - math.sqrt(tail)) ** 2 / 2.0
-    high = 2.0 * low
-    while delta_of(high, epsilon) <= delta:
-        low, high = high, 2.0 * high
-    while high - low > 1e-12 * low:
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
-    return low
-
-
-@functools.cache
-def _conversion() -> Any:
-    # Imported at first use: reading a billboard converts nothing and need not wait for OpenDP.
-    from opendp.combinators import make_zCDP_to_approxDP
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_gaussian
-    from opendp.metrics import l2_distance
-    from opendp.mod import enable_features
-
-    enable_features("contrib")
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    return make_zCDP_to_approxDP(make_gaussian(*space, scale=1.0))
-
-
 @dataclass(frozen=True)
 class Budget:
     """How (epsilon, delta) is split. Public, and part of the billboard's header.
 
-    Formal guarantees. Let the releases together be `truncation`-approximately rho-zCDP. Then they
-    are (epsilon, d)-DP with d = delta_of(rho, epsilon) + truncation (Bun & Steinke 2016, Lemma
-    8.8). What each agent gets is a function of its own record and the billboard, except in an event
-    of probability at most beta, in which winners are dropped to stay within the supply. For
-    neighbours with plain outcomes P, Q and repaired outcomes P', Q': P'(S) <= P(S) + beta <=
-    e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) + beta) + d + beta. So the repaired allocation is
-    (epsilon, d + (1 + e^epsilon) beta)-jointly DP. `split` makes this at most delta.
+    Formal guarantees. Without a repair, what each agent gets is a function of its own record and
+    the billboard, so by the billboard lemma the plain allocation is (epsilon, d)-jointly DP, where
+    d = delta_of(rho, epsilon) + truncation: `gdp.delta_of` or `zcdp.delta_of` (and Bun & Steinke
+    2016, Lemma 8.8, for truncated noise). If the plain allocation exceeds a supply, winners are
+    dropped.
+
+    With "gdp" the repair costs beta. Let D and D' be neighbours with plain outcomes P, Q and
+    repaired outcomes P', Q', and let F be the set of billboards and coins on which the plain
+    allocation of D or of D' exceeds a supply. **Precondition**: P(F) and Q(F) are at most beta. The
+    certificate sees to that. One event of probability at most beta must contain both failures. The
+    loads of D and D' differ by at most one cap, so a bound that leaves one more cap C_j free than D
+    needs also covers D' (`jdpack.protocol.bounds`). Outside F nothing is repaired, neither on D nor
+    on D', and F is the same set for both. So for any set S of what all others get, P'(S) <=
+    P(S without F) + beta <= e^epsilon Q(S without F) + d + beta <= e^epsilon Q'(S) + d + beta.
+
+    With "zcdp" beta bounds P(plain D exceeds a supply) alone, and the repair costs
+    (1 + e^epsilon) beta: P'(S) <= P(S) + beta <= e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) +
+    beta) + d + beta.
+
+    `split` makes d plus the cost of the repair at most delta. In a local run nobody sees what the
+    agents get, and nothing is repaired: all of delta is for the noise, and beta is only the
+    probability with which the certificate may fail.
     """
 
     epsilon: float
@@ -108,15 +89,36 @@ class Budget:
     delta: float
     """The delta of the whole promise."""
     rho: float
-    """What all releases together may cost, in zCDP."""
+    """What all releases together may cost: the sum of sensitivity^2 / (2 scale^2)."""
     truncation: float
     """The part of delta for noise whose support moves with the data."""
     beta: float
     """A bound on the probability that winners must be dropped to stay within the supply."""
+    accounting: Accounting = "zcdp"
+    """How rho becomes (epsilon, delta)."""
+    repaired: bool = True
+    """Whether winners are dropped if a supply would be exceeded. If not, beta is how often it may
+    be: the agents add the noise themselves, or the market says so (`excess_probability`)."""
 
     @classmethod
-    def split(cls, epsilon: float, delta: float, *, truncated: bool) -> Budget:
-        """Split (epsilon, delta); `truncated` reserves delta for noise with moving support."""
+    def split(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        truncated: bool,
+        repaired: bool = True,
+        excess: float | None = None,
+    ) -> Budget:
+        """Split (epsilon, delta).
+
+        Args:
+            truncated: whether noise has a support that moves with the data. It takes a part of
+                delta, and zCDP.
+            repaired: whether winners are dropped if a bound fails; False for local runs.
+            excess: the probability with which a supply may be exceeded. Then nothing is repaired.
+        """
+        repaired = repaired and not excess
         for what, value in [("epsilon", epsilon), ("delta", delta)]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise BudgetError(f"{what} must be a number, not {value!r}")
@@ -131,27 +133,71 @@ class Budget:
                 f"delta must be above 0 (at least 1e-100) and below 1, not {delta!r}",
                 "choose it well below 1 / number of agents, such as 1e-8",
             )
+        epsilon, delta = float(epsilon), float(delta)
         whole = Fraction(delta)
+        beta = excess or float(REPAIR_SHARE * whole)
         if epsilon == math.inf:
-            return cls(epsilon, float(delta), math.inf, 0.0, float(REPAIR_SHARE * whole))
-        truncation = float(TRUNCATION_SHARE * whole) if truncated else 0.0
-        beta = float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)
-        rest = whole - Fraction(truncation) - REPAIR_SHARE * whole
-        rho = rho_of(epsilon, float(rest) * (1.0 - 1e-12))
-        return cls(float(epsilon), float(delta), rho, truncation, beta)
+            beta = excess or EXACT_BETA
+            return cls(epsilon, delta, math.inf, 0.0, beta, repaired=repaired)
+        if not truncated:
+            rest = whole - Fraction(beta) if repaired else whole
+            rho = gdp.rho_of(epsilon, round_down(rest))
+            return cls(epsilon, delta, rho, 0.0, beta, "gdp", repaired)
+        truncation = float(TRUNCATION_SHARE * whole)
+        rest = whole - Fraction(truncation)
+        if repaired:
+            beta = beta / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)
+            rest -= REPAIR_SHARE * whole
+        rho = zcdp.rho_of(epsilon, float(rest) * (1.0 - 1e-12))
+        return cls(epsilon, delta, rho, truncation, beta, repaired=repaired)
+
+    @property
+    def repair(self) -> float:
+        """The part of delta that dropping winners costs, rounded up."""
+        if not self.repaired:
+            return 0.0
+        if self.accounting == "gdp" or self.epsilon == math.inf:
+            return self.beta
+        return (1.0 + math.exp(self.epsilon)) * self.beta * (1.0 + 1e-15)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For billboards and ledgers. Budgets in zCDP are written as before there was another."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.accounting == "zcdp":
+            del found["accounting"]
+        if self.repaired:
+            del found["repaired"]
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Budget:
+        """The inverse of `to_dict`; raises BudgetError for anything else."""
+        names = [f.name for f in fields(cls) if f.type == "float"]
+        kinds = {key: type(value) for key, value in data.items() if key in names}
+        others = {key: value for key, value in data.items() if key not in names}
+        accounting: Accounting = "gdp" if "accounting" in others else "zcdp"
+        known = others.pop("accounting", "gdp") == "gdp" and others.pop("repaired", False) is False
+        if kinds != dict.fromkeys(names, float) or others or not known:
+            raise BudgetError("these are not the parts of a budget")
+        repaired = "repaired" not in data
+        return cls(**{n: data[n] for n in names}, accounting=accounting, repaired=repaired)
 
     def epsilon_of_group(self, agents: int) -> float | None:
         """The epsilon of the billboard for several agents at once, at the same delta.
 
         None for noise whose support moves with the data: the bound needs zCDP without a delta.
 
-        Formal guarantees. The releases are rho-zCDP for one agent, hence g^2 rho-zCDP for g agents
-        (Bun & Steinke 2016, Proposition 1.9). The result is stated at the whole delta, because a
-        repair changes only the allocation, not the billboard. `delta_of_group` covers both.
+        Formal guarantees. For g agents every answer moves up to g times as far, so the releases
+        cost g^2 rho, in zCDP (Bun & Steinke 2016, Proposition 1.9) and for Gaussian noise in GDP
+        (`jdpack.privacy.gdp`, Groups). Gaussian noise has both guarantees. The result is stated at
+        the whole delta, because a repair changes only the allocation, not the billboard.
+        `delta_of_group` covers both.
         """
         if self.truncation > 0.0:
             return None
-        return epsilon_of(math.nextafter(agents**2 * self.rho, math.inf), self.delta)
+        rho = math.nextafter(agents**2 * self.rho, math.inf)
+        found = gdp.epsilon_of(rho, self.delta) if self.accounting == "gdp" else math.inf
+        return found if found < math.inf else zcdp.epsilon_of(rho, self.delta)
 
     def delta_of_group(self, agents: int) -> float:
         """The delta of the whole promise for g agents at once, at g times epsilon.
@@ -163,6 +209,35 @@ class Budget:
         """
         terms = (math.exp(min(i * self.epsilon, 700.0)) for i in range(agents))
         return min(1.0, math.fsum(terms) * self.delta * (1.0 + 1e-12))
+
+
+def delta_of(rho: float, epsilon: float, accounting: Accounting) -> float:
+    """The delta of releases that cost rho together, at epsilon; rounded up."""
+    return gdp.delta_of(rho, epsilon) if accounting == "gdp" else zcdp.delta_of(rho, epsilon)
+
+
+def epsilon_of(rho: float, delta: float, accounting: Accounting) -> float:
+    """The epsilon of releases that cost rho together, at delta; rounded up."""
+    return gdp.epsilon_of(rho, delta) if accounting == "gdp" else zcdp.epsilon_of(rho, delta)
+
+
+def rho_of(epsilon: float, delta: float, accounting: Accounting) -> float:
+    """The most that releases may cost together for (epsilon, delta); rounded down."""
+    return gdp.rho_of(epsilon, delta) if accounting == "gdp" else zcdp.rho_of(epsilon, delta)
+
+
+@functools.lru_cache(maxsize=4096)
+def proved(budget: Budget) -> bool:
+    """Whether the parts of a budget prove its (epsilon, delta), as `Budget` claims."""
+    least, most = EPSILON_RANGE
+    if not (least <= budget.epsilon <= most and 1e-100 <= budget.delta < 1.0):
+        return False
+    if not (0.0 < budget.beta < 1.0 and 0.0 <= budget.truncation < 1.0 and budget.rho > 0.0):
+        return False
+    if budget.accounting == "gdp" and budget.truncation > 0.0:
+        return False
+    rest = Fraction(budget.delta) - Fraction(budget.truncation) - Fraction(budget.repair)
+    return delta_of(budget.rho, budget.epsilon, budget.accounting) <= rest
 
 
 def check_delta(budget: Budget) -> None:
@@ -195,19 +270,26 @@ def weakness(budget: Budget, agents: int) -> BudgetWarning | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one release costs: it is delta-approximately rho-zCDP."""
+    """What one release costs: it is delta-approximately rho-zCDP.
+
+    Gaussian noise is also as private as normal noise of the same rho, up to `transfer`.
+    """
 
     rho: Fraction | float
     """A rational, or inf for an answer without noise."""
     delta: Fraction = Fraction(0)
     """Positive only if the support of the noise moves with the data."""
+    transfer: Fraction = Fraction(0)
+    """What it costs that Gaussian noise is discrete (`gdp.transfer`)."""
 
 
 class Filter:
     """Keeps the sum of all charges within the budget, always.
 
     Formal guarantees. `charge` is called before anything is drawn. It refuses if the sum would
-    exceed the budget in either coordinate, and a refusal changes nothing.
+    exceed the budget in any coordinate, and a refusal changes nothing. The limit on `transfer` is
+    the one of `jdpack.privacy.gdp`, and such a budget takes only Gaussian noise: it has no delta
+    for any other. zCDP needs no limit on `transfer`.
 
     Batches of one public partition of the agents compose in parallel. Neighbours differ in one
     agent. Given the releases so far, a release about a batch without that agent has the same
@@ -219,29 +301,39 @@ class Filter:
 
     def __init__(self, budget: Budget, spent: Cost | None = None) -> None:
         self.budget = budget
-        self._limits = _grains(Cost(budget.rho, Fraction(budget.truncation)), math.floor)
-        self._of_all = _grains(spent) if spent else _Grains(0, 0)
+        limits = _grains(Cost(budget.rho, Fraction(budget.truncation)), math.floor)
+        if budget.accounting == "gdp":
+            most = Fraction(budget.rho) * gdp.TRANSFER_SHARE
+            limits = limits._replace(transfer=math.floor(most * _GRAIN))
+        else:
+            limits = limits._replace(transfer=math.inf)
+        self._limits = limits
+        self._of_all = _grains(spent) if spent else _NOTHING
         self._of_batches: dict[Batch, _Grains] = {}
-        self._most = _Grains(0, 0)
+        self._most = _NOTHING
         """The largest total cost of the releases about any one batch."""
 
     @property
     def spent(self) -> Cost:
-        rho, delta = self._of_all.plus(self._most)
-        return Cost(rho if rho == math.inf else Fraction(int(rho), _GRAIN), Fraction(delta, _GRAIN))
+        rho, delta, transfer = self._of_all.plus(self._most)
+        return Cost(
+            rho if rho == math.inf else Fraction(int(rho), _GRAIN),
+            Fraction(delta, _GRAIN),
+            Fraction(int(transfer), _GRAIN),
+        )
 
     def charge(self, cost: Cost, batch: Batch | None = None) -> None:
         """Spend `cost` on all agents or one batch, or raise BudgetError and spend nothing."""
         if cost.rho <= 0 or cost.delta < 0:
             raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
-        of_all, of_batch, most = self._of_all, _Grains(0, 0), self._most
+        of_all, of_batch, most = self._of_all, _NOTHING, self._most
         if batch is None:
             of_all = of_all.plus(_grains(cost))
         else:
             if self._of_batches and next(iter(self._of_batches)).count != batch.count:
                 raise BudgetError("batches from two partitions do not compose in parallel")
             of_batch = self._of_batches.get(batch, of_batch).plus(_grains(cost))
-            most = _Grains(max(most.rho, of_batch.rho), max(most.delta, of_batch.delta))
+            most = most.or_more(of_batch)
         spent, asked = self._of_all.plus(self._most), of_all.plus(most)
         for what, more, so_far, limit in zip(
             _Grains._fields, asked, spent, self._limits, strict=True
@@ -258,21 +350,40 @@ class Filter:
 
 
 class _Grains(NamedTuple):
-    """A cost in units of 1 / _GRAIN; rho may be inf."""
+    """A cost in units of 1 / _GRAIN; rho may be inf, and so may a limit on transfer."""
 
     rho: int | float
     delta: int
+    transfer: int | float
 
     def plus(self, other: _Grains) -> _Grains:
-        return _Grains(self.rho + other.rho, self.delta + other.delta)
+        return _Grains(
+            self.rho + other.rho, self.delta + other.delta, self.transfer + other.transfer
+        )
+
+    def or_more(self, other: _Grains) -> _Grains:
+        return _Grains(
+            max(self.rho, other.rho),
+            max(self.delta, other.delta),
+            max(self.transfer, other.transfer),
+        )
+
+
+_NOTHING = _Grains(0, 0, 0)
 
 
 @functools.lru_cache(maxsize=64)
 def _grains(cost: Cost, round: Callable[[Fraction], int] = math.ceil) -> _Grains:
     rho = math.inf if cost.rho == math.inf else round(Fraction(cost.rho) * _GRAIN)
-    return _Grains(rho, round(cost.delta * _GRAIN))
+    return _Grains(rho, round(cost.delta * _GRAIN), round(cost.transfer * _GRAIN))
 
 
 def round_up(x: Fraction) -> Fraction:
     """Round a cost up as the filter does."""
     return Fraction(math.ceil(x * _GRAIN), _GRAIN)
+
+
+def round_down(x: Fraction) -> float:
+    """The largest float that is at most x."""
+    found = float(x)
+    return found if Fraction(found) <= x else math.nextafter(found, -math.inf)

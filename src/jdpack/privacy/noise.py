@@ -15,7 +15,9 @@ from typing import Any
 
 from jdpack.common import checks
 from jdpack.errors import BillboardError, BudgetError
+from jdpack.privacy import gdp
 from jdpack.privacy.accounting import Cost
+from jdpack.privacy.queries import Change
 
 SCALE_MAX = 2.0**54
 """Noise is drawn in 64 bits. At larger scales a draw could saturate at the largest 64-bit integer,
@@ -26,22 +28,33 @@ and the answer would reveal its exact sum; at this scale the probability is belo
 class Gaussian:
     """Discrete Gaussian noise: P(z) proportional to exp(-z^2 / (2 scale^2)) on the integers."""
 
-    scale: float
-    """Close to the standard deviation."""
+    scales: tuple[float, ...]
+    """One scale per number of the answer, or a single one for all. Close to the standard
+    deviations."""
 
-    @functools.lru_cache(maxsize=256)  # noqa: B019 (the cache holds only a scale)
-    def cost(self, shifts: tuple[int, ...]) -> Cost:
-        """The cost of adding this noise to each coordinate of an integer answer.
+    @functools.lru_cache(maxsize=256)  # noqa: B019 (the cache holds only scales)
+    def cost(self, change: Change, width: int = 1) -> Cost:
+        """The cost of adding this noise to each of the `width` numbers of an integer answer.
 
         Formal guarantees. For any integer shift d the Renyi divergence of order a between z and
-        z + d is at most a d^2 / (2 scale^2) (Canonne, Kamath & Steinke 2020, Proposition 5).
-        The coordinates are independent, so a move by `shifts` costs rho = sum d_j^2 / (2 scale^2)
-        (their Theorem 14).
+        z + d is at most a d^2 / (2 scale^2) (Canonne, Kamath & Steinke 2020, Proposition 5). The
+        numbers have independent noise, so a move by d costs rho = sum (d_i / scale_i)^2 / 2 (their
+        Theorem 14), and `Change.worst` bounds that sum over all moves that one agent can cause.
+        `jdpack.privacy.gdp` proves more of noise with large scales.
         """
-        return Cost(rho=_quadratic(shifts, self.scale))
+        for scale in self.scales:
+            _check_scale(scale)
+        transfer = gdp.transfer(self.of(width) if len(self.scales) == 1 else self.scales)
+        return Cost(Fraction(change.worst(self.scales)) / 2, transfer=transfer)
+
+    def of(self, count: int) -> tuple[float, ...]:
+        """The scale of each of `count` numbers."""
+        assert len(self.scales) in (1, count), "a scale for each number, or one for all"
+        return self.scales * count if len(self.scales) == 1 else self.scales
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "gaussian", "scale": self.scale}
+        one = len(self.scales) == 1
+        return {"kind": "gaussian", "scale": self.scales[0] if one else list(self.scales)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,7 @@ class TruncatedLaplace:
     bound: int
     """The largest |z|."""
 
-    def cost(self, shifts: tuple[int, ...]) -> Cost:
+    def cost(self, change: Change, width: int = 1) -> Cost:
         """The cost of adding this noise to each coordinate of an integer answer.
 
         Formal guarantees. Let a coordinate of the answer move by d, 0 < d <= bound, say up from y
@@ -67,16 +80,18 @@ class TruncatedLaplace:
         up: the answer is delta-approximately rho-zCDP with rho = sum d_j^2 / (2 scale^2) and
         delta = sum tail(d_j), a bound on the probability that any coordinate is outside.
 
-        Both grow with each |d_j|, so the bounds `shifts` give the worst neighbour.
+        Both grow with each |d_j|, so the bounds `change` give the worst neighbour.
         """
-        if max(shifts) > self.bound:
+        _check_scale(self.scale)
+        if change.most > self.bound:
             raise BudgetError(
-                f"truncated noise of at most {self.bound} cannot hide a move of {max(shifts)}",
+                f"truncated noise of at most {self.bound} cannot hide a move of {change.most}",
                 "use Gaussian noise, or a larger supply",
             )
         # Rounded up; the last term covers tails that underflow to 0.
-        delta = Fraction(sum(self.tail(d) for d in shifts) * (1.0 + 1e-9)) + Fraction(1, 2**1000)
-        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)
+        tails = change.count * self.tail(change.most) * (1.0 + 1e-9)
+        delta = Fraction(tails) + Fraction(1, 2**1000)
+        return Cost(rho=Fraction(change.worst((self.scale,))) / 2, delta=delta)
 
     def tail(self, d: int) -> float:
         """P(z > bound - d), 0 <= d <= bound: q^(bound-d+1) (1 - q^d) / (1 + q - 2 q^(bound+1))."""
@@ -95,7 +110,7 @@ class TruncatedLaplace:
 class NoNoise:
     """The exact answer, at infinite cost: for runs without privacy (epsilon = inf)."""
 
-    def cost(self, shifts: tuple[int, ...]) -> Cost:
+    def cost(self, change: Change, width: int = 1) -> Cost:
         return Cost(rho=math.inf)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,23 +120,37 @@ class NoNoise:
 Noise = Gaussian | TruncatedLaplace | NoNoise
 
 
-def gaussian(shifts: tuple[int, ...], rho: float) -> Gaussian | NoNoise:
-    """Gaussian noise with which an answer that moves by `shifts` costs just below rho."""
+def deviation(noise: Noise) -> tuple[float, ...]:
+    """The scales of noise: one, or one per number of the answer; 0 without noise."""
+    match noise:
+        case Gaussian(scales):
+            return scales
+        case TruncatedLaplace(scale, _):
+            return (scale,)
+        case NoNoise():
+            return (0.0,)
+
+
+def gaussian(change: Change, rho: float, shape: tuple[float, ...] = (1.0,)) -> Gaussian | NoNoise:
+    """Gaussian noise with scales in proportion to `shape` that costs just below rho."""
     if math.isinf(rho):
         return NoNoise()
-    # The factor keeps rounding in the scale on the private side of the filter.
-    return Gaussian(math.sqrt(sum(d * d for d in shifts) / (2.0 * rho * (1.0 - 1e-9))))
+    # The factor keeps rounding in the scales on the private side of the filter.
+    factor = math.sqrt(change.worst(shape) / (2.0 * rho * (1.0 - 1e-9)))
+    return Gaussian(tuple(factor * s for s in shape))
 
 
 def from_dict(data: Mapping[str, Any]) -> Noise:
     """The inverse of `to_dict`, for reading a billboard."""
     match data:
-        case {"kind": "gaussian", "scale": float(scale), **rest} if (
-            0.0 < scale < math.inf and not rest
+        case {"kind": "gaussian", "scale": float(scale), **rest} if _right([scale]) and not rest:
+            return Gaussian((scale,))
+        case {"kind": "gaussian", "scale": [_, _, *_] as scales, **rest} if (
+            _right(scales) and not rest
         ):
-            return Gaussian(scale)
+            return Gaussian(tuple(scales))
         case {"kind": "truncated-laplace", "scale": float(scale), "bound": int(bound), **rest} if (
-            0.0 < scale < math.inf and type(bound) is int and bound >= 0 and not rest
+            _right([scale]) and type(bound) is int and bound >= 0 and not rest
         ):
             return TruncatedLaplace(scale, bound)
         case {"kind": "none", **rest} if not rest:
@@ -129,11 +158,14 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
     raise BillboardError(f"noise {checks.quoted(dict(data))} is of no known kind")
 
 
-def _quadratic(shifts: tuple[int, ...], scale: float) -> Fraction:
+def _right(scales: list[Any]) -> bool:
+    return all(isinstance(scale, float) and 0.0 < scale < math.inf for scale in scales)
+
+
+def _check_scale(scale: float) -> None:
     if scale <= 0.0:
         raise BudgetError(f"noise of scale {scale:g} hides nothing")
     if not scale <= SCALE_MAX:
         raise BudgetError(
             f"noise of scale {scale:.2g} does not fit in 64 bits", "use a larger epsilon"
         )
-    return Fraction(sum(d * d for d in shifts)) / (2 * Fraction(scale) ** 2)

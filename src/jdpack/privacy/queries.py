@@ -2,108 +2,241 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from jdpack.market.grid import CURVATURE_UNIT
+from jdpack.market.grid import CHANCE_MAX, CURVATURE_UNIT, DEMAND_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 
-Query = Literal["demand", "scale", "value", "curvature", "gauge", "welfare", "granted", "luck"]
-CLOSING: tuple[Query, ...] = ("welfare", "granted", "luck")
+Query = Literal["demand", "scale", "value", "curvature", "gauge", "chance", "welfare", "luck"]
+CLOSING: tuple[Query, ...] = ("chance", "welfare", "luck")
 """Queries about the allocation of the rounds so far; the others are about posted prices."""
 
+_LUCK_LEAST = 2**10  # value codes; noise must have a large scale (`privacy.gdp`)
+_TOTALS_LEAST = 1e-5  # per resource; totals lower a cost no further, so its noise is coarse enough
+_UP = 1.0 + 2.0**-40  # keeps float rounding in a bound on the safe side
 
-def shifts(market: Market, query: Query) -> tuple[int, ...]:
-    """How far one agent can move the answer to a query, coordinate by coordinate.
 
-    Between neighbours at the same prices, the coordinates of the answer move, in some order, by at
-    most these amounts in absolute value; all other coordinates stay. So the L2 sensitivity is the
-    root of the sum of their squares.
+@dataclass(frozen=True)
+class Change:
+    """A bound on the moves d that one agent can cause in an answer.
+
+    At most `count` numbers of the answer move, each by at most `most`.
+    """
+
+    most: int
+    count: int = 1
+
+    def worst(self, scales: Sequence[float]) -> float:
+        """The largest sum of (d_i / scale_i)^2, rounded up. A single scale is for all numbers."""
+        return _largest(self.most, scales, self.count) * _UP
+
+    @property
+    def squares(self) -> float:
+        """The squared L2 sensitivity, rounded up."""
+        return self.worst((1.0,))
+
+
+@dataclass(frozen=True)
+class SetBound:
+    """A bound on what one option asks for of a set of resources together (`Market.max_totals`)."""
+
+    resources: tuple[int, ...]
+    amounts: tuple[float, ...]
+    """What the largest code of each resource stands for."""
+    most: float
+
+
+@dataclass(frozen=True)
+class DemandChange(Change):
+    """The moves of a demand release where options obey totals.
+
+    Formal guarantees. Let x be the option that the differing agent takes in the first data set (the
+    zero option if it takes none or is absent), and y the one it takes in the second. The answer
+    moves by d = x - y. Both are non-negative, so d_j^2 <= x_j^2 + y_j^2; with ADD_REMOVE one of
+    them is zero. So the sum of (d_j / s_j)^2 is at most `options` times (2, or 1 with ADD_REMOVE)
+    the most that one option alone can reach. An option touches at most `bundle` resources, with at
+    most C codes each: it reaches at most the sum of the `bundle` largest (C / s_j)^2. In a set with
+    a total, x_j^2 <= C x_j, so the set adds at most the largest sum of y_j (C / s_j)^2 with
+    y_j = x_j / C in [0, 1] and sum_j y_j amount_j <= total. That is a fractional knapsack: fill
+    the largest value per amount first. Resources in no set add at most the `bundle` largest among
+    them. All of these bounds hold at once with that of `Change`, so the least does.
+    """
+
+    width: int = 1
+    """How many resources there are."""
+    bundle: int = 1
+    options: int = 1
+    totals: tuple[SetBound, ...] = ()
+
+    def worst(self, scales: Sequence[float]) -> float:
+        plain = super().worst(scales)
+        if not self.totals:
+            return plain
+        least = _TOTALS_LEAST * self.width * (self.most / min(scales)) ** 2
+        return min(plain, max(least, self.options * self.of_option(scales)))
+
+    def of_option(self, scales: Sequence[float]) -> float:
+        """The most that one option alone can reach, rounded up."""
+        by_bundle = _largest(self.most, scales, self.bundle)
+        if not self.totals:
+            return by_bundle * _UP
+        free = dict(enumerate(scales if len(scales) > 1 else [scales[0]] * self.width))
+        sums = []
+        for total in self.totals:
+            items = [
+                ((self.most / free.pop(j)) ** 2, amount)
+                for j, amount in zip(total.resources, total.amounts, strict=True)
+            ]
+            sums.append(_knapsack(items, total.most))
+        if free:
+            least = sorted(free.values())[: self.bundle]
+            sums.append(math.fsum((self.most / s) ** 2 for s in least))
+        return min(by_bundle, math.fsum(sums)) * _UP
+
+
+@dataclass(frozen=True)
+class ChanceChange(Change):
+    """The moves of a chance release: `count` times `most`^2 bounds the squares of the moves of all
+    numbers except the last, and `last` the square of the last.
+    """
+
+    last: int = 1
+
+    def worst(self, scales: Sequence[float]) -> float:
+        scale = min(scales[:-1]) if len(scales) > 1 else scales[0]
+        loads = self.count * (self.most / scale) ** 2
+        return (loads + self.last / scales[-1] ** 2) * _UP
+
+
+def _largest(most: int, scales: Sequence[float], count: int) -> float:
+    """The sum of the `count` largest (most / scale)^2."""
+    if len(scales) == 1:
+        return count * (most / scales[0]) ** 2
+    return math.fsum((most / s) ** 2 for s in sorted(scales)[:count])
+
+
+def _knapsack(items: list[tuple[float, float]], total: float) -> float:
+    """The largest value of items (value, amount), or parts of them, within a total amount."""
+    gained = 0.0
+    for value, amount in sorted(items, key=lambda item: -item[0] / item[1]):
+        part = max(0.0, min(1.0, total / amount))
+        gained, total = gained + part * value, total - part * amount
+    return gained
+
+
+@functools.lru_cache(maxsize=256)
+def change(market: Market, query: Query) -> Change:
+    """How far one agent can move the answer to a query, between neighbours at the same prices.
 
     Formal guarantees. Let x be the one option that the differing agent takes in the first data set
     (the zero option if it takes none or is absent), and y the one it takes in the second. Every
     other agent's choice depends only on its own record and the posted prices, so it is the same in
-    both. Every x_j and y_j lies in [0, C_j], and each of x and y has at most k = `bundle_size`
-    nonzero entries.
+    both. Every x_j and y_j lies in [0, C], C = DEMAND_CODE_MAX, and each of x and y has at most
+    k = `bundle_width` nonzero entries.
 
     * demand, D_j = the sum of the codes taken: D moves by x - y. Both are non-negative, so
-      |x_j - y_j| <= max(x_j, y_j) <= C_j, and at most min(2k, m) coordinates differ. The
-      min(2k, m) largest caps therefore bound the moves. With ADD_REMOVE one of the two is the zero
-      option, so the k largest caps do. The same bounds hold for a batch (`jdpack.common.batches`):
-      an agent's turn depends only on its id and a public key, so the differing agent moves the
-      answer of its own batch by x - y and leaves every other batch alone.
-    * scale, max(S, max_j |S - D_j|): each function under the maximum moves by at most max_j C_j,
-      so the maximum moves by no more than that.
-    * granted, the codes of what the agents' coins grant from the rounds so far: the rounds are
-      public and the coins are drawn without looking at the records, so an agent's grant, at most
-      one option, depends only on its own record. The bounds are those of demand. (This holds for
-      indivisible goods only: parts of several options would touch more resources.)
+      |x_j - y_j| <= max(x_j, y_j) <= C, and at most min(2k, m) coordinates differ. With ADD_REMOVE
+      one of the two is the zero option, so at most k do. `DemandChange` adds what totals imply. The
+      same bounds hold for a batch (`jdpack.common.batches`): an agent's turn depends only on its id
+      and a public key, so the differing agent moves the answer of its own batch by x - y and leaves
+      every other batch alone.
+    * scale, the largest of Q and, over all j, of |S_j - D_j| Q / S_j rounded down, with Q the
+      smallest S_j: |S_j - D_j| moves by at most C, so each term moves by at most C Q / S_j <= C
+      before rounding, and by at most the whole number C after it. So does the maximum.
     * value, the value codes of the options taken, and welfare, those of the averaged allocation of
       the rounds so far, in which an agent's shares sum to at most 1: one term in
       [0, value_cap_code] changes.
     * curvature, E_jk = the sum of d_j t_k over the agents whose two best choices are close: the
       **whole matrix** moves by at most the one number returned, in L2 (Frobenius) norm, so only
-      Gaussian noise fits. Here d is the difference between the codes of the two choices (doing
-      nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k / (cost_1 +
-      cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k| sum to at
-      most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than 1 to their
-      sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm |d|_2 |t|_2. With one option,
-      d is that option's codes: |d|_2^2 is at most the sum of the k largest squared caps, and all
-      entries are non-negative, so two agents' matrices differ by at most sqrt(2) times the larger
-      norm. With several options, d has at most 2k entries of any sign, with |d_j| <= C_j, so the
+      Gaussian noise of one scale fits. Here d is the difference between the codes of the two
+      choices (doing nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k
+      / (cost_1 + cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k|
+      sum to at most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than 1
+      to their sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm |d|_2 |t|_2. With
+      one option, d is that option's codes: |d|_2^2 is at most what one option can reach
+      (`DemandChange.of_option`), and all entries are non-negative, so two agents' matrices differ
+      by at most sqrt(2) times the larger norm. With several options, d is the difference of two
+      options, whose squares sum to at most twice that, and its entries have any sign, so the
       matrices differ by at most twice the norm. With ADD_REMOVE one of the two matrices is zero.
     * gauge, the diagonal E_jj, the level and the spread: again the **whole vector** moves by at
-      most the one number returned. Let u = CURVATURE_UNIT and C the largest cap. An agent adds
-      d_j t_j >= 0 to the diagonal, in total at most max |d_j| sum |t_j| <= u C. To the level it
-      adds u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down; because
+      most the one number returned. Let u = CURVATURE_UNIT. An agent adds d_j t_j >= 0 to the
+      diagonal, in total at most max |d_j| sum |t_j| <= u C. To the level it adds
+      u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down; because
       |cost_1 - cost_2| <= C sum_j price_j, that is at most u C. To the spread it adds the amount by
       which the diagonal's sum exceeds the level, if any. Either the level and the spread together
       are at most u C or the spread is 0, so the norm is at most sqrt(2) u C. The entries are
       non-negative, so two agents differ by at most sqrt(2) times that, and with ADD_REMOVE by that
       alone.
+    * chance, the variances that coins add to the loads and to the value of what is granted, given
+      the rounds so far (`engines.giving.chance`). Let p be the probability that coins grant an
+      agent something that touches resource j. The code granted lies in [0, C], and is 0 with
+      probability 1 - p. Its variance is at most C^2 p (1 - p) if p <= 1/2, and at most C^2 / 4
+      always; in the unit of the answer the latter is below CHANCE_MAX, after rounding up too. With
+      one option all its resources have the same p, so k numbers move. With several options the p of
+      all resources sum to at most k, and the square of the bound is at most (4 / 27) p C^4: in
+      units, the squares sum to less than 2.4 k CHANCE_MAX^2. Rounding up adds at most 1 to each
+      number above 0, of which there are at most 2^16; a factor of 2.5 covers it. All are
+      non-negative, so the square of a difference between two agents is at most the sum of their
+      squares; with ADD_REMOVE one of them adds
+      nothing. The value adds one more number. Every number lies in [0, CHANCE_MAX], so none moves
+      by more than that.
     """
-    if query in ("demand", "granted"):
-        touched = market.bundle_size * (2 if market.neighbours is Neighbours.REPLACE_ONE else 1)
-        return tuple(sorted(market.cap_codes, reverse=True)[:touched])
+    both = market.neighbours is Neighbours.REPLACE_ONE
+    k, m, several = market.bundle_width, len(market.resources), market.options > 1
+    if query == "demand":
+        return DemandChange(
+            DEMAND_CODE_MAX, min(k * (1 + both), m), m, k, 1 + both, _totals(market)
+        )
     if query == "scale":
-        return (max(market.cap_codes),)
+        return Change(DEMAND_CODE_MAX)
     if query == "curvature":
-        several = market.options > 1
-        largest = sorted(market.cap_codes, reverse=True)[: market.bundle_size * (1 + several)]
-        squared = CURVATURE_UNIT**2 * sum(c * c for c in largest)
-        if market.neighbours is Neighbours.REPLACE_ONE:
-            squared *= 4 if several else 2
-        return (math.isqrt(squared - 1) + 1,)
+        demand = change(market, "demand")
+        assert isinstance(demand, DemandChange)
+        squared = CURVATURE_UNIT**2 * math.ceil(demand.of_option((1.0,)) * (1 + several))
+        return Change(_root(squared * ((4 if several else 2) if both else 1)))
     if query == "gauge":
-        squared = 2 * (CURVATURE_UNIT * max(market.cap_codes)) ** 2
-        if market.neighbours is Neighbours.REPLACE_ONE:
-            squared *= 2
-        return (math.isqrt(squared - 1) + 1,)
-    return (market.value_cap_code,)
+        squared = 2 * (CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2
+        return Change(_root(squared * (1 + both)))
+    if query == "chance":
+        count = -(-5 * k // 2) if several else k
+        return ChanceChange(CHANCE_MAX, min(count * (1 + both), m), CHANCE_MAX**2)
+    return Change(market.value_cap_code)
 
 
-def luck_shifts(market: Market, bound: int, *, thinned: bool) -> tuple[int, ...]:
-    """As `shifts`, for the query luck: the value that coins give beyond the average.
+def luck_change(market: Market, lowest: int, highest: int) -> Change:
+    """As `change`, for the query luck: the value given beyond the averaged shares.
 
     Formal guarantees. An agent adds the value codes of what it is given minus those of its averaged
-    share, clamped to [-bound, bound]. So two agents differ by at most 2 bound; with ADD_REMOVE one
-    of them is absent and adds 0.
-
-    With one option and no thinning they differ by at most bound + 1, provided that bound is at
-    least what any option cost in any round (`closing.dearest`), or at least the value cap. Proof:
-    an agent's coin u, in [0, 1), depends only on its id and the seed, which neighbours share. An
-    agent with value v and averaged share x is granted its option if u < x. Then it adds
-    v (1 - x) < v (1 - u); otherwise it adds -v x >= -v u. If v > bound, the option was taken in
-    every round, so x = 1 and the agent adds 0. So all agents with this coin add numbers between
-    -bound u and bound (1 - u), rounded by less than 1.
+    share, clamped to [lowest, highest], where lowest <= 0 <= highest. So two agents differ by at
+    most highest - lowest; with ADD_REMOVE one of them is absent and adds 0.
     """
-    if market.neighbours is Neighbours.ADD_REMOVE:
-        return (bound,)
-    return (bound + 1,) if market.options == 1 and not thinned else (2 * bound,)
+    both = market.neighbours is Neighbours.REPLACE_ONE
+    most = highest - lowest if both else max(-lowest, highest)
+    return Change(max(most, _LUCK_LEAST))
 
 
 def width(market: Market, query: Query) -> int:
     """How many numbers the answer to a query has."""
     m = len(market.resources)
-    widths: dict[Query, int] = {"demand": m, "granted": m, "curvature": m * m, "gauge": m + 2}
+    widths: dict[Query, int] = {"demand": m, "curvature": m * m, "gauge": m + 2, "chance": m + 1}
     return widths.get(query, 1)
+
+
+def _root(squared: int) -> int:
+    """The square root, rounded up."""
+    return math.isqrt(squared - 1) + 1
+
+
+def _totals(market: Market) -> tuple[SetBound, ...]:
+    """The market's totals. Codes are rounded up, by less than one unit per resource touched."""
+    found = []
+    for total in market.max_totals:
+        units = [market.unit_sizes[j] for j in total.resources]
+        amounts = tuple(unit * DEMAND_CODE_MAX for unit in units)
+        rounding = math.fsum(sorted(units, reverse=True)[: market.bundle_width])
+        found.append(SetBound(total.resources, amounts, (total.amount + rounding) * _UP))
+    return tuple(found)

@@ -6,27 +6,33 @@ probability at most beta. The probabilities are over the noise and the coins, wh
 are. `jdpack.privacy.tail_bounds` proves the bounds on sums of noise and coins.
 
 C1. Load of divisible goods. Let D_tj be the exact demand for resource j in round t (in codes), w_t
-the round's weight, W = sum_t w_t, and S the supply in codes. The averaged allocation has load L_j =
-sum_t w_t D_tj / (W S). The billboard shows D_tj with noise. The weighted noise sums to less than -r
-with probability at most beta / m, so L_j <= (sum_t w_t answer_tj + r) / (W S) =: U_j for all j
-together. Shares are scaled by f = min(1, 1 / max_j U_j), so they fit.
+the round's weight, W = sum_t w_t, and S_j the supply in codes. The averaged allocation has load L_j
+= sum_t w_t D_tj / (W S_j). The billboard shows D_tj with noise. The weighted noise of resource j
+sums to less than -r_j with probability at most beta / m, so L_j <= (sum_t w_t answer_tj + r_j) / (W
+S_j) for all j together. We add one cap, C / S_j, and call the result U_j, because a repair must be
+as rare for every neighbour of these records (`Budget`). f_j = min(1, 1 / U_j), and an option is
+scaled by the smallest f_j of the resources that it touches. So the load of j falls at least by f_j.
 
-C2. Load of indivisible goods. The `granted` release shows the load of what the coins grant. That
-load is at most U_j = (answer_j + r) / S, where r is the radius of this one release. If U_j <= 1,
-then f_j = 1. Otherwise every grant of an option that touches resource j is kept with probability at
-most f_j: given the grants, an agent's coin is uniform on the width of its option, so it falls in
+C2. Load of indivisible goods. Coins grant each option with its averaged share as probability, so
+what is granted has the load of the averaged allocation plus the coins, a sum of independent
+numbers whose mean is 0 given the rounds. The `chance` release shows the variances that they add to
+each load, with noise. U_j is as in C1, with r_j the radius of noise and coins together. If U_j <=
+1, then f_j = 1. Otherwise every grant of an option that touches resource j is kept with probability
+at most f_j: given the grants, an agent's coin is uniform on the width of its option, so it falls in
 the first f_j of that width with probability f_j, independently of all others. f_j is the largest
-factor for which `tail_bounds.kept_at_most` is at most 1. An option that touches several resources
-uses the smallest of their factors. (Divisible goods have one factor for all resources, which makes
-C6 sharp.)
+factor for which `tail_bounds.kept_at_most` of the load U_j - C / S_j of these records is at most
+1 - C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers
+both. An option that touches several resources uses the smallest of their factors.
 
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
 one round that asked it, all or nothing, and W is the weight of one round. The sums of C1 are then
-the load of all batches together. If the agents add the noise themselves, those sums bound the load
-of indivisible goods too, and nothing is known about value. Batches give no bound on the optimum:
-duality needs the demand of all agents at the same prices.
+the load of all batches together, of indivisible goods too, and coins decide nothing. If the agents
+add the noise themselves, nothing is known about value, and nothing is repaired. Batches give no
+bound on the optimum: duality needs the demand of all agents at the same prices.
 
 `load_at_most` bounds the load of what is given. Dropping agents in a repair only lowers that load.
+If the market says how often a supply may be exceeded, nothing is repaired: beta is that
+probability, no cap is added, and `load_surely` is the same bound at a probability of 1e-9.
 
 C4. Optimum. Let p_j be posted prices and b_j the supplies. Every fractional allocation x that fits
 has sum_i v_i x_i <= sum_j p_j b_j + sum_i max(0, max_o (v_io - cost_io)) (weak duality). So the
@@ -36,7 +42,7 @@ value is less than 1 above its code and an amount less than 1 below, so every ag
 2^20 plus the prices of the k dearest resources. The welfares average to the welfare of the averaged
 allocation, which is released once at the end. The rest, X, is known except for the noise
 sum_t w_t sum_j p_tj N_tj. The prices p_t depend on earlier noise, so the variance of that sum,
-V_T = sum_t w_t^2 scale_t^2 sum_j p_tj^2, is random, but we know it. exp(l M_t - l^2 V_t / 2) is a
+V_T = sum_t w_t^2 sum_j (scale_tj p_tj)^2, is random, but we know it. exp(l M_t - l^2 V_t / 2) is a
 supermartingale for every l. Integrated over l with a normal density of variance 1/v it is
 sqrt(v / (V + v)) exp(M^2 / (2 (V + v))), so
 |M_T| >= sqrt((V_T + v) (2 ln(1/p) + ln((V_T + v) / v))) with probability at most p (Robbins 1970),
@@ -44,22 +50,30 @@ for any v fixed before the first round that adds to V. We take the best of sever
 variance that the prices of that round would give; each v gets its part of the probability. (A round
 in which all prices are 0, such as the first of dual-gd, adds nothing.)
 
-C5. Welfare. For divisible goods, what is given is worth at least f times the welfare of the
-averaged allocation. For indivisible goods, what is granted is worth that welfare plus the coins'
-luck. The run releases the luck of the grants, or the luck of what is given if that leads to a
-sharper bound (`closing.luck_terms`). If an agent has several options, their shares are rounded
-down, and its coin may fall in the gap that rounding left, with probability below 1/SHARE per
-option. Luck is cut there, and we subtract a bound on that. The value that thinning takes away is
-bounded like the load that coins keep, at odds of 1 minus the smallest factor.
+C5. Welfare. What is given is worth the welfare w of the averaged allocation plus the luck: what
+coins gave beyond the average, minus what scaling or thinning took away. If nothing is scaled or
+thinned, divisible goods have no luck, and the luck of coins is a sum of independent numbers, none
+below -d, d the most that an option cost (`bounds.dearest`), whose variance the `chance` release
+shows: by Bernstein's inequality it is below -sqrt(2 variance tail) - d tail / 3 with probability at
+most e^-tail. (The release counts values in units of d / 2^16, rounded up. That moves a value by
+less than one unit, so one agent's deviation by at most half a unit, and the deviation of n agents
+together by at most sqrt(n) / 2 units: Minkowski's inequality.) If something is scaled or thinned,
+the run may release the luck of what is given (`closing.luck_range`). Otherwise, or if it is better,
+divisible goods are worth at least f w with f the smallest factor, and what thinning takes away is
+bounded like the load that coins keep, at odds of 1 - f. If an agent has several options, their
+shares are rounded down, and its coin may fall in the gap that rounding left, with probability below
+1/SHARE per option. `chance` counts such a coin as if it gave the least valuable option, and we
+subtract a bound on what is lost in the gaps.
 
 C6. Ratio. The same welfare w appears above and below, in f w / (w + X) or (w + luck) / (w + X).
-Both are monotone in w, so the smallest value is at an end of the interval that holds w. With
-y = w + luck and B = X - luck, thinned grants have the ratio (f y - a sqrt(y) - k) / (y + B) with
-a, k >= 0. Its derivative has the sign of f B + k + a sqrt(y) / 2 - a B / (2 sqrt(y)). If B >= 0,
-that is positive wherever the ratio is (f sqrt(y) > a there). If B < 0, it grows with y >= -B, so
-the ratio may dip between the ends, at most once (`_dip`). (X is negative if the averaged allocation
-does not fit. The optimum is never negative, so w >= -X: the interval ends there, where the ratio is
-infinite or 0.)
+Both are monotone in w, so the smallest value is at an end of the interval that holds w. Divisible
+goods have both bounds, and one may rise while the other falls: then the larger of the two may be
+smallest where they are equal. What
+thinning takes away grows with w, but more slowly than w (implicit differentiation of the relative
+entropy in `tail_bounds`), so the value left grows too, and the ratio is at least the value at the
+left end of an interval over w + X at its right end. We cut the interval into pieces and take the
+smallest. (X is negative if the averaged allocation does not fit. The optimum is never negative, so
+w >= -X: the interval ends there, where the ratio is infinite or 0.)
 
 All statements are about the records as encoded: if numbers were clamped to the public bounds, the
 optimum is the optimum of the clamped ones.
@@ -67,35 +81,30 @@ optimum is the optimum of the clamped ones.
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
 from jdpack.common import portable_math
-from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
-from jdpack.market.market import Market
+from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
-from jdpack.privacy.noise import NoNoise
+from jdpack.privacy.noise import deviation
 from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 
 _GUESSES = 4  # how many v the bound of C4 tries
+_PIECES = 32  # into which C6 cuts the interval of the welfare
 
 
 def certify(board: Billboard) -> Certificate:
     """Certify a run whose policy has stopped and whose closing releases are posted."""
-    market, budget = board.header.market, board.header.budget
+    budget = board.header.budget
     scaling = bounds.factors(board)
-    at_most, coin_tail = bounds.load_bounds(board), tail_bounds.coin_tail(market, budget)
-    given = [
-        factor / SHARE * load  # C1; below, C2
-        if market.divisible
-        else tail_bounds.kept_at_most(load, cap / market.supply_code, factor / SHARE, coin_tail)
-        / bounds.DOWN
-        for load, cap, factor in zip(at_most, market.cap_codes, scaling, strict=True)
-    ]
+    given = _loads(board, scaling, None)
+    surely = None if budget.repaired else _loads(board, scaling, bounds.SURELY_BETA)
     welfare, optimum, ratio = _value(board, scaling)
     return Certificate(
         factors=scaling,
@@ -105,7 +114,22 @@ def certify(board: Billboard) -> Certificate:
         optimum_at_most=optimum,
         ratio_at_least=ratio,
         value_beta=bounds.VALUE_BETA,
+        load_surely=None if surely is None else tuple(surely),
     )
+
+
+def _loads(board: Billboard, scaling: tuple[int, ...], beta: float | None) -> list[float]:
+    """Bounds on the load of what is given, that fail with probability at most beta."""
+    market, budget = board.header.market, board.header.budget
+    at_most = bounds.load_bounds(board, beta)
+    coin_tail = tail_bounds.coin_tail(market, budget, beta)
+    return [
+        factor / SHARE * load  # C1; below, C2
+        if market.divisible
+        else tail_bounds.kept_at_most(load, DEMAND_CODE_MAX / supply, factor / SHARE, coin_tail)
+        / bounds.DOWN
+        for load, supply, factor in zip(at_most, market.supply_codes, scaling, strict=True)
+    ]
 
 
 def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:
@@ -120,51 +144,47 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     rounding = market.agents * options * (market.value_cap_code / SHARE + 1.0)
     least, most = max(0.0, averaged - radius), max(0.0, averaged + radius)
     f, value_cap = min(scaling) / SHARE, float(market.value_cap_code)
-    luck, luck_of_grants = 0.0, False
-    if not market.divisible:
+    thinned, luck = False, 0.0
+    if closing.luck_range(board) is not None:
         released, radius = _released(board, "luck")
-        luck, luck_of_grants = released - radius, min(closing.luck_terms(board)[0]) == SHARE
-        if market.options > 1:  # C5: the gaps that rounding left
-            gaps = options / SHARE
-            luck -= tail_bounds.kept_at_most(market.agents * value_cap, value_cap, gaps, tail)
+        luck = released - radius
+    elif not market.divisible:
+        thinned, luck = f < 1.0, -bounds.coin_luck(board)
+    if board.header.coins and market.options > 1:  # C5: the gaps that rounding left
+        gaps = market.options / SHARE
+        luck -= tail_bounds.kept_at_most(market.agents * value_cap, value_cap, gaps, tail)
 
     def given(welfare: float) -> float:
         """C5: the value of what is given, at least."""
+        left = max(0.0, welfare + luck)
+        if thinned:
+            left -= bounds.thinned_away(market, left, f)
         if market.divisible:
-            return max(0.0, (f * welfare - rounding) * bounds.DOWN)
-        granted = max(0.0, welfare + luck)
-        thinned = bounds.thinned_away(market, granted, f) if luck_of_grants else 0.0
-        return max(0.0, (granted - thinned) * bounds.DOWN)
+            left = max(left, f * welfare) - rounding
+        return max(0.0, left * bounds.DOWN)
 
     x, step = _above_welfare(board, tail), market.value_step
     if x is None:
         return given(least) * step, None, None
     x += rounding
 
-    def ratio_at(welfare: float) -> float:
-        """C6: the ratio if the averaged allocation has this welfare, at least."""
-        w = max(welfare, -x)
-        if w + x > 0.0:
-            return given(w) / (w + x)
-        return math.inf if given(w) > 0.0 else 0.0
+    def ratio_of(left: float, right: float) -> float:
+        """C6: the value at one welfare, at least, over the optimum at another, at most."""
+        left, right = max(left, -x), max(right, -x)
+        if right + x > 0.0:
+            return given(left) / (right + x)
+        return math.inf if given(left) > 0.0 else 0.0
 
-    ratio = min(ratio_at(least), ratio_at(most))
-    if luck_of_grants and 0.0 < f < 1.0 and x < luck:  # C6 with B < 0
-        dip = _dip(market, luck - x, f) - luck
-        ratio = min(ratio, ratio_at(min(max(least, dip), most)))
+    if thinned:
+        ends = [least + i * (most - least) / _PIECES for i in range(_PIECES + 1)]
+        ratio = min(ratio_of(a, b) for a, b in itertools.pairwise(ends))
+    else:
+        ends = [least, most]
+        if market.divisible and f < 1.0:  # where the two bounds of C5 are equal
+            ends.append(min(max(least, -luck / (1.0 - f)), most))
+        ratio = min(ratio_of(end, end) for end in ends)
     optimum = max(0.0, most + x) * step / bounds.DOWN
     return given(least) * step, optimum, min(1.0, ratio) * bounds.DOWN if ratio < math.inf else 0.0
-
-
-def _dip(market: Market, less: float, f: float) -> float:
-    """The y >= less = -B > 0 at which the ratio of C6 is smallest; `less` if it only grows."""
-    tail, cap = bounds.value_tail(), float(market.value_cap_code)
-    a, k = math.sqrt(2.0 * cap * f * (1.0 - f) * tail), cap * tail / 3.0
-    half = (f * less - k) / a  # root^2 - 2 half root + less = 0
-    if half <= 0.0 or half * half <= less:
-        return less
-    root = half + math.sqrt(half * half - less)
-    return root * root
 
 
 def _above_welfare(board: Billboard, tail: float) -> float | None:
@@ -184,13 +204,14 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
         if step.weight:
             slack = zip(step.prices, supplies, release.answer, strict=True)
             total += step.weight * sum(p * (b - a) for p, b, a in slack)
-            dearest = sorted(step.prices, reverse=True)[: market.bundle_size]
+            dearest = sorted(step.prices, reverse=True)[: market.bundle_width]
             rounding += step.weight * (PRICE_UNITS_PER_VALUE_CODE + sum(dearest))
-            squares = float(sum(p * p for p in step.prices))
-            scale = 0.0 if isinstance(step.noise, NoNoise) else step.noise.scale
-            spread = step.weight * scale
-            variance += spread * spread * squares
-            guess = guess or outlook.variance * squares
+            scales = deviation(step.noise) * (
+                1 if len(deviation(step.noise)) > 1 else len(supplies)
+            )
+            squares = math.fsum((p * s) ** 2 for p, s in zip(step.prices, scales, strict=True))
+            variance += step.weight * step.weight * squares
+            guess = guess or step.weight * outlook.weight * squares
     radius = _mixture_radius(variance, guess, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
     above = (total + radius) / whole

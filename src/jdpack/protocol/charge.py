@@ -5,6 +5,7 @@ from __future__ import annotations
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Step
 from jdpack.errors import BudgetError, JdpackError
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.protocol import closing
@@ -14,13 +15,14 @@ def charge(step: Step, filter: Filter, board: Billboard) -> None:
     """Charge the filter for a step, or refuse the step. `board` is the billboard before it."""
     if type(step.noise) not in (Gaussian, TruncatedLaplace, NoNoise):
         raise BudgetError(f"noise {step.noise!r} has no proven cost")
-    if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge"):
+    if type(step.noise) is TruncatedLaplace and step.query in ("curvature", "gauge", "chance"):
         raise BudgetError(f"the cost of a {step.query} release is proved only for Gaussian noise")
     if step.batch is not None and step.query != "demand":
         raise BudgetError(f"a batch can be asked only for its demand, not for {step.query}")
-    if step.query in ("granted", "luck") and board.header.market.divisible:
-        raise BudgetError(f"{step.query} is about coins, and divisible goods use none")
-    filter.charge(step.noise.cost(closing.shifts(board, step.query)), step.batch)
+    if step.query == "chance" and not board.header.coins:
+        raise BudgetError("chance is about coins, and this run uses none")
+    width = queries.width(board.header.market, step.query)
+    filter.charge(step.noise.cost(closing.change(board, step.query), width), step.batch)
 
 
 def totals(board: Billboard) -> list[float] | None:

@@ -24,9 +24,9 @@ from typing import Any
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header
 from jdpack.errors import BillboardError
-from jdpack.ledger.balance import proved
 from jdpack.policies import registry
-from jdpack.privacy.accounting import Cost
+from jdpack.privacy.accounting import Cost, proved
+from jdpack.protocol.bounds import SURELY_BETA
 from jdpack.protocol.run_state import RunState
 
 
@@ -79,6 +79,8 @@ class Verdict:
         )
         if self.finished:
             yield "right: the certificate and the seed of the coins"
+            if (may_exceed := excess_words(self.board)) is not None:
+                yield f"A SUPPLY MAY BE EXCEEDED: {may_exceed}; nothing is repaired"
         else:
             yield "NOT FINISHED: the run has not ended, or somebody cut off the end of the file"
         yield f"head: {self.board.head}"
@@ -104,11 +106,31 @@ def verify(billboard: Billboard | str | Path) -> Verdict:
 def check_budget(header: Header) -> None:
     """Refuse a budget whose parts do not prove its epsilon and delta."""
     budget = header.budget
+    excess = header.market.excess_probability
+    if budget.repaired != header.repaired or (excess and budget.beta != excess):
+        raise BillboardError(
+            "billboard line 1: its budget and its market do not agree on how often a supply may be "
+            "exceeded"
+        )
     if budget.epsilon != math.inf and not proved(budget):
         raise BillboardError(
             f"billboard line 1: rho {budget.rho:g}, beta {budget.beta:g} and truncation "
             f"{budget.truncation:g} do not prove epsilon {budget.epsilon:g}, delta {budget.delta:g}"
         )
+
+
+def excess_words(board: Billboard) -> str | None:
+    """How rarely and how far supplies are exceeded; None if the market says never."""
+    certificate = board.certificate
+    if certificate is None or certificate.excess_at_most is None or board.header.local:
+        return None
+    if certificate.excess_at_most == 0.0:
+        return f"not exceeded, with probability 1 - {SURELY_BETA:g}"
+    percent = math.ceil(1000 * certificate.excess_at_most) / 10
+    return (
+        f"not exceeded, with probability 1 - {certificate.beta:g}; "
+        f"not by more than {percent:.1f}%, with probability 1 - {SURELY_BETA:g}"
+    )
 
 
 def _finite(number: float) -> float | None:

@@ -158,7 +158,7 @@ class Agents:
 
 def is_sparse(market: Market) -> bool:
     """Whether (resource, code) pairs and their count take less space than a dense row."""
-    return 4 * market.bundle_size + 2 < 2 * len(market.resources)
+    return 4 * market.bundle_width + 2 < 2 * len(market.resources)
 
 
 def space(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:

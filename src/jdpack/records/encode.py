@@ -6,6 +6,7 @@ The result is the codes of `jdpack.records.codes`; the original amounts are not 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,10 +56,10 @@ def encode(
 ) -> Agents:
     """Check and encode records, several pieces at a time; `tell` gets the fraction done.
 
-    Numbers beyond the public bounds are refused or, with `clamp`, set to the bound. Always refused
-    are numbers that are NaN, infinite or negative, options that touch more resources than the
-    bundle size, and ids or a number of agents that do not fit the market. The error names the
-    first bad record.
+    Numbers and totals beyond the public bounds are refused or, with `clamp`, cut to the bound.
+    Always refused are numbers that are NaN, infinite or negative, options that touch more resources
+    than the bundle size, and ids or a number of agents that do not fit the market. The error names
+    the first bad record.
     """
     all_pieces = list(pieces)
     finished = itertools.count(1)
@@ -133,6 +134,7 @@ class _Encoder:
     first_id: int | str | None = None
     last_id: Any = None
     last_options: int = 0
+    last_group: int = -1
 
     # The part being filled.
     part: Part | None = None
@@ -147,10 +149,12 @@ class _Encoder:
 
     def __post_init__(self) -> None:
         m = len(self.market.resources)
-        row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_size
+        row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_width
         expected = -(-self.market.agents * self.market.options // BLOCK)
         most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
         self.capacity = max(1, min(most, 2 * expected))
+        self.totals = encode_kernels.Totals.of_market(self.market)
+        self.rules = encode_kernels.Rules.of_market(self.market)
 
     def add(self, chunk: OptionRows) -> None:
         if chunk.rows == 0:
@@ -159,6 +163,8 @@ class _Encoder:
         if chunk.ids is not None:
             ids = plain_ids(chunk.ids, chunk.first, chunk.where)
         starts = self._group(ids, chunk.rows)
+        if chunk.groups is not None:
+            self._check_groups(chunk, starts)
         if self.agents > self.market.agents + _FEW:  # the input may be endless
             raise AgentsError(
                 f"there are more than {self.market.agents + _FEW} agents, but the market declares "
@@ -226,6 +232,17 @@ class _Encoder:
         self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
         return starts
 
+    def _check_groups(self, chunk: OptionRows, starts: NDArray[np.uint8]) -> None:
+        """Refuse an agent whose rows name several groups."""
+        groups = chunk.groups
+        assert groups is not None
+        before = np.concatenate([[self.last_group], groups[:-1]])
+        differs = np.flatnonzero((groups != before) & (starts == 0))
+        if len(differs):
+            assert chunk.ids is not None
+            tables.refuse_groups(chunk.ids[int(differs[0])].as_py())
+        self.last_group = int(groups[-1])
+
     # --- codes ----------------------------------------------------------------------------
 
     def _open_part(self, first: int) -> Part:
@@ -283,6 +300,9 @@ class _Encoder:
             self._encode_matrix(chunk, of, runs, part)
         else:
             self._encode_columns(chunk, of, runs, part)
+        if chunk.groups is not None and not is_sparse(market):
+            groups = chunk.groups[of]
+            encode_kernels.derive_rows(part.codes, runs, groups, self.rules)
         if self.problems:
             raise min(self.problems, key=lambda problem: problem[0])[1]
 
@@ -300,6 +320,7 @@ class _Encoder:
             self._judge(bad, amounts, of.start, chunk, self._demand(j), cap)
             self.clamped += clamped
         self._check_bundles(chunk, of.start, touched)
+        self._bound_rows(chunk, of, runs, part)
 
     def _encode_matrix(
         self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
@@ -307,14 +328,24 @@ class _Encoder:
         market = self.market
         touched = self._counters(of)
         assert chunk.matrix is not None
-        caps = np.array([r.max_demand for r in market.resources])
-        matrix, sizes = chunk.matrix[of], np.array(market.unit_sizes)
+        caps = np.array([r.max_demand for r in market.declared])
+        matrix, sizes = chunk.matrix[of], np.array(market.unit_sizes[: len(caps)])
         bad, j, clamped = encode_kernels.encode_matrix(
             matrix, sizes, caps, self.clamp, runs, part.codes, touched
         )
         self._judge(bad, matrix[:, j], of.start, chunk, self._demand(j), float(caps[j]))
         self.clamped += clamped
         self._check_bundles(chunk, of.start, touched)
+        self._bound_rows(chunk, of, runs, part)
+
+    def _bound_rows(
+        self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
+    ) -> None:
+        """Refuse or cut what is beyond a bound on a total."""
+        if self.market.totals:
+            bad, bound, cut = encode_kernels.bound_rows(part.codes, runs, self.totals, self.clamp)
+            self._check_total(chunk, of.start + bad, bound)
+            self.clamped += cut
 
     def _encode_pairs(
         self, chunk: OptionRows, of: slice, runs: NDArray[np.int64], part: Part
@@ -322,7 +353,7 @@ class _Encoder:
         market = self.market
         indptr, resources, amounts = self._pairs_of(chunk, of)
         self._check_bundles(chunk, of.start, np.diff(indptr))
-        caps = np.array([r.max_demand for r in market.resources])
+        caps = np.array([r.max_demand for r in market.declared])
         codes = np.empty(len(amounts), np.uint16)
         bad, clamped = encode_kernels.encode_pairs(
             amounts, resources, np.array(market.unit_sizes), caps, self.clamp, codes
@@ -333,6 +364,19 @@ class _Encoder:
             one = amounts[bad : bad + 1]
             self._judge(0, one, of.start + at, chunk, self._demand(j), float(caps[j]))
         self.clamped += clamped
+        if market.totals:
+            bad, bound, cut = encode_kernels.bound_pairs(
+                indptr, resources, codes, self.totals, self.clamp
+            )
+            self._check_total(chunk, of.start + bad, bound)
+            self.clamped += cut
+            kept = codes > 0
+            indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
+            resources, codes = resources[kept], codes[kept]
+        if chunk.groups is not None and is_sparse(market):
+            indptr, resources, codes = encode_kernels.derive_pairs(
+                indptr, resources, codes, chunk.groups[of], self.rules
+            )
         if is_sparse(market):
             counts = np.diff(indptr).astype(np.uint16)
             self.pairs.append((counts, resources.astype(np.uint16), codes))
@@ -366,7 +410,7 @@ class _Encoder:
 
     def _counters(self, of: slice) -> NDArray[np.int64]:
         """Counters of the resources that each row touches; empty if there is no limit."""
-        limited = self.market.bundle_size < len(self.market.resources)
+        limited = self.market.bundle_size < len(self.market.declared)
         return np.zeros(of.stop - of.start if limited else 0, np.int64)
 
     # --- errors ---------------------------------------------------------------------------
@@ -403,6 +447,32 @@ class _Encoder:
                 "hand in smaller options; [agents] bundle_size is public, so set it by the rules "
                 "of your market and never by this table",
             )
+
+    def _check_total(self, chunk: OptionRows, row: int, bound: int) -> None:
+        if bound < 0:
+            return
+        total = self.market.totals[bound]
+        asked = math.fsum(self._amount(chunk, row, j) for j in total.resources)
+        names = [repr(self.market.resources[j].name) for j in total.resources]
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        self._refuse(
+            row,
+            f"{self._who(row, chunk)}: total demand {asked!r} for {', '.join(names[:2])}{more} is "
+            f"above the public bound {total.amount:g}",
+            "clamp (--clamp, or clamp=True) cuts it to the bound; the bound is public, so set it "
+            "by the rules of your market and never by this table",
+        )
+
+    def _amount(self, chunk: OptionRows, row: int, j: int) -> float:
+        """One amount of a chunk."""
+        if chunk.matrix is not None:
+            return float(chunk.matrix[row, j])
+        if chunk.columns is not None:
+            return float(chunk.columns[j][row])
+        assert chunk.indptr is not None
+        assert chunk.resources is not None and chunk.amounts is not None
+        own = slice(chunk.indptr[row], chunk.indptr[row + 1])
+        return float(chunk.amounts[own][chunk.resources[own] == j].sum())
 
     def _judge(
         self,

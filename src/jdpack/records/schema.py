@@ -23,15 +23,16 @@ def has_runs(market: Market) -> bool:
 
 def most_rows(market: Market) -> int:
     """One more than the number of rows that one agent may have."""
-    return market.options * (len(market.resources) + 1 if is_long(market) else 1) + 1
+    return market.options * (len(market.declared) + 1 if is_long(market) else 1) + 1
 
 
 def wanted(market: Market) -> list[str]:
     """The names of the required columns."""
     c = market.columns
+    own = [c.id, c.value, *([c.group] if market.groups else [])]
     if not is_long(market):
-        return [c.id, c.value, *(r.column for r in market.resources)]
-    return [c.id, c.value, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
+        return [*own, *(r.column for r in market.declared)]
+    return [*own, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
 
 
 def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
@@ -42,7 +43,11 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
     id = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_integer(id) or pa.types.is_null(id) or is_text(id)):
         raise AgentsError(f"ids are of type {kind}", "ids are whole numbers or texts")
+    if market.groups:
+        check_group_type(schema.field(c.group).type, f"{where}: column {c.group!r}")
     for name in wanted(market):
+        if market.groups and name == c.group:
+            continue
         if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
             continue
         kind = schema.field(name).type
@@ -50,6 +55,16 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
             pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
         ):
             raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
+
+
+def check_group_type(kind: pa.DataType, what: str) -> None:
+    """Refuse a type that is not one of names of groups."""
+    own = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
+        raise AgentsError(
+            f"{what} is of type {kind}, not the name of a group",
+            "names of groups are texts or whole numbers; a missing one means no group",
+        )
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -103,10 +118,12 @@ def csv_types(market: Market) -> dict[str, pa.DataType]:
     """The types of CSV columns, so that none is guessed: numbers are doubles, ids are texts."""
     c = market.columns
     types = {c.id: pa.string(), c.value: pa.float64()}
+    if market.groups:
+        types[c.group] = pa.string()
     if is_long(market):
         types |= {c.option: pa.string(), c.resource: pa.string(), c.amount: pa.float64()}
     else:
-        types |= {r.column: pa.float64() for r in market.resources}
+        types |= {r.column: pa.float64() for r in market.declared}
     return types | {name: pa.binary() for name in c.ignore}
 
 

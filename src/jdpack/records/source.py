@@ -24,12 +24,15 @@ class Source:
     demands: Any
     ids: Any
     clamp: bool
+    groups_of: Any = None
 
     def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
         """The records in pieces of about `rows` rows."""
         if self.agents is not None:
             return tables.pieces(self.market, self.agents, rows)
-        return tables.array_pieces(self.market, self.values, self.demands, self.ids, rows)
+        return tables.array_pieces(
+            self.market, self.values, self.demands, self.ids, rows, groups_of=self.groups_of
+        )
 
     @property
     def paths(self) -> list[str] | None:

@@ -29,7 +29,14 @@ from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
 from jdpack.records.readers import Rows
-from jdpack.records.schema import check_columns, check_texts, clean, has_runs, is_long
+from jdpack.records.schema import (
+    check_columns,
+    check_group_type,
+    check_texts,
+    clean,
+    has_runs,
+    is_long,
+)
 
 _CELLS = 2**18  # numbers in a chunk
 
@@ -43,6 +50,8 @@ class OptionRows:
 
     values: NDArray[np.float64]
     ids: pa.Array | None = None
+    groups: NDArray[np.int64] | None = None
+    """The number of each row's group, or -1; None if the market has no groups."""
     columns: list[NDArray[np.float64]] | None = None
     indptr: NDArray[np.int64] | None = None
     resources: NDArray[np.int64] | None = None
@@ -81,6 +90,7 @@ class ArrayPiece:
     values: NDArray[Any]
     demands: NDArray[Any] | SparseRows
     ids: pa.Array | None
+    groups: NDArray[np.int64] | None
     first: int
 
 
@@ -99,14 +109,21 @@ def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece
 
 
 def array_pieces(
-    market: Market, values: Any, demands: Any, ids: Any = None, rows: int = PART_ROWS
+    market: Market,
+    values: Any,
+    demands: Any,
+    ids: Any = None,
+    rows: int = PART_ROWS,
+    *,
+    groups_of: Any = None,
 ) -> Sequence[Piece]:
     """Cut a vector of values and a matrix of demands, dense or SciPy sparse, into pieces."""
     values = _array(values, "values")
     if values.ndim != 1:
         raise AgentsError(f"values have the shape {values.shape}, but must be a vector")
-    n, m = len(values), len(market.resources)
+    n, m = len(values), len(market.declared)
     ids = None if ids is None else _id_array(ids, n)
+    groups = _group_array(market, groups_of, n) if market.groups else None
     sparse = hasattr(demands, "tocsr")
     matrix: Any = demands.tocsr() if sparse else _array(demands, "demands")
     if not sparse and matrix.ndim == 1 and m == 1:
@@ -123,7 +140,10 @@ def array_pieces(
             demands = SparseRows(matrix.indptr[a : b + 1], matrix.indices, matrix.data)
         else:
             demands = matrix[a:b]
-        found.append(ArrayPiece(values[a:b], demands, None if ids is None else ids[a:b], a))
+        own = None if ids is None else ids[a:b]
+        found.append(
+            ArrayPiece(values[a:b], demands, own, None if groups is None else groups[a:b], a)
+        )
     return found
 
 
@@ -173,6 +193,7 @@ def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[OptionRows]:
         chunk = OptionRows(
             piece.values[start:stop].astype(np.float64, copy=False),
             None if piece.ids is None else piece.ids.slice(start, stop - start),
+            None if piece.groups is None else piece.groups[start:stop],
             first=piece.first + start,
         )
         if isinstance(demands, SparseRows):
@@ -214,6 +235,18 @@ def _id_array(ids: Any, n: int) -> pa.Array:
     if len(array) != n:
         raise AgentsError(f"there are {len(array)} ids for {n} values")
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _group_array(market: Market, groups_of: Any, n: int) -> NDArray[np.int64]:
+    try:
+        array = pa.array(groups_of)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise AgentsError(
+            f"groups_of cannot be read: {clean(error)}", "give a name or None for each value"
+        ) from None
+    if len(array) != n:
+        raise AgentsError(f"there are {len(array)} groups for {n} values")
+    return _group_numbers(market, array, "groups_of")
 
 
 def _canonical(matrix: Any) -> Any:
@@ -307,6 +340,14 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
         raise AgentsError(f"column {name!r} is of type {column.type}, not text") from None
 
 
+def _group_numbers(market: Market, column: Any, what: str) -> NDArray[np.int64]:
+    """The number of each row's group; -1 if it has none, or one that the market does not know."""
+    check_group_type(column.type, what)
+    names = plain_texts(column, what).cast(pa.large_string())
+    known = pa.array([group.name for group in market.groups], pa.large_string())
+    return to_numpy(pc.index_in(names, value_set=known).fill_null(-1)).astype(np.int64)
+
+
 # --- wide ---------------------------------------------------------------------------------
 
 
@@ -316,8 +357,11 @@ def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
         batch = rows.batch
         ids = batch.column(c.id)
         values = _numbers(batch.column(c.value), c.value, ids)
-        columns = [_numbers(batch.column(r.column), r.column, ids) for r in market.resources]
-        yield OptionRows(values, ids, columns=columns, first=rows.first, where=rows.where)
+        columns = [_numbers(batch.column(r.column), r.column, ids) for r in market.declared]
+        groups = None
+        if market.groups:
+            groups = _group_numbers(market, batch.column(c.group), f"column {c.group!r}")
+        yield OptionRows(values, ids, groups, columns=columns, first=rows.first, where=rows.where)
 
 
 # --- long ---------------------------------------------------------------------------------
@@ -354,13 +398,13 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
             f"agent {ids[row].as_py()!r}: a row lacks its {lacking!r}",
             "an option that demands nothing is one row without resource and amount",
         )
-    known = pa.array([r.column for r in market.resources], pa.large_string())
+    known = pa.array([r.column for r in market.declared], pa.large_string())
     resources = pc.index_in(names, value_set=known)
     row = pc.index(pc.and_(names.is_valid(), resources.is_null()), True).as_py()
     if row >= 0:
         raise AgentsError(
             f"agent {ids[row].as_py()!r}: there is no resource {names[row].as_py()!r}",
-            f"the market has: {', '.join(r.column for r in market.resources[:20])}",
+            f"the market has: {', '.join(r.column for r in market.declared[:20])}",
         )
     if pa.types.is_null(amounts.type):
         amounts = amounts.cast(pa.float64())
@@ -370,6 +414,9 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
         "resource": resources.fill_null(-1),
         "amount": to_arrow(_numbers(amounts.fill_null(0), c.amount, ids)),
     }
+    if market.groups:
+        numbers = _group_numbers(market, batch.column(c.group), f"column {c.group!r}")
+        columns["group"] = to_arrow(numbers)
     if market.options > 1:
         columns["option"] = _texts(batch, c.option)
         row = pc.index(columns["option"].is_null(), True).as_py()
@@ -393,15 +440,31 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         row = int(differs[0])
         two = f"{float(values[heads][option[row]])!r} and {float(values[row])!r}"
         raise AgentsError(f"agent {ids[row].as_py()!r}: an option has two values, {two}")
+    groups = None
+    if market.groups:
+        each = to_numpy(pairs.column("group"))
+        groups = each[heads]
+        differs = np.flatnonzero(each != groups[option])
+        if len(differs):
+            refuse_groups(ids[int(differs[0])].as_py())
     value = values[heads]
     value[option[nan]] = np.nan  # the encoder refuses it
     given = to_numpy(pairs.column("resource")) >= 0
     return OptionRows(
         value,
         ids.take(to_arrow(heads)),
+        groups,
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
         resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
         amounts=to_numpy(pairs.column("amount"))[given],
+    )
+
+
+def refuse_groups(id: Any) -> None:
+    """Raise the error for an agent whose rows name several groups."""
+    raise AgentsError(
+        f"agent {id!r} is in two groups",
+        "an agent is in one group or in none; repeat it in each row",
     )
 
 

@@ -20,7 +20,13 @@ from jdpack.records.source import Source
 
 
 def source_of(
-    market: Market, agents: Any, values: Any, demands: Any, ids: Any, clamp: bool
+    market: Market,
+    agents: Any,
+    values: Any,
+    demands: Any,
+    ids: Any,
+    groups_of: Any,
+    clamp: bool,
 ) -> Source:
     """The records of a run, if they are given in one of the ways that exist. Reads nothing."""
     if not isinstance(clamp, bool):
@@ -31,7 +37,15 @@ def source_of(
         raise AgentsError("values and demands go together")
     if agents is not None and ids is not None:
         raise AgentsError("ids go with values and demands", "a table has its own id column")
-    return Source(market, agents, values, demands, ids, clamp)
+    if groups_of is not None and (agents is not None or not market.groups):
+        why = "this market has no groups" if not market.groups else "a table has its own column"
+        raise AgentsError("groups_of goes with values and demands of a market with groups", why)
+    if agents is None and market.groups and groups_of is None:
+        raise AgentsError(
+            "the market has groups, so groups_of is needed",
+            "give each row the name of its agent's group, or None",
+        )
+    return Source(market, agents, values, demands, ids, clamp, groups_of)
 
 
 def check_threads(threads: object) -> None:

@@ -9,9 +9,9 @@ Formal guarantees. A `LocalAgent` lets its record out through the same door as a
 (`release`), with a filter of its own that holds the rho of the header's epsilon and delta. Whatever
 the curator asks, the answers together cost no more than that, and one answer with the noise of
 mwu-online fits. For any two records, the change in the answer is bounded (replace-one; a header
-with add-remove neighbours is refused). So the answer is rho-zCDP and (epsilon, delta)-locally DP.
-Everything else is computed from answers, so the same holds for the billboard and for what the
-others get.
+with add-remove neighbours is refused). So the answer is (epsilon, delta)-locally DP, by
+`jdpack.privacy.gdp`. Everything else is computed from answers, so the same holds for the billboard
+and for what the others get.
 
 Whether an agent answers must not depend on its record either: the curator writes the header, with
 the bounds in it, and sees who is silent. So no record is refused. A record outside the bounds, or
@@ -58,8 +58,8 @@ class LocalAgent:
     Args:
         header: the billboard's header, which fixes the market, the budget and the order of the
             agents. This agent agrees to its epsilon and delta, and does not trust its rho.
-        value, demand, agent: as for `jdpack.allocate`. A record outside the market's bounds takes
-            nothing; `problem` and a RecordWarning tell its owner.
+        value, demand, agent, group: as for `jdpack.allocate`. A record outside the market's bounds
+            takes nothing; `problem` and a RecordWarning tell its owner.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class LocalAgent:
         value: float | Sequence[float],
         demand: Demand | Sequence[Demand],
         agent: int | str,
+        group: int | str | None = None,
     ) -> None:
         check_id(agent)
         if header.market.neighbours is not Neighbours.REPLACE_ONE:
@@ -85,7 +86,7 @@ class LocalAgent:
         self._filter = Filter(budget)
         self._place = coin(header.order, agent)
         # The record comes last, so that it can no longer stop anything.
-        self._options, self._problem = own_options(header.market, value, demand)
+        self._options, self._problem = own_options(header.market, value, demand, group)
         if self._problem is not None:
             tell_owner(self._problem, stacklevel=3)
 
@@ -117,7 +118,7 @@ class LocalAgent:
 
 @functools.lru_cache(maxsize=64)
 def _promised(epsilon: float, delta: float) -> Budget:
-    return Budget.split(epsilon, delta, truncated=False)
+    return Budget.split(epsilon, delta, truncated=False, repaired=False)
 
 
 class _OneAgent:

@@ -50,6 +50,11 @@ class Progress:
     stage: str = "rounds"
     """One of "reading", "rounds" and "allocation"."""
 
+    @property
+    def label(self) -> str:
+        """What is being computed."""
+        return f"round {self.rounds}" if self.stage == "rounds" else self.stage
+
 
 @dataclass(frozen=True)
 class Result:
@@ -105,13 +110,15 @@ class Result:
 def exact_numbers(engine: Engine, allocation: Allocation) -> ExactNumbers:
     """Private: what is given out, in the units of the market."""
     market = engine.market
-    supply, count = market.supply_code * SHARE, engine.count
+    count, supplies = engine.count, market.supply_codes
     return ExactNumbers(
         agents=count,
         winners=allocation.winners,
         mean_share=allocation.shares / (count * SHARE) if market.divisible and count else None,
         welfare=allocation.value * market.value_step,
-        loads=tuple(load / supply for load in allocation.loads),
+        loads=tuple(
+            load / (supply * SHARE) for load, supply in zip(allocation.loads, supplies, strict=True)
+        ),
         clamped=engine.clamped,
         dropped=allocation.dropped,
     )

@@ -11,7 +11,16 @@ from jdpack.ledger.text import ledger_words
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.pages.billboard_page import resource_rows
-from jdpack.pages.number_text import percent, percent_up, price_text, short, short_down, short_up
+from jdpack.pages.number_text import (
+    factor_text,
+    percent,
+    percent_up,
+    price_text,
+    short,
+    short_down,
+    short_up,
+)
+from jdpack.protocol.verify import excess_words
 from jdpack.run.result import ExactNumbers, Result
 
 _LINES = 12  # the most of one kind
@@ -33,6 +42,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "releases": len(result.billboard.releases),
         "factor": min(certificate.factors) / SHARE,
         "beta": certificate.beta,
+        "excess_at_most": certificate.excess_at_most,
         "welfare_at_least": certificate.welfare_at_least,
         "optimum_at_most": certificate.optimum_at_most,
         "ratio_at_least": certificate.ratio_at_least,
@@ -64,13 +74,14 @@ def as_text(result: Result, output: Path | None = None) -> str:
             lines.append(f"  warning   {s['weakness']}")
     else:
         lines.append(f"  privacy   NONE: {result.billboard.header.why_not_private}")
-    lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
-    scale = f"shares times {s['factor']:.4f}"
-    if not market.divisible:
-        scale = f"what coins grant is kept at odds of {s['factor']:.4f} or more"
+    may_exceed = excess_words(result.billboard)
+    if may_exceed is None:
+        lines.append(f"  supply    never exceeded; certified with probability 1 - {s['beta']:.1g}")
+    else:
+        lines += [f"  supply    {may_exceed}", "            nothing is repaired"]
     lines += [
         *_value(s),
-        f"  scale     {scale}",
+        *_scale(market, s),
         "final prices, medians of the rounds that count (public)",
     ]
     lines += _each("price", market, [_price(market, j, r) for j, r in enumerate(s["resources"])])
@@ -118,6 +129,20 @@ def _value(s: dict[str, Any]) -> list[str]:
         share = f"at least {math.floor(1e4 * ratio) / 100:.2f}% of the optimum"
         lines = [f"{share} (proved directly: sharper than the quotient of the totals)", *lines]
     return [f"  {'' if i else 'value':<8}  {line}" for i, line in enumerate(lines)]
+
+
+def _scale(market: Market, s: dict[str, Any]) -> list[str]:
+    """By what shares are scaled, one line per resource if factors differ; or how much is kept."""
+    if not market.divisible:
+        return [f"  scale     what coins grant is kept at odds of {s['factor']:.4f} or more"]
+    factors = [row["factor"] for row in s["resources"]]
+    if min(factors) == max(factors):
+        return [f"  scale     shares times {s['factor']:.4f}"]
+    texts = [f"shares times {factor_text(factor)}" for factor in factors]
+    return [
+        *_each("scale", market, texts),
+        "            the smallest factor of what an option asks for counts",
+    ]
 
 
 def _price(market: Market, resource: int, row: dict[str, Any]) -> str:

@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 
 from helpers import marks_of, places_of, run_cli
 from jdpack.audit import auditor
+from jdpack.audit.epsilon_bounds import lower_bound
 from jdpack.audit.findings import ALARM, Audit, Finding, judged
-from jdpack.audit.lower_bound import lower_bound
 from jdpack.audit.page import audit_page
 from unit.curator.test_reports import HARM, saved
 from unit.pages.test_billboard_page import text_of

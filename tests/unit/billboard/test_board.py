@@ -42,15 +42,15 @@ HEADER = Header(
     commitment=SEED.commitment,
 )
 RELEASES = [
-    Release(Step("scale", (5, 2**52), Gaussian(0.1 + 0.2)), (-(2**64),)),
+    Release(Step("scale", (5, 2**52), Gaussian((0.1 + 0.2,))), (-(2**64),)),
     Release(Step("demand", (0, 7), TruncatedLaplace(3.5, 2**40), weight=1), (3, -4)),
-    Release(Step("demand", (1, 7), Gaussian(1e300), weight=SHARE), (0, 10**18)),
-    Release(Step("value", (1, 7), Gaussian(5e-324)), (11,)),
-    Release(Step("curvature", (1, 7), Gaussian(2.0)), (1, -2, 3, -4)),
-    Release(Step("gauge", (1, 7), Gaussian(2.0)), (5, 6, 7, 8)),
-    Release(Step("granted", (), Gaussian(2.0)), (9, 10)),
-    Release(Step("welfare", (), Gaussian(2.0)), (11,)),
-    Release(Step("luck", (), Gaussian(2.0)), (-12,)),
+    Release(Step("demand", (1, 7), Gaussian((1e300,)), weight=SHARE), (0, 10**18)),
+    Release(Step("value", (1, 7), Gaussian((5e-324,))), (11,)),
+    Release(Step("curvature", (1, 7), Gaussian((2.0,))), (1, -2, 3, -4)),
+    Release(Step("gauge", (1, 7), Gaussian((2.0,))), (5, 6, 7, 8)),
+    Release(Step("chance", (), Gaussian((2.0, 2.0, 8.0))), (9, 10, -11)),
+    Release(Step("welfare", (), Gaussian((2.0,))), (11,)),
+    Release(Step("luck", (), Gaussian((2.0,))), (-12,)),
 ]
 CERTIFICATE = Certificate(
     factors=(SHARE - 3, 0),
@@ -121,7 +121,7 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_the_final_price_is_the_median_of_the_rounds_that_count(drawn):
     board = Billboard(HEADER)
     for price, weight in drawn:
-        step = Step("demand", (price, 9 - price), Gaussian(1.0), weight=weight)
+        step = Step("demand", (price, 9 - price), Gaussian((1.0,)), weight=weight)
         board.post(Release(step, (1000, 1000)))
     each = sorted(price for price, weight in drawn for _ in range(weight))  # one per unit of weight
     if not each:
@@ -218,7 +218,7 @@ def test_the_format_lists_every_query_and_kind_of_noise():
     queries = page[page.index("## Queries") : page.index("## Recompute an allocation")]
     for query in get_args(Query):
         assert f'| `"{query}"` |' in queries
-    for noise in (Gaussian(1.0), TruncatedLaplace(1.0, 1), NoNoise()):
+    for noise in (Gaussian((1.0,)), TruncatedLaplace(1.0, 1), NoNoise()):
         assert f'`"{noise.to_dict()["kind"]}"`: ' in page
 
 
@@ -385,7 +385,7 @@ def test_seeds_are_drawn_anew():
 
 def test_weights_beyond_exact_arithmetic_are_refused():
     board = Billboard(HEADER)
-    step = Step("demand", (0, 0), Gaussian(1.0), weight=WEIGHT_SUM_MAX)
+    step = Step("demand", (0, 0), Gaussian((1.0,)), weight=WEIGHT_SUM_MAX)
     board.post(Release(step, (0, 0)))
     assert board.weight * SHARE < 2**63
     with pytest.raises(BillboardError, match="weights sum"):
@@ -406,7 +406,7 @@ def changed(line: int, *path: object, to: object) -> str:
 @pytest.mark.parametrize(
     ("where", "to", "says"),
     [
-        ((0, "schema"), 2, "schema 2"),
+        ((0, "schema"), 1, "schema 1 is not 2, which this version reads; use the version"),
         ((0, "schema"), True, ""),
         ((0, "schema"), 1.0, ""),
         ((0, "private"), 1, ""),
@@ -453,7 +453,7 @@ def changed(line: int, *path: object, to: object) -> str:
         ((6, "answer"), [1, 2], "4 whole numbers"),
         ((6, "weight"), 1, "weight"),
         ((7, "prices"), [1, 7], "0 price codes"),
-        ((7, "answer"), [1], "2 whole numbers"),
+        ((7, "answer"), [1], "3 whole numbers"),
         ((7, "weight"), 1, "weight"),
         ((8, "prices"), [1, 7], "0 price codes"),
         ((9, "prices"), None, ""),

@@ -7,7 +7,7 @@ import pytest
 
 from browser import boards
 from helpers import SHARE, finished_board, run_cli
-from jdpack import AgentsError, Columns, Market, allocate, explain
+from jdpack import AgentsError, Columns, Group, Market, allocate, explain
 from jdpack.agent.in_words import tell
 from jdpack.agent.options import ID_BYTES_MAX
 from jdpack.records.parquet_guard import TEXT_MAX
@@ -90,6 +90,43 @@ def test_what_is_beyond_the_bounds_counts_as_the_bound_and_is_said(ask):
     notes = [line for line in text.splitlines() if line.startswith("note: ")]
     assert len(notes) == 3 and "space" in notes[0]
     assert "counts as 40" in notes[1] and "at most 30" in notes[2]
+
+
+def test_what_is_beyond_a_total_is_cut_in_order_and_is_said(ask):
+    market = Market(
+        supply=[1000.0] * 6, max_demand=11.0, max_value=10.0, agents=10, units=["kWh"] * 6,
+        names=[f"{h} h" for h in range(6)], max_total=16.0, divisible=True,
+    )  # fmt: skip
+    board = finished_board(market, [((0,) * 6, 1)], SHARE)
+    _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=10,5 h=1")
+    assert text.split("\n", 1)[1].startswith(
+        "note: you may ask for at most 16 kWh of 0 h, 1 h and 4 more together; in the order of the "
+        "goods, what goes beyond that does not count\nyou get everything you asked for\n"
+        "  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
+    )
+    _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=5,5 h=1")
+    assert text.split("\n", 1)[1].startswith(
+        "you get everything you asked for\n  10 kWh of 0 h\n  5 kWh of 3 h\n"
+    )
+
+
+def test_a_group_counts_and_an_unknown_one_is_said(ask, tmp_path):
+    market = Market(
+        supply=[1000.0], max_demand=10.0, max_value=10.0, agents=10, names=["doses"],
+        divisible=True, groups=[Group("north", cap={"doses": 300})],
+    )  # fmt: skip
+    unit = market.value_cap_code * 2**20 // 65535
+    board = finished_board(market, [((0, unit // 2), 1)], SHARE)
+    asked = ["--id", "x", "--value", 4, "--demand", "doses=10"]
+    assert "you get everything you asked for" in ask(board, *asked)[1]
+    _, text, _ = ask(board, *asked, "--group", "north")
+    assert "you get nothing" in text and "what you ask for costs 5" in text
+    _, text, _ = ask(board, *asked, "--group", "North")
+    assert "note: “North” is none of the groups here, so you count in none" in text
+    (tmp_path / "me").write_text('{"id": "x", "group": "north", "value": 4, "demand": [10]}')
+    assert "you get nothing" in ask(board, "--record", tmp_path / "me")[1]
+    code, _, err = ask(boards.lottery(), "--id", "x", "--value", 4, "--demand", 1, "--group", "n")
+    assert code == 2 and "this market has no groups" in err
 
 
 def test_whose_turn_did_not_come_and_whose_did():

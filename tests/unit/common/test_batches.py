@@ -144,7 +144,7 @@ def a_header() -> Header:
 
 
 def a_step(index: int, weight: int = 5, count: int = COUNT) -> Step:
-    return Step("demand", (index, 7), Gaussian(3.0), weight, Batch(index, count))
+    return Step("demand", (index, 7), Gaussian((3.0,)), weight, Batch(index, count))
 
 
 def a_board(weight: int = 5) -> Billboard:
@@ -253,7 +253,7 @@ BROKEN: dict[str, tuple[Change, int, str]] = {
     "all agents first": (lambda lines: lines[1].pop("batch"), 3, "some rounds ask all"),
     "out of order": (swap, 2, "do not follow each other"),
     "beginning late": (lambda lines: lines.pop(1), 2, "do not follow each other"),
-    "at the end of the line": (move, 3, "not written as schema 1"),
+    "at the end of the line": (move, 3, "not written as schema 2"),
 }
 
 
@@ -287,7 +287,7 @@ def test_post_refuses_rounds_out_of_order_and_forgets_them():
 
 def test_rounds_that_only_steer_may_stand_between_batches():
     board = Billboard(a_header())
-    steering = Release(Step("demand", (1, 1), Gaussian(3.0)), (4, 4))
+    steering = Release(Step("demand", (1, 1), Gaussian((3.0,))), (4, 4))
     for record in [steering, Release(a_step(0), (0, 0)), steering, Release(a_step(1), (0, 0))]:
         board.post(record)
     read = Billboard.from_text(text_of(board))

@@ -45,6 +45,7 @@ from jdpack import (
     OutputError,
     report_run,
     solve,
+    verify,
     verify_run,
 )
 from jdpack.billboard.board import Billboard
@@ -53,6 +54,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.pages import billboard_page, board_tables, chart, number_text, public_report
 from jdpack.pages.table import ROWS, Table
 from jdpack.privacy import queries
+from jdpack.protocol import closing
 from jdpack.run import curator_page, summary
 from jdpack.run.curator_page import CLOSE, HALF, Margins, More
 from jdpack.run.result import ExactNumbers
@@ -126,9 +128,12 @@ def test_the_curators_numbers_are_those_of_the_allocation(kind, tmp_path):
     else:
         assert "ean share" not in words
     loads = load_of(records.codes(), shares)
-    for row, load, r in zip(saved(page, "loads.csv"), loads, market.resources, strict=True):
+    told = saved(page, "loads.csv")
+    for row, load, r, supply in zip(
+        told, loads, market.resources, market.supply_codes, strict=True
+    ):
         assert row["good"] == r.name
-        assert float(row["true_load"]) == pytest.approx(load / (SHARE * market.supply_code), 1e-12)
+        assert float(row["true_load"]) == pytest.approx(load / (SHARE * supply), 1e-12)
         assert float(row["true_load"]) <= float(row["load_at_most"]) + 1e-12
     values = records.arrays()["values"].tolist()
     value = sum(v * s for v, s in zip(values, shares, strict=True)) / SHARE
@@ -164,11 +169,11 @@ def test_true_loads_stand_beside_noisy_and_certified_ones(tmp_path):
     _, result, out = a_run(tmp_path, 12, divisible=True)
     board = result.billboard
     rows = saved(report_run(out, optimum=False).private.read_text(), "loads.csv")
-    factor = board.certificate.factors[0] / SHARE
     for j, row in enumerate(rows):
+        factor = board.certificate.factors[j] / SHARE
         answers = [(r.step.weight, r.answer[j]) for r in board.releases if r.step.weight]
         average = Fraction(sum(w * a for w, a in answers), sum(w for w, _ in answers))
-        noisy = factor * float(average) / board.header.market.supply_code
+        noisy = factor * float(average) / board.header.market.supply_codes[j]
         assert float(row["load_with_noise"]) == pytest.approx(noisy, rel=1e-9)
         assert float(row["load_with_noise"]) != pytest.approx(float(row["true_load"]), rel=1e-6)
         assert float(row["load_at_most"]) == board.certificate.load_at_most[j]
@@ -194,7 +199,7 @@ def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch
     _, _, out = a_run(tmp_path, 13, divisible=True)
     page = report_run(out, optimum=False).private.read_text()
     assert "Not computed: it was not wanted. jdpack report --optimum" in text_of(page)
-    from jdpack.curator import reports as module
+    from jdpack.curator import curators_report as module
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "SMALL", 10)
@@ -286,15 +291,16 @@ def test_every_release_is_listed_with_its_cost():
     assert [int(row["line"]) for row in rows] == list(range(2, len(rows) + 2))
     so_far = 0.0
     for row, release in zip(rows, board.releases, strict=True):
-        rho = float(row["sensitivity"]) ** 2 / (2 * release.step.noise.scale**2)
-        assert float(row["noise_scale"]) == release.step.noise.scale
+        scales = release.step.noise.scales
+        rho = closing.change(board, release.step.query).worst(scales) / 2
+        assert float(row["noise_scale"]) == min(scales)
         assert float(row["rho"]) == pytest.approx(rho, rel=1e-9)
         so_far += rho
         assert float(row["rho_so_far"]) == pytest.approx(so_far, rel=1e-9)
     assert 0.99 * board.header.budget.rho < so_far <= board.header.budget.rho
     by_query = {r["query"]: float(r["sensitivity"]) for r in rows}
     assert by_query["demand"] == pytest.approx(
-        math.hypot(*queries.shifts(board.header.market, "demand"))
+        math.sqrt(queries.change(board.header.market, "demand").squares)
     )
     one = {r["query"]: r["answer_if_one_number"] for r in rows}
     welfare = next(r for r in board.releases if r.step.query == "welfare")
@@ -717,3 +723,88 @@ def test_the_summary_of_goods_that_are_given_whole():
     assert "mean share" not in text and result.curator.mean_share is None
     assert text.count("  price     ") == text.count("  load      ") == 13
     assert text.count("... and 2 more in the report") == 2
+
+
+def test_the_summary_names_factors_that_differ():
+    market = Market(
+        names=["a", "b"], supply=[500.0] * 2, max_demand=2.0, max_value=10.0, agents=1000,
+        divisible=True,
+    )  # fmt: skip
+    for factors, says in [
+        ((1.0, 0.5), ["scale     a  shares times 1", "scale     b  shares times 0.5000"]),
+        ((0.5, 0.5), ["scale     shares times 0.5000"]),
+    ]:
+        rows = [{"factor": factor} for factor in factors]
+        lines = summary._scale(market, {"resources": rows, "factor": min(factors)})
+        assert [line.strip() for line in lines][: len(says)] == says
+        assert ("the smallest factor of what an option asks for counts" in lines[-1]) == (
+            len(says) == 2
+        )
+
+
+# --- a supply that may rarely be exceeded -------------------------------------------------
+
+
+def rarely(divisible, probability):
+    """A run in a market that allows an excess, or not."""
+    rng, n = np.random.default_rng(5), 2000
+    market = Market(
+        supply=[500.0, 200.0], max_demand=1.0, max_value=1.0, agents=n, divisible=divisible,
+        excess_probability=probability,
+    )  # fmt: skip
+    return solve(
+        market, values=rng.random(n), demands=rng.random((n, 2)), epsilon=4.0, delta=1e-6, seed=1
+    )
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_an_excess_that_is_allowed_is_said_wherever_supply_is(divisible):
+    result = rarely(divisible, 0.002)
+    board, most = result.billboard, max(result.certificate.load_surely) - 1.0
+    assert 0.0 < most == result.certificate.excess_at_most < 0.1
+    words = str(verify(board)), summary.as_text(result)
+    for text in words:
+        found = re.search(
+            r"not exceeded, with probability 1 - 0.002; not by more than ([\d.]+)%, with "
+            r"probability 1 - 1e-09",
+            text,
+        )
+        assert most <= float(found[1]) / 100 < most + 0.001, "rounded up"
+        assert "nothing is repaired" in text and "never exceeded" not in text
+    page = text_of(billboard_page.public_page(board))
+    report = text_of(public_report.public_report(board))
+    for text in (page, report):
+        assert "Supply is exceeded with a chance of 1 in 500 at most." in text
+        found = re.search(
+            r"With a chance of 1 in 1 billion at most, some supply is exceeded by more than "
+            r"([\d.]+)%\.",
+            text,
+        )
+        assert most <= float(found[1]) / 100 < most + 0.001
+        assert "nobody is dropped" in text
+        assert "No supply is ever exceeded" not in text and "anybody is dropped" not in text
+        assert "who is dropped" not in text
+    assert "all is for the noise" in report
+    rows = saved(public_report.public_report(board), "bounds-on-loads.csv")
+    assert [float(row["load_surely"]) for row in rows] == list(result.certificate.load_surely)
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_where_nothing_may_be_exceeded_all_say_so(divisible):
+    result = rarely(divisible, 0.0)
+    board = result.billboard
+    assert result.certificate.excess_at_most is None
+    assert "never exceeded; certified with probability 1 - 4e-07" in summary.as_text(result)
+    assert "EXCEEDED" not in str(verify(board))
+    for text in (billboard_page.public_page(board), public_report.public_report(board)):
+        assert "No supply is ever exceeded." in text_of(text)
+        assert "who is dropped" in text_of(text) and "load_surely" not in text
+
+
+def test_an_excess_that_is_ruled_out_almost_surely_is_said_to_be():
+    board = rarely(True, 0.1).billboard
+    fine = replace(board.certificate, load_surely=(0.9, 1.0))
+    board.certificate = fine
+    assert fine.excess_at_most == 0.0
+    words = text_of(billboard_page.public_page(board))
+    assert "In fact, the chance is 1 in 1 billion at most." in words

@@ -190,10 +190,10 @@ def test_without_an_output_folder_the_shares_stay(case):
 
 def test_a_cluster_repairs_as_one_machine_does(tmp_path, monkeypatch):
     from jdpack.door import SeededRandomness
-    from jdpack.privacy.noise import NoNoise
+    from jdpack.privacy.noise import deviation
 
     def draw(self, noise, count, index):
-        return [0 if isinstance(noise, NoNoise) else -round(300 * noise.scale)] * count
+        return [-round(300 * scale) for scale in (deviation(noise) * count)[:count]]
 
     monkeypatch.setattr(SeededRandomness, "draw", draw)
     path = tmp_path / "agents.parquet"

@@ -16,14 +16,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from helpers import run_cli
 from jdpack import Budget, BudgetError, Ledger, LedgerError, Neighbours
 from jdpack.ledger import sqlite_file as ledgerfile
 from jdpack.ledger import text
-from jdpack.ledger.balance import Balance, proved
+from jdpack.ledger.balance import Balance
 from jdpack.ledger.progress import Progress
-from jdpack.privacy.accounting import delta_of
+from jdpack.privacy import zcdp
+from jdpack.privacy.accounting import REPAIR_SHARE, delta_of, proved
 from jdpack.storage import hash_chain
 
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE
@@ -42,8 +45,15 @@ def ledger(path):
     return Ledger.create(path, "clinic", epsilon=4.0, delta=1e-5)
 
 
-def fresh(epsilon=4.0, delta=1e-5) -> Balance:
-    return Balance.of("clinic", epsilon, delta, REPLACE)
+def fresh(epsilon=4.0, delta=1e-5, accounting="gdp") -> Balance:
+    return Balance.of("clinic", epsilon, delta, REPLACE, accounting)
+
+
+def of_before(epsilon: float, delta: float) -> Budget:
+    """A budget of Gaussian noise as the versions with zCDP alone split it."""
+    rho = zcdp.rho_of(epsilon, float(1 - REPAIR_SHARE) * delta * (1 - 1e-12))
+    beta = float(REPAIR_SHARE) * delta / (1 + math.exp(epsilon)) * (1 - 1e-12)
+    return Budget(epsilon, delta, rho, 0.0, beta)
 
 
 def fill(balance: Balance, budget: Budget) -> Balance:
@@ -52,8 +62,17 @@ def fill(balance: Balance, budget: Budget) -> Balance:
     return balance
 
 
-def exactly(rho: float, delta: float) -> float:
-    """The epsilon of rho-zCDP at delta, from another library: RDP of order a is a rho."""
+def exactly(rho: float, delta: float, accounting: str) -> float:
+    """The epsilon of rho at delta, from other libraries."""
+    if accounting == "gdp":
+        mu = math.sqrt(2 * rho)
+
+        def excess(epsilon: float) -> float:
+            most = norm.cdf(mu / 2 - epsilon / mu)
+            return float(most - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)) - delta
+
+        return float(brentq(excess, 1e-6, 100.0)) + rho / 512
+    # RDP of order a is a rho.
     orders = np.concatenate([np.linspace(1.05, 50, 4000), np.linspace(51, 1000, 950)])
     return rdp_privacy_accountant.compute_epsilon(orders, orders * rho, delta)[0]
 
@@ -61,28 +80,31 @@ def exactly(rho: float, delta: float) -> float:
 # --- the arithmetic ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("accounting", "share"), [("gdp", 0.2), ("zcdp", 0.5)])
 @pytest.mark.parametrize(("epsilon", "delta"), [(4.0, 1e-5), (0.3, 1e-9), (20.0, 1e-3)])
-def test_the_limits_are_those_of_the_total_by_another_library(epsilon, delta):
-    balance = fresh(epsilon, delta)
+def test_the_limits_are_those_of_the_total_by_another_library(epsilon, delta, accounting, share):
+    balance = fresh(epsilon, delta, accounting)
     assert balance.sound
-    assert balance.delta_limit == Fraction(delta) / 2
-    assert exactly(float(balance.rho_limit), delta / 2) == pytest.approx(epsilon, rel=1e-3)
+    assert float(balance.delta_limit) == pytest.approx(share * delta, rel=1e-15)
+    found = exactly(float(balance.rho_limit), (1 - share) * delta, accounting)
+    assert found == pytest.approx(epsilon, rel=1e-3)
+    assert not dataclasses.replace(balance, delta_limit=balance.delta_limit / 2).sound
     assert not dataclasses.replace(
         balance, rho_limit=balance.rho_limit * Fraction(1001, 1000)
     ).sound
 
 
 def test_sums_are_exact_and_shown_as_epsilon_and_delta():
-    runs = [ONE, SMALL, Budget.split(0.7, 3e-7, truncated=True), SMALL]
+    runs = [ONE, SMALL, Budget.split(0.7, 3e-7, truncated=False), SMALL]
     balance = fresh()
     for budget in runs:
         balance = balance.plus(budget)
     assert balance.rho_spent == sum(Fraction(b.rho) for b in runs)
-    assert balance.delta_spent == sum(Fraction(b.delta) + Fraction(b.truncation) for b in runs)
+    assert balance.delta_spent == sum(Fraction(b.beta) for b in runs)
     assert balance.rho_left + balance.rho_spent == balance.rho_limit
     epsilon, delta = balance.spent
-    assert epsilon == pytest.approx(exactly(float(balance.rho_spent), 5e-6), rel=1e-3)
-    assert delta == pytest.approx(5e-6 + float(balance.delta_spent), rel=1e-12)
+    assert epsilon == pytest.approx(exactly(float(balance.rho_spent), 8e-6, "gdp"), rel=1e-3)
+    assert delta == pytest.approx(8e-6 + float(balance.delta_spent), rel=1e-12)
     shown = json.loads(json.dumps(balance.to_dict()))
     assert (shown["epsilon_spent"], shown["delta_spent"]) == balance.spent
     assert Fraction(shown["exact"]["rho_spent"]) == balance.rho_spent
@@ -91,13 +113,63 @@ def test_sums_are_exact_and_shown_as_epsilon_and_delta():
     assert balance == fresh()
 
 
+def test_runs_of_both_kinds_add_up_in_zcdp():
+    """Old runs, runs with truncated noise, and runs whose own budget is in GDP."""
+    truncated, old = Budget.split(0.7, 3e-7, truncated=True), of_before(1.0, 1e-6)
+    assert proved(old) and proved(truncated)
+    balance = fresh(accounting="zcdp").plus(old).plus(truncated).plus(ONE).plus(SMALL)
+    runs = [old, truncated, ONE, SMALL]
+    assert balance.rho_spent == sum(Fraction(b.rho) for b in runs)
+    taken = Fraction(old.delta) + Fraction(truncated.delta) + Fraction(truncated.truncation)
+    assert balance.delta_spent == taken + Fraction(ONE.beta) + Fraction(SMALL.beta)
+    epsilon, _ = balance.spent
+    assert epsilon == pytest.approx(exactly(float(balance.rho_spent), 5e-6, "zcdp"), rel=1e-3)
+
+
+@pytest.mark.parametrize("other", [of_before(1.0, 1e-6), Budget.split(1.0, 1e-6, truncated=True)])
+def test_a_data_set_in_gdp_takes_no_other_noise(other):
+    for balance in (fresh(), fresh().plus(SMALL)):
+        assert not balance.fits(other)
+        assert (balance.how_many(other), balance.would_fit(other)) == (0, None)
+        with pytest.raises(BudgetError, match="adds up Gaussian noise") as caught:
+            balance.plus(other)
+        assert "--accounting zcdp" in caught.value.hint
+
+
+def test_how_many_runs_fit_before_and_after():
+    """Runs of (1, 1e-7) in a total of (4, 1e-5), also with the noise that such a run used to have.
+
+    A run of the same promise now has 5.8% less noise, so it takes more of rho.
+    """
+    run, old = Budget.split(1.0, 1e-7, truncated=False), of_before(1.0, 1e-7)
+    assert fresh(accounting="zcdp").how_many(old) == 18
+    assert fresh().how_many(run) == 19
+    assert math.sqrt(old.rho / run.rho) == pytest.approx(0.9416, abs=1e-4)
+    as_noisy = dataclasses.replace(run, rho=old.rho)
+    assert fresh().how_many(as_noisy) == 21
+    # By their deltas, as many runs fit as before: 50.
+    assert fresh().delta_limit // Fraction(run.beta) in (49, 50)
+
+
+def test_a_run_that_repairs_nothing_takes_no_delta(ledger):
+    loose = Budget.split(1.0, 1e-6, truncated=False, excess=0.01)
+    left = ledger.balance("clinic")
+    assert left.how_many(loose) == left.rho_limit // Fraction(loose.rho)
+    ledger.reserve("clinic", "a", loose, REPLACE)
+    ledger.reserve("clinic", "b", ONE, REPLACE)
+    balance = Ledger.open(ledger.path).balance("clinic")
+    assert balance.delta_spent == Fraction(ONE.beta)
+    assert ledger.runs["a"].budget == loose
+
+
 def test_any_sequence_of_runs_stays_within_the_total():
     """The last line of the proof, with numbers: it holds for all runs that were let in."""
     random.seed(5)
     full = 0
-    for _ in range(6):
+    for place in range(8):
         total = random.uniform(0.5, 8.0), 10.0 ** random.uniform(-9, -3)
-        balance, let_in = fresh(*total), []
+        accounting = "zcdp" if place % 2 else "gdp"
+        balance, let_in = fresh(*total, accounting), []
         for _ in range(20):
             asked = total[0] * random.uniform(0.02, 0.6), total[1] * random.uniform(1e-4, 0.2)
             budget = Budget.split(*asked, truncated=random.random() < 0.5)
@@ -106,31 +178,39 @@ def test_any_sequence_of_runs_stays_within_the_total():
                 let_in.append(budget)
         assert len(let_in) > 1
         rho = float(sum(Fraction(b.rho) for b in let_in)) * (1 + 1e-15)
-        repairs = sum(Fraction(b.delta) + Fraction(b.truncation) for b in let_in)
-        assert Fraction(delta_of(rho, total[0])) + repairs <= Fraction(total[1])
+        repairs = sum(
+            Fraction(b.beta)
+            if b.accounting == "gdp"
+            else Fraction(b.delta) + Fraction(b.truncation)
+            for b in let_in
+        )
+        assert Fraction(delta_of(rho, total[0], accounting)) + repairs <= Fraction(total[1])
+        assert accounting == "zcdp" or all(b.accounting == "gdp" for b in let_in)
         full += len(let_in) < 20
     assert full >= 3, "most totals are used up: else nothing was tested"
 
 
 def test_the_first_run_may_take_the_whole_total_and_then_nothing_fits():
-    whole = Budget.split(4.0, 1e-5, truncated=True)
-    rho, delta = Fraction(whole.rho), Fraction(whole.delta)
-    assert delta > fresh().delta_limit
+    whole = Budget.split(4.0, 1e-5, truncated=False)
+    rho = Fraction(whole.rho)
+    assert Fraction(whole.beta) > fresh().delta_limit
     balance = dataclasses.replace(fresh().plus(whole), alone=(4.0, 1e-5))
     assert (balance.rho_spent, balance.spent) == (rho, (4.0, 1e-5))
     assert not balance.fits(Budget.split(1e-6, 1e-12, truncated=False))
     assert balance.rho_left == max(0, balance.rho_limit - rho)
     assert balance.delta_left == 0
     for epsilon, delta in [(4.01, 1e-5), (4.0, 1.01e-5)]:
-        assert not fresh().fits(Budget.split(epsilon, delta, truncated=True))
+        assert not fresh().fits(Budget.split(epsilon, delta, truncated=False))
     assert not fresh().plus(SMALL).fits(whole)
 
 
 @pytest.mark.parametrize("truncated", [False, True])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (3.0, 1e-9), (0.2, 4e-6)])
 def test_what_is_said_to_fit_fits_and_a_bit_more_does_not(epsilon, delta, truncated):
-    asked = Budget.split(epsilon, delta, truncated=truncated)
-    for balance in [fill(fresh(), asked), fill(fresh(), Budget.split(0.9, 1e-9, truncated=False))]:
+    asked, new = Budget.split(epsilon, delta, truncated=truncated), fresh()
+    if truncated:
+        new = fresh(accounting="zcdp")
+    for balance in [fill(new, asked), fill(new, Budget.split(0.9, 1e-9, truncated=False))]:
         fit = balance.would_fit(asked)
         if balance.fits(asked) or fit is None:
             continue
@@ -155,8 +235,9 @@ def test_what_is_said_to_fit_fits_and_a_bit_more_does_not(epsilon, delta, trunca
     ],
 )
 def test_as_many_runs_as_are_said_to_fit_are_reserved_and_not_one_more(
-    ledger, epsilon, delta, truncated, before
+    path, epsilon, delta, truncated, before
 ):
+    ledger = Ledger.create(path, "clinic", epsilon=4.0, delta=1e-5, accounting="zcdp")
     asked, made = Budget.split(epsilon, delta, truncated=truncated), 0
     if before is not None:
         ledger.reserve("clinic", "before", before, REPLACE)
@@ -176,7 +257,7 @@ def test_as_many_runs_as_are_said_to_fit_are_reserved_and_not_one_more(
 def test_counting_is_exact_where_a_sum_meets_its_limit():
     """Limits that are whole multiples of a run's cost, and one grain less."""
     grain = Fraction(1, 2**1000)
-    rho, delta = Fraction(ONE.rho), Fraction(ONE.delta)
+    rho, delta = Fraction(ONE.rho), Fraction(ONE.beta)
     for k in (1, 2, 7):
         for less, count in [(0, k), (grain, k - 1)]:
             some = dataclasses.replace(
@@ -225,17 +306,45 @@ def test_the_ledger_says_how_many_more_runs_fit(ledger, monkeypatch, capsys):
         assert (code, out) == (2, "") and sentence in err
 
 
+def test_the_ledger_explains_why_an_epsilon_shows_as_less(ledger):
+    said = text.show(ledger)
+    assert "epsilon 0, delta 0, by 0 runs" in said and "shows as" not in said
+    run = Budget.split(1.0, 1e-7, truncated=False)
+    ledger.reserve("clinic", "a", run, REPLACE)
+    ledger.reserve("clinic", "b", run, REPLACE)
+    said = " ".join(text.show(ledger).split())
+    alone = exactly(run.rho, 8e-6, "gdp")
+    assert f"a run of epsilon 1 at delta 1e-07 shows as {alone:.3g}" in said
+    assert "Epsilon is counted at delta 8e-06" in said
+    assert "at the total's delta the same noise" in text.ledger_words(ledger.balance("clinic"))
+    left = ledger.balance("clinic").rho_left / ledger.balance("clinic").rho_limit
+    assert f"left {math.floor(1000 * left) / 10:g}% for noise" in said
+    assert "zCDP" not in said
+
+
+def test_a_single_run_with_the_whole_total_needs_no_explanation(ledger):
+    ledger.reserve("clinic", "a", Budget.split(4.0, 1e-5, truncated=False), REPLACE)
+    said = text.show(ledger)
+    assert "spent     epsilon 4, delta 1e-05, by 1 run\n" in said and "shows as" not in said
+    assert text.ledger_words(ledger.balance("clinic")).endswith("in 1 run")
+
+
+def test_a_data_set_in_zcdp_says_so(old):
+    said = text.show(old)
+    assert "added up in zCDP" in said and "for the runs' deltas (delta" in said
+
+
 def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):
-    big = Budget.split(3.0, 1e-6, truncated=False)
+    big = Budget.split(3.5, 1e-6, truncated=False)
     ledger.reserve("clinic", "a", big, REPLACE)
     head = ledger.head
     with pytest.raises(BudgetError) as caught:
         ledger.reserve("clinic", "b", big, REPLACE)
     message, hint = caught.value.message, caught.value.hint
-    spent = exactly(big.rho, 5e-6)
+    spent = exactly(big.rho, 8e-6, "gdp")
     assert message == (
-        "a run of epsilon 3, delta 1e-06 does not fit data set 'clinic': of (4, 1e-05), "
-        f"({spent:.3g}, 6e-06) is spent"
+        "a run of epsilon 3.5, delta 1e-06 does not fit data set 'clinic': of (4, 1e-05), "
+        f"({spent:.3g}, 8.4e-06) is spent"
     )
     words = hint.split()
     assert hint.startswith("epsilon ")
@@ -246,7 +355,7 @@ def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):
     assert balance.rho_left < balance.rho_limit / 100
     deltas = fill(fresh(), ONE)
     assert deltas.runs == 5
-    with pytest.raises(BudgetError, match="its delta is used up"):
+    with pytest.raises(BudgetError, match="its delta that is for runs is used up"):
         deltas.plus(ONE)
 
 
@@ -403,6 +512,7 @@ def test_a_second_reservation_must_fit(ledger):
         ledger.reserve("clinic", "a", whole, REPLACE, posted=LINES[:1], again=True)
 
 
+OLD_ONE = of_before(1.0, 1e-6)
 OLD = """
 CREATE TABLE entries (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT;
 CREATE TRIGGER only_next BEFORE INSERT ON entries WHEN NEW.number IS NOT \
@@ -420,10 +530,10 @@ PRAGMA user_version = 1;
 @pytest.fixture
 def old(path):
     """A ledger of schema 1: a run that was cancelled, one that is finished, and two open ones."""
-    total = Balance.of("clinic", 4.0, 1e-5, REPLACE)
+    total = fresh(accounting="zcdp")
     limits = {"rho_limit": float(total.rho_limit), "delta_limit": float(total.delta_limit)}
     whole = {"neighbours": "replace-one", "epsilon": 4.0, "delta": 1e-5, **limits}
-    amounts = dataclasses.asdict(ONE)
+    amounts = OLD_ONE.to_dict()
     records = [
         ("dataset", whole),
         *(("reserve", {"run": run, "token": "aa", **amounts}) for run in "abcd"),
@@ -444,11 +554,15 @@ def old(path):
 
 def test_a_ledger_of_before_is_read_and_used(old):
     assert old.balance("clinic").runs == 3 and old.verify().entries == 8
+    assert old.balance("clinic").accounting == "zcdp"
     old.reserve("clinic", "e", SMALL, REPLACE)
     old.post("e", "", LINES[0])
     assert Ledger.open(old.path).verify().runs == 4
+    balance = old.balance("clinic")
+    assert balance.rho_spent == 3 * Fraction(OLD_ONE.rho) + Fraction(SMALL.rho)
+    assert balance.delta_spent == 3 * Fraction(OLD_ONE.delta) + Fraction(SMALL.beta)
     db = sqlite3.connect(old.path)
-    assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert db.execute("PRAGMA user_version").fetchone() == (3,)
     db.close()
 
 
@@ -458,11 +572,11 @@ def test_a_run_of_before_is_not_given_back_and_resumes_if_it_pays_again(old):
         old.cancel("c")
     for run, posted in (("c", []), ("d", LINES[:3])):
         with pytest.raises(LedgerError, match=f"is behind run '{run}'"):
-            old.reserve("clinic", run, ONE, REPLACE, posted=posted)
-        old.reserve("clinic", run, ONE, REPLACE, posted=posted, again=True)
+            old.reserve("clinic", run, OLD_ONE, REPLACE, posted=posted)
+        old.reserve("clinic", run, OLD_ONE, REPLACE, posted=posted, again=True)
         with pytest.raises(LedgerError, match="has begun"):
             old.cancel(run)
-        old.reserve("clinic", run, ONE, REPLACE, posted=posted)
+        old.reserve("clinic", run, OLD_ONE, REPLACE, posted=posted)
     assert old.balance("clinic").runs == 5
 
 
@@ -566,7 +680,7 @@ def test_a_total_that_makes_no_sense_leaves_no_file(path, epsilon, delta):
 def test_the_ledger_in_words(ledger):
     ledger.reserve("clinic", "a", ONE, REPLACE)
     Ledger.create(ledger.path, "träger", epsilon=1.0, delta=1e-6)
-    assert "(4, 1e-05)" in text.show(ledger, "clinic")
+    assert "epsilon 4, delta 1e-05" in text.show(ledger, "clinic")
     assert "open      a" in text.show(ledger)
     assert "träger" not in text.show(ledger, "clinic")
     assert "may take the whole total" in text.show(ledger, "träger")
@@ -669,7 +783,10 @@ def test_the_file_itself_refuses_accidents(ledger):
 @pytest.mark.parametrize(
     ("number", "changes"),
     [
-        (1, {"rho_limit": 0.36}),
+        (1, {"rho_limit": 0.46}),
+        (1, {"accounting": "zcdp"}),
+        (1, {"accounting": None}),
+        (2, {"accounting": "none"}),
         (1, {"delta_limit": 9e-6}),
         (1, {"epsilon": 1e300}),
         (1, {"epsilon": 4}),
@@ -682,7 +799,7 @@ def test_the_file_itself_refuses_accidents(ledger):
         (1, {"more": 1}),
         (2, {"rho": 5.0}),
         (2, {"rho": -5.0}),
-        (2, {"delta": 1e-4}),
+        (2, {"delta": 1e-7}),
         (2, {"run": "x" * 200}),
         (2, {"beta": 0.0}),
         (3, {"run": "b"}),
@@ -709,7 +826,7 @@ def test_an_entry_written_in_another_way_or_place_is_refused(ledger):
     data = {k: v for k, v in json.loads(line).items() if k not in ("prev", "hash")}
     turned = hash_chain.seal(dict(reversed(data.items())), "")
     tampered(ledger.path, ("UPDATE entries SET line = ?", (turned,)))
-    with pytest.raises(LedgerError, match="not written as schema 2"):
+    with pytest.raises(LedgerError, match="not written as schema 3"):
         Ledger.open(ledger.path)
     tampered(ledger.path, ("UPDATE entries SET line = ?", (line,)))
     assert Ledger.open(ledger.path).datasets == ["clinic"]
@@ -916,7 +1033,7 @@ def line_of(**data):
         "CREATE INDEX lines ON entries (line)",
         "PRAGMA application_id = 7",
         "PRAGMA application_id = 0",
-        "PRAGMA user_version = 3",
+        "PRAGMA user_version = 4",
         "PRAGMA journal_mode = WAL",
         "INSERT INTO entries VALUES (2, zeroblob(0) || '{}')",
         f"INSERT INTO entries VALUES (2, '{'x' * 100_000}')",

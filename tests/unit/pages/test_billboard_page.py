@@ -15,7 +15,7 @@ from helpers import SHARE, finished_board, open_board
 from jdpack import Billboard, Budget, Market, MwuOnline, solve
 from jdpack.billboard.lines import Release, Step
 from jdpack.pages import billboard_page, chart, number_text, public_report
-from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace, deviation
 
 
 def text_of(html):
@@ -191,7 +191,7 @@ def test_a_market_of_very_many_goods_has_a_page_of_bounded_size():
     assert len(html) < 1_500_000
 
 
-@pytest.mark.parametrize("noise", [NoNoise(), Gaussian(1e300), TruncatedLaplace(1e9, 3)])
+@pytest.mark.parametrize("noise", [NoNoise(), Gaussian((1e300,)), TruncatedLaplace(1e9, 3)])
 def test_numbers_that_no_run_comes_to_are_drawn_all_the_same(noise):
     market = a_market()
     rounds = [((0, 2**52), 1), ((2**52, 0), 1), ((5, 5), 1)]
@@ -262,14 +262,14 @@ def test_the_noise_of_a_batch_and_of_agents_who_add_it_themselves():
     market = a_market(agents=1000)
     batched = boards.random_board(5)
     (release, *_) = batched.releases
-    scale = release.step.noise.scale / batched.header.market.supply_code
-    assert billboard_page._deviation(batched, release) == pytest.approx(17 * scale)
+    scale = deviation(release.step.noise)[0] / batched.header.market.supply_codes[0]
+    assert billboard_page._deviation(batched, release, 0) == pytest.approx(17 * scale)
     policy = MwuOnline(batch=10, local=True).to_dict()
     local = open_board(market, [((1, 1), 1)])
     object.__setattr__(local.header, "policy", policy)
     one = local.releases[0]
-    expected = math.sqrt(1000) / market.supply_code  # each of 1,000 adds noise of scale 1
-    assert billboard_page._deviation(local, one) == pytest.approx(expected)
+    expected = math.sqrt(1000) / market.supply_codes[0]  # each of 1,000 adds noise of scale 1
+    assert billboard_page._deviation(local, one, 0) == pytest.approx(expected)
 
 
 # --- words --------------------------------------------------------------------------------

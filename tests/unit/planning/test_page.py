@@ -12,6 +12,7 @@ from helpers import forbid_drawing, marks_of, run_cli
 from jdpack import MwuAdaptive, OutputError, plan
 from jdpack.planning import page as plan_page
 from jdpack.planning.headroom import MARGIN_MOST
+from jdpack.planning.plan import EXPECTED_LOSS
 from unit.curator.test_reports import HARM, saved
 from unit.pages.test_billboard_page import points_of, text_of
 from unit.planning.test_plan import DELTA, POLICIES, a_market, scaled, town  # noqa: F401
@@ -33,8 +34,11 @@ def test_the_lines_are_the_plan_at_each_budget_and_supply(policy, divisible):
     page = plan_page.plan_page(planned)
     assert page == plan_page.plan_page(planned)
 
+    def expected(margin):
+        return max(0.0, 1.0 - EXPECTED_LOSS[divisible] * margin)
+
     def drawn(margin):
-        height = margin if planned.share_at_least is None else max(0.0, 1.0 - margin)
+        height = margin if planned.share_expected is None else expected(margin)
         return 400 - UP * min(height, 1.05)
 
     names = ["other-budgets.csv", "other-supplies.csv"]
@@ -46,7 +50,7 @@ def test_the_lines_are_the_plan_at_each_budget_and_supply(policy, divisible):
         for (x, y), (at, margin, share) in zip(points, known, strict=True):
             assert abs(x - 1000 * (math.log(at) - low) / (high - low)) <= 0.51
             assert abs(y - drawn(margin)) <= 0.51
-            assert math.isnan(share) or share == max(0.0, 1.0 - margin)
+            assert math.isnan(share) or share == expected(margin)
         own = 0.7 if "budgets" in file else 1.0
         assert [row[1] for row in rows if row[0] == own] == [planned.margin]
         ((_, x, y),) = marks_of(svg)
@@ -71,6 +75,11 @@ def test_the_words_are_those_of_the_plan():
     assert planned.basis in words and "0.7 (here)" in words and "1 (here)" in words
     large = plan_page.plan_page(plan(a_market(times=1e5), epsilon=0.7, delta=DELTA))
     assert "Supply is large enough" in large and "What would help" not in large
+    assert "Free gains" in large and "Free gains" not in words
+    assert "supply is smallest against its cap" not in words
+    uneven = plan(a_market(2, supply=[900.0, 9000.0], names=["x", "y"]), epsilon=1.0, delta=DELTA)
+    said = f"{100 * uneven.tightest[1]:.3g}% of x, whose supply is smallest against its cap"
+    assert said in text_of(plan_page.plan_page(uneven))
 
 
 def test_the_table_of_goods():
@@ -95,10 +104,10 @@ def test_without_privacy_the_page_says_so_and_has_no_budget_to_mark():
 
 
 def test_where_nothing_can_be_promised_and_where_no_other_supply_is_possible():
-    planned = plan(a_market(times=1.0, agents=3), epsilon=1e-5, delta=DELTA)
+    planned = plan(a_market(times=1.0, agents=3), epsilon=1.3e-5, delta=DELTA)
     page = plan_page.plan_page(planned)
-    assert "no share of the optimum can be promised" in page
-    assert {row["share_at_least"] for row in saved(page, "other-budgets.csv")} == {"", "0.0"}
+    assert "no share of it can be promised" in page
+    assert {row["share_expected"] for row in saved(page, "other-budgets.csv")} == {"", "0.0"}
     assert {y for _, y in points_of(charts(page)[0], "line")} == {400}
     assert float(saved(page, "other-supplies.csv")[0]["times_the_present"]) == 1.0
 

@@ -7,6 +7,7 @@ import pytest
 
 from helpers import check_prices, played
 from jdpack import Budget, DualGd, Market
+from jdpack.market.grid import DEMAND_CODE_MAX
 
 getcontext().prec = 50
 BUDGET = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
@@ -19,21 +20,22 @@ def a_market(m=2, n=1000, b=100.0, **more):
 
 
 def nv_of(market):
-    """What all agents together could pay, as a price code: value codes are worth 2^20 units."""
-    return Decimal(market.agents * market.value_cap_code * 2**20) / market.supply_code
+    """What all agents together could pay, in price units: a value code is worth 2^20."""
+    return Decimal(market.agents * market.value_cap_code * 2**20)
 
 
 def variance_of(market, rounds):
-    """Of the noise on a load: a replaced bundle may move all m loads; T rounds get 98% of rho."""
-    squares = sum(Decimal(c) ** 2 for c in market.cap_codes)
-    rho = Decimal(BUDGET.rho) * Decimal("0.98")
-    return squares * rounds / (2 * rho) / Decimal(market.supply_code) ** 2
+    """Of the noise on the scarcest load: a replaced bundle may move all m of them by a cap each,
+    and T rounds get 97% of rho."""
+    squares = len(market.resources) * Decimal(DEMAND_CODE_MAX) ** 2
+    rho = Decimal(BUDGET.rho) * Decimal("0.97")
+    return squares * rounds / (2 * rho) / Decimal(min(market.supply_codes)) ** 2
 
 
 def test_two_rounds_by_hand():
     """2 agents per unit: W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
-    S = market.supply_code
+    (S,) = market.supply_codes
     steps = played(DualGd(rounds=4), market, EXACT, [(2 * S,), (S // 2,), (3 * S,)])
     prices = [step.prices[0] * S / 2**20 * market.value_step for step in steps]
     assert prices == pytest.approx([0.0, 4.0, 2.0, 8.0], rel=1e-5)  # and not 2 + 4 x 2
@@ -42,16 +44,19 @@ def test_two_rounds_by_hand():
 @pytest.mark.parametrize("m", [1, 2, 5])
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
 def test_many_rounds_in_50_digits(m, budget):
-    market = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)])
-    S, T = market.supply_code, 40
-    answers = [tuple((7919 * t * (j + 1)) % (9 * S) - 2 * S for j in range(m)) for t in range(T)]
-    width = max(Decimal(1), Decimal(market.agents * max(market.cap_codes)) / S - 1)
+    market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
+    codes = market.supply_codes  # they grow with j
+    answers = [
+        tuple((7919 * t * (j + 1)) % (9 * S) - 2 * S for j, S in enumerate(codes)) for t in range(T)
+    ]
+    width = max(Decimal(1), Decimal(market.agents * DEMAND_CODE_MAX) / min(codes) - 1)
     variance = variance_of(market, T) if budget is BUDGET else Decimal(0)
     eta = 2 * nv_of(market) / (T * (width**2 + variance)).sqrt()
     prices, expected = [Decimal(0)] * m, []
     for answer in answers:
-        expected.append(prices)
-        moved = [p + eta * (Decimal(a) / S - 1) for p, a in zip(prices, answer, strict=True)]
+        expected.append([p / S for p, S in zip(prices, codes, strict=True)])
+        loads = [Decimal(a) / S for a, S in zip(answer, codes, strict=True)]
+        moved = [p + eta * (load - 1) for p, load in zip(prices, loads, strict=True)]
         prices = [min(max(p, Decimal(0)), 2 * nv_of(market)) for p in moved]
     # the noise exceeds what rho asks for by up to 1e-9, to stay within the budget
     steps = played(DualGd(rounds=T), market, budget, answers)
@@ -61,7 +66,7 @@ def test_many_rounds_in_50_digits(m, budget):
 def test_prices_start_at_0_and_stay_in_the_box():
     market = a_market(2)
     steps = played(DualGd(rounds=9), market, BUDGET, [(2**60, -(2**60)), (-(2**60), 2**60)] * 4)
-    most = round(2 * nv_of(market))
+    most = round(2 * nv_of(market) / market.supply_codes[0])
     assert [step.prices for step in steps[1:]] == [(most, 0), (0, most)] * 4
     assert steps[0].prices == (0, 0)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from helpers import check_prices, played
 from jdpack import Budget, Market, MarketError, MirrorDescent
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.policies.mirror_descent import projected
 
 getcontext().prec = 50
@@ -23,19 +24,28 @@ def a_market(m=2, n=1000, b=100.0, **more):
 
 
 def most_of(market):
-    """K = 1.1 n V, as a price code: value codes are worth 2^20 units."""
-    codes = Decimal(market.agents * market.value_cap_code * 2**20)
-    return Decimal("1.1") * codes / market.supply_code
+    """K = 1.1 n V, in price units: a value code is worth 2^20."""
+    return Decimal("1.1") * Decimal(market.agents * market.value_cap_code * 2**20)
 
 
 def width_of(market):
-    loads = Decimal(market.agents * max(market.cap_codes)) / market.supply_code
+    loads = Decimal(market.agents * DEMAND_CODE_MAX) / min(market.supply_codes)
     return max(Decimal(1), loads - 1)
 
 
 def scripted(market, rounds):
-    S, m = market.supply_code, len(market.resources)
-    return [tuple((7919 * t * (j + 1)) % (9 * S) - 2 * S for j in range(m)) for t in range(rounds)]
+    return [
+        tuple((7919 * t * (j + 1)) % (9 * S) - 2 * S for j, S in enumerate(market.supply_codes))
+        for t in range(rounds)
+    ]
+
+
+def loads_of(market, answer):
+    return [Decimal(a) / S for a, S in zip(answer, market.supply_codes, strict=True)]
+
+
+def codes_of(market, prices):
+    return [p / S for p, S in zip(prices, market.supply_codes, strict=True)]
 
 
 # --- the steps ----------------------------------------------------------------------------
@@ -44,7 +54,7 @@ def scripted(market, rounds):
 def test_euclidean_rounds_by_hand():
     """2 resources, 2 agents per unit: W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
     market = a_market(2, n=400, b=200.0, max_value=0.01)
-    S = market.supply_code
+    S = market.supply_codes[0]
     answers = [(2 * S, 0), (3 * S, 2 * S), (3 * S, 2 * S), (0, 0)]
     steps = played(MirrorDescent("euclidean", 8), market, EXACT, answers)
     prices = [[p * S / 2**20 * market.value_step for p in step.prices] for step in steps]
@@ -58,7 +68,7 @@ def test_euclidean_rounds_by_hand():
 def test_entropy_rounds_by_hand():
     """1 resource, 2 agents per unit; K = 4.4, start 2.2, size = sqrt(2 ln 2 / 8) = 0.41628."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
-    S = market.supply_code
+    S = market.supply_codes[0]
     answers = [(2 * S,), (0,), (3 * S,)]
     steps = played(MirrorDescent("entropy", 8), market, EXACT, answers)
     prices = [step.prices[0] * S / 2**20 * market.value_step for step in steps]
@@ -72,20 +82,19 @@ def test_entropy_rounds_by_hand():
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
 def test_entropy_in_50_digits(m, budget):
     market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
-    S, most = market.supply_code, most_of(market)
+    most = most_of(market)
     policy = MirrorDescent("entropy", T)
     sigma = Decimal(0)
     if budget is BUDGET:
         (first,) = played(policy, market, budget, [])
-        sigma = Decimal(first.noise.scale) / S
+        sigma = Decimal(first.noise.scales[0]) / min(market.supply_codes)
     largest = width_of(market) + sigma * (2 * Decimal(2 * m).ln() + 2).sqrt()
     size = (2 * Decimal(m + 1).ln() / T).sqrt() / largest
     prices, expected = [most / (m + 1)] * m, []
     for answer in scripted(market, T):
-        expected.append(prices)
-        moved = [
-            p * (size * (Decimal(a) / S - 1)).exp() for p, a in zip(prices, answer, strict=True)
-        ]
+        expected.append(codes_of(market, prices))
+        loads = loads_of(market, answer)
+        moved = [p * (size * (x - 1)).exp() for p, x in zip(prices, loads, strict=True)]
         prices = [p * min(Decimal(1), most / sum(moved)) for p in moved]
     check_prices(played(policy, market, budget, scripted(market, T)), expected)
 
@@ -94,19 +103,18 @@ def test_entropy_in_50_digits(m, budget):
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
 def test_euclidean_in_50_digits(m, budget):
     market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
-    S, most = market.supply_code, most_of(market)
+    most = most_of(market)
     policy = MirrorDescent("euclidean", T)
     sigma = Decimal(0)
     if budget is BUDGET:
         (first,) = played(policy, market, budget, [])
-        sigma = Decimal(first.noise.scale) / S
+        sigma = Decimal(first.noise.scales[0]) / min(market.supply_codes)
     size = most / (T * m * (width_of(market) ** 2 + sigma**2)).sqrt()
     prices, expected = [Decimal(0)] * m, []
     for answer in scripted(market, T):
-        expected.append(prices)
-        prices = nearest(
-            [p + size * (Decimal(a) / S - 1) for p, a in zip(prices, answer, strict=True)], most
-        )
+        expected.append(codes_of(market, prices))
+        loads = loads_of(market, answer)
+        prices = nearest([p + size * (x - 1) for p, x in zip(prices, loads, strict=True)], most)
     check_prices(played(policy, market, budget, scripted(market, T)), expected)
 
 
@@ -163,8 +171,9 @@ def test_prices_stay_in_the_domain_whatever_the_answers(potential):
     answers = [(far, far, -far), (far, -far, 0), (-far, far, far)] * 9
     steps = played(MirrorDescent(potential, 40), market, BUDGET, answers)
     sums = [sum(step.prices) for step in steps]
-    assert all(total <= most_of(market) + 3 for total in sums)
-    assert max(sums) >= most_of(market) - 3
+    most = most_of(market) / market.supply_codes[0]  # all supplies are equal
+    assert all(total <= most + 3 for total in sums)
+    assert max(sums) >= most - 3
 
 
 def test_a_price_that_fell_for_long_comes_back():
@@ -172,7 +181,7 @@ def test_a_price_that_fell_for_long_comes_back():
     answers = [(-(2**60),)] * 2000 + [(2**60,)] * 999
     steps = played(MirrorDescent("entropy", 3000), market, BUDGET, answers)
     assert steps[1999].prices == (0,)
-    assert steps[2999].prices[0] == pytest.approx(float(most_of(market)))
+    assert steps[2999].prices[0] == pytest.approx(float(most_of(market) / market.supply_codes[0]))
 
 
 # --- parameters ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 from helpers import check_prices, played
 from jdpack import Budget, Market, MwuAdaptive, MwuFixed
+from jdpack.market.grid import DEMAND_CODE_MAX
 
 getcontext().prec = 50
 BUDGET = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
@@ -18,8 +19,8 @@ def a_market(m=2, n=1000, b=100.0, **more):
 
 
 def nv_of(market):
-    """What all agents together could pay, as a price code: value codes are worth 2^20 units."""
-    return Decimal(market.agents * market.value_cap_code * 2**20) / market.supply_code
+    """What all agents together could pay, in price units: a value code is worth 2^20."""
+    return Decimal(market.agents * market.value_cap_code * 2**20)
 
 
 def rounds_of(policy, market):
@@ -32,7 +33,7 @@ def rounds_of(policy, market):
 def test_one_round_by_hand():
     """One resource, 2 agents per unit, so W = 1; n V = 4; 3 rounds, so theta = sqrt(ln 2 / 3)."""
     market = a_market(1, n=400, b=200.0, max_value=0.01)
-    S = market.supply_code
+    S = market.supply_codes[0]
     policy = MwuFixed(rounds=3)
     first, second, third = played(policy, market, BUDGET, [(2 * S,), (S // 2,)])
     # the resource and the dummy share 2 n V = 8
@@ -48,34 +49,36 @@ def test_one_round_by_hand():
 
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_many_rounds_in_50_digits(m):
-    market = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)])
-    S, T = market.supply_code, 40
-    answers = [tuple((7919 * t * (j + 1)) % (3 * S) - S // 4 for j in range(m)) for t in range(T)]
-    width = max(Decimal(1), Decimal(market.agents * max(market.cap_codes)) / S - 1)
+    market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
+    codes = market.supply_codes  # they grow with j
+    answers = [
+        tuple((7919 * t * (j + 1)) % (3 * S) - S // 4 for j, S in enumerate(codes))
+        for t in range(T)
+    ]
+    width = max(Decimal(1), Decimal(market.agents * DEMAND_CODE_MAX) / min(codes) - 1)
     theta = (Decimal(m + 1).ln() / T).sqrt() / width
     weights, expected = [Decimal(1) / (m + 1)] * (m + 1), []
     for answer in answers:
-        expected.append([2 * nv_of(market) * w for w in weights[:m]])
-        grown = [
-            w * (theta * (Decimal(a) / S - 1)).exp() for w, a in zip(weights, answer, strict=False)
-        ]
+        expected.append([2 * nv_of(market) * w / S for w, S in zip(weights, codes, strict=False)])
+        loads = [Decimal(a) / S for a, S in zip(answer, codes, strict=True)]
+        grown = [w * (theta * (x - 1)).exp() for w, x in zip(weights, loads, strict=False)]
         weights = [w / sum([*grown, weights[-1]]) for w in [*grown, weights[-1]]]
     check_prices(played(MwuFixed(rounds=T), market, BUDGET, answers), expected)
 
 
 def test_prices_stay_where_supply_is_met_and_sum_to_less_than_2nv():
     market = a_market(3)
-    policy, S = MwuFixed(rounds=50), market.supply_code
+    policy, S = MwuFixed(rounds=50), market.supply_codes[0]
     steps = played(policy, market, BUDGET, [(S,) * 3] * 49)
     assert len({step.prices for step in steps}) == 1
     wild = [(2**60, -(2**60), 0), (0, 2**60, 2**60)] * 24
     for step in played(policy, market, BUDGET, wild):
-        assert sum(step.prices) < 2 * nv_of(market) + 2
+        assert sum(step.prices) < 2 * nv_of(market) / S + 2
 
 
 def test_the_exponent_is_cut_where_the_lemma_needs_it():
     market = a_market(2, n=50)  # W = 1: theta = sqrt(ln 3 / 2) = 0.74
-    S = market.supply_code
+    S = market.supply_codes[0]
     policy = MwuFixed(rounds=2)
     far = played(policy, market, BUDGET, [(2**60, -(2**60))])[1].prices
     assert far[0] / far[1] == pytest.approx(math.exp(2.0))
@@ -88,7 +91,7 @@ def test_a_price_that_fell_for_long_comes_back():
     answers = [(-(2**60),)] * 2000 + [(2**60,)] * 999
     steps = played(MwuFixed(rounds=3000), market, BUDGET, answers)
     assert steps[1999].prices == (0,)
-    assert steps[2999].prices[0] > nv_of(market)
+    assert steps[2999].prices[0] > nv_of(market) / market.supply_codes[0]
 
 
 # --- the number of rounds -----------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Newton: few rounds, little loss with and without noise, and more than mwu-adaptive gives."""
 
+import itertools
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "experiments"))
 
 import families
 from jdpack import Market, MwuAdaptive, Newton, solve
-from jdpack.planning.headroom import floor as margin_of
+from jdpack.planning.headroom import floor, margin_of
+from jdpack.policies import newton
+from jdpack.privacy import queries
 
 DELTA = 1e-8
 
@@ -44,14 +48,18 @@ def losses(agents, *, divisible, epsilon, seeds, policy=None):
         ("zipf", 0.002),
         ("heavy", 0.002),
         ("assignment", 0.002),
-        ("large", 0.002),
-        ("tied", 0.01),
-        ("identical", 0.01),
+        ("large", 0.003),
+        ("tied", 0.002),
+        ("identical", 0.002),
     ],
 )
 def test_without_privacy_it_solves_the_linear_program(family, most):
-    loss, (run,) = losses(instance(family, 5000), divisible=True, epsilon=math.inf, seeds=1)
-    assert -1e-9 <= loss <= most
+    """Of every supply one cap is kept free, for a neighbour. That leaves another program."""
+    agents = instance(family, 5000)
+    loss, (run,) = losses(agents, divisible=True, epsilon=math.inf, seeds=1)
+    caps = np.array([r.max_demand for r in run.billboard.header.market.resources])
+    left = replace(agents, supply=agents.supply - caps).optimum().value
+    assert loss >= -1e-9 and run.welfare >= (1.0 - most) * left
     assert not run.billboard.header.private
 
 
@@ -59,11 +67,13 @@ def test_without_privacy_it_solves_the_linear_program(family, most):
     ("family", "epsilon"),
     [("dense", 1.0), ("correlated", 3.0), ("mixed", 0.3), ("sparse", 3.0), ("assignment", 3.0)],
 )
-@pytest.mark.parametrize(("divisible", "times"), [(True, 1.2), (False, 2.0)])
+@pytest.mark.parametrize(("divisible", "times"), [(True, 1.0), (False, 1.2)])
 def test_privacy_costs_little_more_than_its_margin(family, epsilon, divisible, times):
     agents = instance(family, 10_000)
     loss, runs = losses(agents, divisible=divisible, epsilon=epsilon, seeds=4)
-    margin = margin_of(runs[0].billboard.header.market, runs[0].billboard.header.budget)
+    market, budget = runs[0].billboard.header.market, runs[0].billboard.header.budget
+    # The margin weighs resources by a guess of their prices; the floor does not.
+    margin = max(floor(market, budget), margin_of(market, budget, Newton()))
     assert 0.01 < margin < 0.2
     assert 0.0 < loss <= times * margin + 0.005
 
@@ -83,21 +93,28 @@ def test_the_comparison_can_fail(monkeypatch):
     """Negative control of the tests above: a run that aims for half of the load."""
     agents = instance("dense", 10_000)
 
-    market, best, aims = agents.market(divisible=True), agents.optimum().value, Newton._targets
-    monkeypatch.setattr(Newton, "_targets", lambda *given: (0.5 * aims(*given)[0], 0.0))
+    market, best, aimed = agents.market(divisible=True), agents.optimum().value, Newton._aimed_at
+
+    def low(*given):
+        state = aimed(*given)
+        return replace(state, targets=0.5 * state.targets)
+
+    monkeypatch.setattr(Newton, "_aimed_at", low)
+    monkeypatch.setattr(newton, "_overshoot", lambda state, release: state.targets)
     run = solve(market, **agents.solve_input(), epsilon=1.0, delta=DELTA, seed=0)
-    margin = margin_of(market, run.billboard.header.budget)
-    assert 1.0 - run.welfare / best > 1.2 * margin + 0.005
+    least = floor(market, run.billboard.header.budget)
+    assert 1.0 - run.welfare / best > 2.0 * least + 0.005
 
 
 def test_all_of_the_budget_is_spent_and_no_more():
     agents = instance("dense", 2000)
-    for divisible, unspent in [(True, 1e-6), (False, 0.005)]:
+    for divisible in (True, False):
         run = solve(
             agents.market(divisible=divisible), **agents.solve_input(), epsilon=3.0, delta=DELTA
         )
         spent = float(run.spent.rho) / run.billboard.header.budget.rho
-        assert 1.0 - unspent <= spent <= 1.0
+        luck = any(release.step.query == "luck" for release in run.billboard.releases)
+        assert spent == pytest.approx(1.0 if luck else 0.99, abs=1e-6) and spent <= 1.0
 
 
 def test_the_schedule_is_what_the_outlook_says():
@@ -105,10 +122,14 @@ def test_the_schedule_is_what_the_outlook_says():
     run = solve(agents.market(divisible=True), **agents.solve_input(), epsilon=1.0, delta=DELTA)
     header, rounds = run.billboard.header, list(run.billboard.rounds)
     outlook = Newton().outlook(header.market, header.budget)
-    assert tuple(step.noise.scale for step in rounds) == outlook.scales
     assert sum(step.weight for step in rounds) == outlook.weight == run.billboard.weight
-    variance = sum((step.weight * step.noise.scale) ** 2 for step in rounds)
-    assert variance == pytest.approx(outlook.variance, rel=1e-12)
+    # Whatever the shape, a round costs what its scale in the outlook says.
+    change = queries.change(header.market, "demand")
+    for step, scale in zip(rounds, outlook.scales, strict=True):
+        even = change.worst((scale,))
+        assert change.worst(step.noise.scales) == pytest.approx(even, rel=1e-12)
+    weighted = [step.weight * s for step, s in zip(rounds, outlook.scales, strict=True)]
+    assert sum(x * x for x in weighted) == pytest.approx(outlook.variance, rel=1e-12)
     asked = [r.step.query for r in run.billboard.releases]
     assert asked.count("demand") == outlook.rounds_at_most == 88
     assert (asked.count("gauge"), asked.count("curvature"), asked.count("value")) == (2, 1, 1)
@@ -150,6 +171,80 @@ def test_identical_agents_are_given_more_and_scaled():
     agents = instance("identical", 20_000)
     _, (run,) = losses(agents, divisible=True, epsilon=3.0, seeds=1)
     market, budget = run.billboard.header.market, run.billboard.header.budget
-    target, radius = Newton()._targets(market, budget)
-    observed = 1.0 / (max(run.certificate.factors) / 2**24) - radius
-    assert observed > 1.02 * target.max()
+    state = Newton().start(market, budget)
+    scarce = int(np.argmin(run.certificate.factors))
+    observed = 1.0 / (run.certificate.factors[scarce] / 2**24) - state.radii[scarce]
+    assert observed > 1.02 * state.targets[scarce]
+
+
+# --- more budget, more supply, more kinds of goods ----------------------------------------
+
+
+def mean_losses(family, epsilons, n=6000, *, divisible):
+    agents = instance(family, n)
+    return [
+        losses(agents, divisible=divisible, epsilon=epsilon, seeds=3)[0] for epsilon in epsilons
+    ]
+
+
+def falls(found):
+    """Whether each loss is at most the one before, up to a little chance."""
+    return all(b <= a + 0.01 for a, b in itertools.pairwise(found)) and found[-1] < found[0] - 0.02
+
+
+@pytest.mark.filterwarnings("ignore::jdpack.SupplyWarning")
+@pytest.mark.parametrize("family", ["dense", "single", "zipf"])
+@pytest.mark.parametrize("divisible", [True, False])
+def test_the_loss_falls_as_epsilon_grows(family, divisible):
+    found = mean_losses(family, (0.5, 1.0, 2.0, 4.0), divisible=divisible)
+    assert falls(found), found
+
+
+def test_a_loss_that_grows_with_epsilon_would_be_seen():
+    """Negative control: what was measured before newton saw that a market is empty."""
+    assert not falls([0.47, 0.78, 0.62, 0.47, 0.35, 0.20])
+    assert not falls([0.1, 0.1, 0.1])
+
+
+@pytest.mark.filterwarnings("ignore::jdpack.SupplyWarning")
+@pytest.mark.parametrize("family", ["dense", "sparse", "single", "zipf", "mixed"])
+def test_divisible_goods_never_get_less(family):
+    agents = instance(family, 6000)
+    whole, _ = losses(agents, divisible=False, epsilon=2.0, seeds=2)
+    parts, _ = losses(agents, divisible=True, epsilon=2.0, seeds=2)
+    assert parts <= whole + 0.003
+
+
+# --- supplies of very different size ------------------------------------------------------
+
+
+def decades(m=30, n=60_000, seed=5):
+    """One resource per option; supplies span three decades, and twice as much is asked for."""
+    rng = np.random.default_rng(seed)
+    supply = np.geomspace(30.0, 30_000.0, m)
+    counts = np.maximum(1, np.round(n * supply / supply.sum())).astype(int)
+    wanted = np.repeat(np.arange(m), counts)
+    demands = np.zeros((len(wanted), m))
+    demands[np.arange(len(wanted)), wanted] = 1.0
+    supply = np.maximum(1.0, 0.5 * counts)
+    values = rng.random(len(wanted))
+    return supply, values, demands, wanted
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_a_small_supply_does_not_cost_the_large_ones_anything(divisible):
+    """With one grid and one relative noise for all supplies, most of the optimum was lost."""
+    supply, values, demands, wanted = decades()
+    market = Market(
+        supply=supply.tolist(), max_demand=1.0, max_value=1.0, agents=len(values), bundle_size=1,
+        divisible=divisible,
+    )  # fmt: skip
+    best = sum(
+        np.sort(values[wanted == j])[::-1][: int(b)].sum() for j, b in enumerate(supply.tolist())
+    )
+    run = solve(market, values=values, demands=demands, epsilon=1.0, delta=DELTA, seed=1)
+    assert max(run.loads) <= 1.0
+    assert run.welfare >= 0.9 * best
+    # The noise of an even relative shape would exceed the smallest supply, and so all of them.
+    budget = run.billboard.header.budget
+    assert floor(market, budget) > 1.0

@@ -1,13 +1,17 @@
 """The sensitivities, by hand; `tests/property/test_sensitivity.py` searches for more."""
 
+import itertools
+import math
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from jdpack import Market
-from jdpack.market.grid import DEMAND_CODE_MAX
+from jdpack import Market, MaxTotal
+from jdpack.market.grid import CHANCE_MAX
+from jdpack.market.grid import DEMAND_CODE_MAX as C
 from jdpack.privacy import queries
-from jdpack.privacy.queries import Query
+from jdpack.privacy.queries import Change, Query
 
 
 def a_market(**changes) -> Market:
@@ -16,41 +20,42 @@ def a_market(**changes) -> Market:
     )
 
 
-def test_shifts_are_the_largest_caps_that_a_bundle_can_touch():
-    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
-    both = a_market(**caps, bundle_size=2)
-    one = a_market(**caps, bundle_size=2, neighbours="add-remove")
-    C = both.cap_codes
-    assert C[3] == DEMAND_CODE_MAX
-    assert [c / DEMAND_CODE_MAX for c in C] == pytest.approx([0.1, 0.5, 0.2, 1.0, 0.4], abs=2e-5)
-    assert queries.shifts(both, "demand") == (C[3], C[1], C[4], C[2])
-    assert queries.shifts(one, "demand") == (C[3], C[1])
+def just_above(found: float, exact: float) -> bool:
+    return exact <= found <= exact * (1.0 + 1e-7)
+
+
+def test_demand_moves_as_many_numbers_as_two_bundles_touch():
+    caps = {"supply": [1.0] * 5, "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4], "bundle_size": 2}
+    both, one = a_market(**caps), a_market(**caps, neighbours="add-remove")
+    assert queries.change(both, "demand").count == 4
+    assert queries.change(one, "demand").count == 2
+    scales = (3.0, 1.0, 2.0, 5.0, 4.0)
+    worst = sum((C / s) ** 2 for s in (1.0, 2.0, 3.0, 4.0))
+    assert just_above(queries.change(both, "demand").worst(scales), worst)
+    assert just_above(queries.change(one, "demand").worst(scales), C**2 * (1 + 1 / 4))
+    assert just_above(queries.change(both, "demand").squares, 4 * C**2)
     for market in (both, one):
-        assert queries.shifts(market, "scale") == (C[3],)
-        assert queries.shifts(market, "granted") == queries.shifts(market, "demand")
+        assert queries.change(market, "scale") == Change(C)
         for query in ("value", "welfare"):
-            assert queries.shifts(market, query) == (market.value_cap_code,)
-        widths = {"demand": 5, "granted": 5, "curvature": 25, "gauge": 7}
+            assert queries.change(market, query) == Change(market.value_cap_code)
+        widths = {"demand": 5, "chance": 6, "curvature": 25, "gauge": 7}
         for query in get_args(Query):
             assert queries.width(market, query) == widths.get(query, 1)
 
 
-def test_shifts_of_the_curvature():
-    """u sqrt(2 sum C^2) with one option, 2 u sqrt(sum C^2) with several; rounded up."""
-    caps = {"supply": [1.0, 1.0, 1.0, 1.0, 1.0], "max_demand": [0.1, 0.5, 0.2, 1.0, 0.4]}
-    C = a_market(**caps).cap_codes
-    two, four = C[3] ** 2 + C[1] ** 2, C[3] ** 2 + C[1] ** 2 + C[4] ** 2 + C[2] ** 2
+def test_the_move_of_the_curvature():
+    """u C sqrt(2 k) with one option, 2 u C sqrt(2 k) with several; rounded up."""
     for more, squares in [
-        ({}, 2 * two),
-        ({"neighbours": "add-remove"}, two),
-        ({"options": 2}, 4 * four),
-        ({"options": 2, "neighbours": "add-remove"}, four),
+        ({}, 2 * 2),
+        ({"neighbours": "add-remove"}, 2),
+        ({"options": 2}, 4 * 4),
+        ({"options": 2, "neighbours": "add-remove"}, 4),
     ]:
-        (length,) = queries.shifts(a_market(**caps, bundle_size=2, **more), "curvature")
-        assert (length - 1) ** 2 < 1024**2 * squares <= length**2
+        change = queries.change(a_market(supply=[9.0] * 5, bundle_size=2, **more), "curvature")
+        assert just_above(change.most, 1024 * C * math.sqrt(squares))
 
 
-def test_shifts_of_the_gauge():
+def test_the_move_of_the_gauge():
     """2 u C with replacement, and sqrt(2) u C without, however many options and resources."""
     for more, squares in [
         ({}, 4),
@@ -58,25 +63,116 @@ def test_shifts_of_the_gauge():
         ({"neighbours": "add-remove"}, 2),
         ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 2),
     ]:
-        market = a_market(supply=[9.0] * 3, **more)
-        (length,) = queries.shifts(market, "gauge")
-        assert (length - 1) ** 2 < squares * (1024 * max(market.cap_codes)) ** 2 <= length**2
+        length = queries.change(a_market(supply=[9.0] * 3, **more), "gauge").most
+        assert (length - 1) ** 2 < squares * (1024 * C) ** 2 <= length**2
 
 
-def test_shifts_of_luck():
-    for more, thinned, shift in [
-        ({}, False, 101),
-        ({}, True, 200),
-        ({"options": 2}, False, 200),
-        ({"options": 2}, True, 200),
-        ({"neighbours": "add-remove"}, False, 100),
-        ({"neighbours": "add-remove"}, True, 100),
-        ({"neighbours": "add-remove", "options": 2}, False, 100),
+def test_the_move_of_chance():
+    for more, count in [
+        ({}, 4),
+        ({"neighbours": "add-remove"}, 2),
+        ({"options": 2}, 9),  # no more than there are resources
+        ({"options": 2, "neighbours": "add-remove"}, 5),
     ]:
-        assert queries.luck_shifts(a_market(**more), 100, thinned=thinned) == (shift,)
+        change = queries.change(a_market(supply=[9.0] * 9, bundle_size=2, **more), "chance")
+        assert just_above(change.squares, (count + 1) * CHANCE_MAX**2)
+        scales = (2.0,) * 9 + (8.0,)
+        assert just_above(change.worst(scales), (count / 4 + 1 / 64) * CHANCE_MAX**2)
+
+
+def test_the_move_of_luck():
+    for more, extent, most in [
+        ({}, (-10_000, 0), 10_000),
+        ({}, (-10_000, 20_000), 30_000),
+        ({"neighbours": "add-remove"}, (-10_000, 20_000), 20_000),
+        ({"neighbours": "add-remove"}, (-10_000, 0), 10_000),
+        ({}, (0, 0), 1024),  # noise must have a large scale
+    ]:
+        assert queries.luck_change(a_market(**more), *extent) == Change(most)
 
 
 def test_a_bundle_of_more_than_half_the_resources_can_move_them_all():
     for size in (2, 3, None):
-        assert len(queries.shifts(a_market(supply=[9.0] * 3, bundle_size=size), "demand")) == 3
+        assert queries.change(a_market(supply=[9.0] * 3, bundle_size=size), "demand").count == 3
     assert a_market(bundle_size=7).bundle_size == 2
+
+
+# --- totals -----------------------------------------------------------------------------------
+
+TOTALS = [
+    ({"max_total": 2.0}, (1.0, 1.0, 1.0, 1.0)),
+    ({"max_total": 1.5, "bundle_size": 2}, (1.0, 3.0, 0.5, 2.0)),
+    ({"max_total": [MaxTotal(1.5, ("resource 1", "resource 3"))]}, (1.0, 2.0, 1.0, 9.0)),
+    ({"max_total": [MaxTotal(1.0, ("resource 1", "resource 2")),
+                    MaxTotal(1.2, ("resource 3", "resource 4"))], "bundle_size": 3},
+     (1.0, 1.5, 2.0, 0.7)),
+    ({"max_total": 4.5, "max_demand": [1.0, 2.0, 3.0, 0.5]}, (1.0, 2.0, 1.0, 4.0)),
+]  # fmt: skip
+
+
+def longest(market: Market, scales: tuple[float, ...], parts: int) -> float:
+    """The largest sum of (code / scale)^2 that one option reaches, over a grid of options.
+
+    The squares are convex, so the largest is at a corner: full codes, except for at most one per
+    total, which has what is left. Codes are whole numbers that the total allows.
+    """
+    m, found = len(market.resources), 0.0
+    for touched in itertools.combinations(range(m), market.bundle_size):
+        for order in itertools.permutations(touched):
+            for full in itertools.product((0, 1), repeat=len(order)):
+                codes = [0] * m
+                for j, on in zip(order, full, strict=True):
+                    codes[j] = C * on
+                for total in market.max_totals:
+                    left = total.limit
+                    for j in order:
+                        if j in total.resources and codes[j]:
+                            size = total.sizes[total.resources.index(j)]
+                            codes[j] = min(codes[j], left // size + 1) if left >= 0 else 0
+                            left -= max(codes[j] - 1, 0) * size
+                assert all(total.fits(codes) for total in market.max_totals)
+                found = max(found, sum((c / s) ** 2 for c, s in zip(codes, scales, strict=True)))
+    return found
+
+
+@pytest.mark.parametrize(("more", "scales"), TOTALS)
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_no_option_within_its_totals_moves_demand_further(more, scales, neighbours):
+    given = {"supply": [40.0] * 4, "max_demand": 1.0, "neighbours": neighbours} | more
+    market = a_market(**given)
+    change, several = queries.change(market, "demand"), 1 + (neighbours == "replace-one")
+    most = longest(market, scales, 4)
+    assert most <= change.of_option(scales)
+    assert change.worst(scales) <= several * change.of_option(scales)
+    free = queries.change(
+        a_market(**{k: v for k, v in given.items() if k != "max_total"}), "demand"
+    )
+    assert change.worst(scales) <= free.worst(scales)
+    if several == 1:
+        assert most <= change.worst(scales)
+
+
+def test_the_bound_of_a_total_is_reached():
+    """With a total of whole caps the knapsack is exact, up to the rounding of codes."""
+    market = a_market(supply=[40.0] * 4, max_total=2.0, neighbours="add-remove")
+    scales = (1.0, 3.0, 0.5, 2.0)
+    change = queries.change(market, "demand")
+    assert change.worst(scales) == pytest.approx(longest(market, scales, 4), rel=1e-3)
+    assert 0.99 * change.worst(scales) < longest(market, scales, 4), "a little less would be wrong"
+
+
+def test_random_options_within_their_totals_stay_below_the_bound():
+    rng = np.random.default_rng(3)
+    market = a_market(supply=[40.0] * 6, max_total=2.5, bundle_size=4, neighbours="add-remove")
+    change, (total,) = queries.change(market, "demand"), market.max_totals
+    reached = 0.0
+    for _ in range(2000):
+        scales = tuple((10.0 ** rng.uniform(-1, 1, 6)).tolist())
+        parts = rng.choice([0.0, 1.0, rng.random()], 6)
+        parts[rng.permutation(6)[4:]] = 0.0
+        codes = [int(C * part) for part in parts]
+        total.cut(codes)
+        length = sum((c / s) ** 2 for c, s in zip(codes, scales, strict=True))
+        reached = max(reached, length / change.worst(scales))
+        assert length <= change.worst(scales)
+    assert reached > 0.9

@@ -3,6 +3,7 @@
 Exact tails are sums of exact probabilities, in doubles (all terms positive: good to about 1e-13).
 """
 
+import itertools
 import math
 from functools import cache
 
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from jdpack import BillboardError, Budget, Market
+from jdpack import Budget, Market
+from jdpack.market.grid import CHANCE_UNIT
 from jdpack.privacy import queries, tail_bounds
-from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
+from jdpack.privacy.noise import deviation, gaussian
 from jdpack.privacy.tail_bounds import (
-    Outlook,
+    Coins,
+    Sum,
+    entropy,
     kept_at_most,
-    noise_radius,
     normal_quantile,
     release_radius,
 )
@@ -81,14 +84,13 @@ def fails(radius: float, tails: np.ndarray, tail: float) -> bool:
     return at < len(tails) and tails[at] > SAFE * math.exp(-tail)
 
 
-def an_outlook(scales: list[float], weights: list[int], *, fixed: bool = True) -> Outlook:
+def a_sum(scales: list[float], weights: list[int], *, fixed: bool = True) -> Sum:
     spreads = [w * s for w, s in zip(weights, scales, strict=True)]
-    return Outlook(
-        rounds_at_most=len(scales),
+    return Sum(
         variance=math.fsum(s * s for s in spreads),
-        peak=max(spreads),
         weight=sum(weights),
         scales=tuple(scales) if fixed else None,
+        peak=max(spreads),
     )
 
 
@@ -121,9 +123,9 @@ def test_a_sum_of_gaussian_noise_stays_within_its_radius(name):
     for p in PROBABILITIES:
         tail = math.log(1.0 / p)
         for fixed in (True, False):
-            radius = noise_radius(an_outlook(scales, weights, fixed=fixed), tail)
+            radius = a_sum(scales, weights, fixed=fixed).radius(tail)
             assert not fails(radius, tails, tail)
-        assert radius == pytest.approx(math.sqrt(2 * tail * an_outlook(scales, weights).variance))
+        assert radius == pytest.approx(math.sqrt(2 * tail * a_sum(scales, weights).variance))
 
 
 def test_where_scales_are_fixed_and_large_the_radius_is_hardly_above_the_exact_one():
@@ -132,12 +134,12 @@ def test_where_scales_are_fixed_and_large_the_radius_is_hardly_above_the_exact_o
         tails = tails_of(name)
         for p in (1e-6, 1e-9, 1e-12):
             tail = math.log(1.0 / p)
-            outlook = an_outlook(scales, weights)
+            noise = a_sum(scales, weights)
             exact = int(np.argmax(tails <= p))  # the smallest sum that is as unlikely
-            radius = noise_radius(outlook, tail)
+            radius = noise.radius(tail)
             assert exact - 1 <= radius <= slack * exact
             if name == "one of 3000":
-                assert radius < 0.96 * math.sqrt(2.0 * tail * outlook.variance)
+                assert radius < 0.96 * math.sqrt(2.0 * tail * noise.variance)
 
 
 def test_negative_control_the_plain_normal_quantile_is_too_small_for_small_scales():
@@ -147,7 +149,7 @@ def test_negative_control_the_plain_normal_quantile_is_too_small_for_small_scale
         tails = tails_of(name)
         for p in PROBABILITIES:
             z = norm.isf(p)
-            plain = z * math.sqrt(an_outlook(scales, weights).variance)
+            plain = z * math.sqrt(a_sum(scales, weights).variance)
             if fails(plain, tails, math.log(1.0 / p)):
                 failed.add(name)
     assert {"one of 3", "many small"} <= failed
@@ -158,7 +160,7 @@ def test_negative_control_a_radius_a_little_smaller_fails():
         scales, weights = SUMS[name]
         tails = tails_of(name)
         tail = math.log(1e6)
-        assert fails(0.9 * noise_radius(an_outlook(scales, weights), tail), tails, tail)
+        assert fails(0.9 * a_sum(scales, weights).radius(tail), tails, tail)
 
 
 LAPLACES = {
@@ -174,24 +176,23 @@ LAPLACES = {
 def test_a_sum_of_truncated_laplace_noise_stays_within_its_radius(name):
     kinds, weights = LAPLACES[name]
     tails = exact_tails([laplace_masses(s, b) for s, b in kinds], weights)
-    outlook = an_outlook([s for s, _ in kinds], weights, fixed=False)
+    noise = a_sum([s for s, _ in kinds], weights, fixed=False)
     for p in PROBABILITIES:
         tail = math.log(1.0 / p)
-        assert not fails(noise_radius(outlook, tail, truncated=True), tails, tail)
+        assert not fails(noise.radius(tail, truncated=True), tails, tail)
 
 
 def test_negative_control_the_gaussian_radius_is_too_small_for_laplace_noise():
     kinds, weights = LAPLACES["one"]
     tails = exact_tails([laplace_masses(s, b) for s, b in kinds], weights)
-    outlook, tail = an_outlook([5.0], weights, fixed=False), math.log(1e4)
-    assert fails(noise_radius(outlook, tail), tails, tail)
+    noise, tail = a_sum([5.0], weights, fixed=False), math.log(1e4)
+    assert fails(noise.radius(tail), tails, tail)
 
 
 def test_no_noise_needs_no_room():
-    silent = Outlook(rounds_at_most=5, variance=0.0, peak=0.0, weight=7)
     for truncated in (False, True):
-        assert noise_radius(silent, 20.0, truncated=truncated) == 0.0
-    assert release_radius(NoNoise(), 20.0) == 0.0
+        assert Sum(0.0, 7.0).radius(20.0, truncated=truncated) == 0.0
+    assert release_radius(0.0, 20.0) == 0.0
 
 
 # --- one release ------------------------------------------------------------------------------
@@ -201,17 +202,11 @@ def test_no_noise_needs_no_room():
 @pytest.mark.parametrize("p", PROBABILITIES)
 def test_one_release_stays_within_its_radius(scale, p):
     tail = math.log(1.0 / p)
-    radius = release_radius(Gaussian(scale), tail)
+    radius = release_radius(scale, tail)
     assert not fails(radius, exact_tails([gaussian_masses(scale)], [1]), tail)
     assert radius <= math.sqrt(2.0 * tail) * scale * SAFE
     if scale == 1000.0 and p < 1e-3:
         assert radius <= 1.02 * norm.isf(p) * scale
-
-
-def test_a_release_with_other_noise_has_no_radius():
-    """Closing releases have Gaussian noise or none; a radius of 0 for any other would be false."""
-    with pytest.raises(BillboardError, match="Gaussian noise, not TruncatedLaplace"):
-        release_radius(TruncatedLaplace(5.0, 60), 20.0)
 
 
 # --- coins ------------------------------------------------------------------------------------
@@ -253,14 +248,35 @@ def test_the_bound_on_coins_is_close_where_there_are_many():
     assert kept_at_most(n * q, q, f, math.log(1.0 / p)) <= exact + 0.1 * (exact - f)
 
 
+@pytest.mark.parametrize("grants", [40, 1000, 10**6])
+@pytest.mark.parametrize("f", [0.01, 0.5, 0.99])
+def test_the_bound_on_coins_is_that_of_chernoff(grants, f):
+    """Where coins can keep so much at all, the bound is the point at which the entropy suffices."""
+    q, tail = 0.01, math.log(1e6)
+    bound = kept_at_most(grants * q, q, f, tail)
+    if bound < grants * q:
+        assert grants * entropy(bound / (grants * q), f) == pytest.approx(tail, rel=1e-6)
+    else:
+        assert grants * math.log(1.0 / f) <= tail * SAFE
+
+
+def test_relative_entropy_is_that_of_two_coins():
+    for a, f in [(0.3, 0.2), (0.5, 0.5), (0.999, 0.1), (1e-9, 1e-10)]:
+        exact = a * math.log(a / f) + (1 - a) * math.log((1 - a) / (1 - f))
+        assert entropy(a, f) == pytest.approx(exact, abs=1e-12)
+    assert entropy(0.0, 0.25) == pytest.approx(-math.log(0.75))
+    assert entropy(1.0, 0.25) == pytest.approx(math.log(4.0))
+
+
 @pytest.mark.parametrize(
     "too_small",
     [
-        lambda load, q, f, tail: f * load + math.sqrt(2 * q * f * (1 - f) * load * tail),
+        lambda load, q, f, tail: f * load + math.sqrt(q * f * (1 - f) * load * tail),
         lambda load, q, f, tail: f * load + q * tail / 3,
-        lambda load, q, f, tail: f * load + math.sqrt(q * f * (1 - f) * load * tail) + q * tail / 3,
+        lambda load, q, f, tail: kept_at_most(load, q, f, 0.8 * tail),
+        lambda load, q, f, tail: kept_at_most(load, 0.8 * q, f, tail),
     ],
-    ids=["without the last term", "without the root", "half the variance"],
+    ids=["half the variance", "without the root", "less tail", "smaller coins"],
 )
 def test_negative_control_less_room_for_coins_is_too_little(too_small):
     failed = 0
@@ -271,19 +287,111 @@ def test_negative_control_less_room_for_coins_is_too_little(too_small):
     assert failed >= 4
 
 
+# --- noise and coins --------------------------------------------------------------------------
+
+RUNS = 200_000
+NOISE, COIN = 30.0, 10.0  # the deviation of the noise, and the size of a coin
+NO_COINS = Coins(0.0, 0.0, COIN, 500.0)
+FAILS = 0.01
+
+
+def sums_with_coins(kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Noise plus coins, and the variance of those coins, of many runs.
+
+    The coins may depend on the noise: here the noise decides how many there are, and their odds.
+    """
+    rng = np.random.default_rng([seed, 9])
+    noise = np.round(rng.normal(0.0, NOISE, RUNS))
+    if kind == "independent":
+        count, odds = np.full(RUNS, 20), np.full(RUNS, 0.5)
+    elif kind == "more coins where noise is high":
+        count, odds = np.where(noise > NOISE, 60, 2), np.full(RUNS, 0.5)
+    elif kind == "rare coins where noise is high":
+        count, odds = np.where(noise > NOISE, 300, 0), np.full(RUNS, 0.02)
+    else:
+        count, odds = np.where(noise > 1.5 * NOISE, 400, 0), np.full(RUNS, 0.5)
+    coins = COIN * (rng.binomial(count, odds) - count * odds)
+    return noise + coins, COIN**2 * count * odds * (1 - odds)
+
+
+KINDS = [
+    "independent",
+    "more coins where noise is high",
+    "rare coins where noise is high",
+    "as many coins as decide everything",
+]
+
+
+def failures(kind: str, scale: float, spoil=lambda noise, coins: (noise, coins)) -> float:
+    """The part of the runs in which the sum is above its radius."""
+    total, variance = sums_with_coins(kind, 1)
+    released = variance + np.random.default_rng(2).normal(0.0, scale, RUNS)
+    guess, tail, count = 20 * COIN**2 / 4, math.log(1.0 / FAILS), 0
+    # The radius is a function of the released variance alone. Few values of it are enough.
+    edges = np.quantile(released, np.linspace(0.0, 1.0, 400))
+    for low, high in itertools.pairwise(edges):
+        noise = Sum(NOISE**2, 1.0, (NOISE,))
+        noise, coins = spoil(noise, Coins(float(low), scale, COIN, guess))
+        within = (released >= low) & (released < high)
+        count += int((total[within] > noise.radius_with_coins(coins, tail)).sum())
+    return count / RUNS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [0.0, 300.0, 3000.0])
+def test_noise_and_coins_stay_within_their_radius(kind, scale):
+    """With the low end of each range of released variances, so a little too small a radius."""
+    assert failures(kind, scale) <= FAILS
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("as many coins as decide everything", lambda noise, _: (noise, NO_COINS)),
+        ("more coins where noise is high", lambda _, __: (Sum(NOISE**2 / 9), NO_COINS)),
+    ],
+    ids=["without the coins", "a third of the noise"],
+)  # fmt: skip
+def test_negative_control_a_radius_that_leaves_something_out_is_caught(kind, spoil):
+    assert failures(kind, 300.0, spoil) > 1.2 * FAILS
+
+
+def test_more_noise_in_what_is_released_never_makes_a_radius_smaller():
+    noise = Sum(NOISE**2, 1.0, (NOISE,))
+    for tail in (5.0, 20.0):
+        radii = [
+            noise.radius_with_coins(Coins(500.0, scale, COIN, 500.0), tail)
+            for scale in (0.0, 10.0, 100.0, 1000.0)
+        ]
+        assert radii == sorted(radii) and radii[0] > noise.radius(tail)
+
+
+def test_truncated_noise_needs_more_room():
+    noise = Sum(NOISE**2, 1.0, None, NOISE)
+    coins = Coins(500.0, 100.0, COIN, 500.0)
+    assert noise.radius_with_coins(coins, 20.0, truncated=True) > noise.radius_with_coins(
+        coins, 20.0
+    )
+
+
 # --- parts of the budget and of beta ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize("divisible", [False, True])
-def test_rounds_and_closing_releases_share_rho(divisible):
-    market = Market(supply=[9.0] * 3, max_demand=1.0, max_value=1.0, agents=5, divisible=divisible)
+def test_rounds_and_closing_releases_share_rho(divisible, batches):
+    market = Market(
+        supply=[900.0] * 3, max_demand=1.0, max_value=1.0, agents=5, divisible=divisible
+    )
     budget = Budget.split(1.0, 1e-8, truncated=False)
-    shares = tail_bounds.closing_shares(market)
-    assert set(shares) == ({"welfare"} if divisible else {"granted", "welfare", "luck"})
+    coins = tail_bounds.coins_decide(market, batches=batches)
+    assert coins == (not divisible and not batches)
+    shares = tail_bounds.closing_shares(market, budget, coins=coins)
+    assert list(shares) == (["chance"] if coins else []) + ["welfare", "luck"]
     assert all(share > 0.0 for share in shares.values())
-    rounds = tail_bounds.rounds_rho(market, budget)
+    rounds = tail_bounds.rounds_rho(market, budget, batches=batches)
     assert rounds + budget.rho * sum(shares.values()) == pytest.approx(budget.rho)
-    assert rounds > 0.3 * budget.rho
+    assert rounds > 0.6 * budget.rho
 
 
 @pytest.mark.parametrize("m", [1, 3, 100])
@@ -297,11 +405,19 @@ def test_noise_and_coins_of_all_resources_share_beta(m, divisible):
     assert noise > 0.85 * budget.beta
 
 
-def test_the_noise_of_the_granted_load_costs_its_share():
-    market = Market(supply=[9.0] * 3, max_demand=1.0, max_value=1.0, agents=5)
-    budget = Budget.split(1.0, 1e-8, truncated=False)
-    cost = tail_bounds.granted_noise(market, budget).cost(queries.shifts(market, "granted"))
-    share = budget.rho * tail_bounds.INDIVISIBLE["granted"]
-    assert (1 - 1e-8) * share < float(cost.rho) <= share
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("options", [1, 3])
+def test_the_noise_of_the_chance_release_costs_its_share(epsilon, options):
+    market = Market(supply=[900.0] * 3, max_demand=1.0, max_value=1.0, agents=5, options=options)
+    budget = Budget.split(epsilon, 1e-8, truncated=False)
+    share = tail_bounds.chance_share(market, budget)
+    assert 0.0 < share <= tail_bounds.CHANCE_MOST
+    change = queries.change(market, "chance")
+    noise = gaussian(change, budget.rho * share, tail_bounds.chance_shape(market))
+    cost = float(noise.cost(change, 4).rho)
+    assert (1 - 1e-8) * budget.rho * share < cost <= budget.rho * share
+    scales = deviation(noise)
+    assert scales[-1] == pytest.approx(tail_bounds.CHANCE_OF_VALUE * scales[0])
+    assert tail_bounds.chance_scale(market, budget) == pytest.approx(CHANCE_UNIT * scales[0])
     without = Budget.split(math.inf, 1e-8, truncated=False)
-    assert tail_bounds.granted_noise(market, without) == NoNoise()
+    assert tail_bounds.chance_scale(market, without) == 0.0

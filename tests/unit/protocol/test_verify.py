@@ -204,7 +204,7 @@ class Greedy:
     def step(self, state):
         from jdpack.billboard.lines import Step
 
-        return Step("demand", (1, 1), Gaussian(self.scale), 1) if state < 10 else None
+        return Step("demand", (1, 1), Gaussian((self.scale,)), 1) if state < 10 else None
 
     def observe(self, state, release):
         return state + 1
@@ -213,8 +213,8 @@ class Greedy:
 def test_a_line_beyond_the_budget_is_found():
     public, budget = market(True), Budget.split(1.0, 1e-6, truncated=False)
     header = Header(public, Newton().to_dict(), budget, Seed(bytes(16)).commitment)
-    shifts = queries.shifts(public, "demand")
-    exactly = float((sum(s * s for s in shifts) / (2 * budget.rho)) ** 0.5)
+    squares = queries.change(public, "demand").squares
+    exactly = (squares / (2 * budget.rho)) ** 0.5
     for scale, fits in [(exactly * 10**0.5 * 1.001, 10), (exactly * 9**0.5 * 1.001, 9)]:
         policy, board = Greedy(scale), Billboard(header)
         for _ in range(10):

@@ -97,6 +97,69 @@ const jdpack = (() => {
     return code * market.value_step > value ? code - 1 : code;
   }
 
+  /** A bound on a total as whole numbers: its limit and its resources' unit sizes. */
+  function exactTotal(market, { amount, quantum, resources }) {
+    return {
+      limit: BigInt(Math.floor(amount / quantum)), // the quantum is a power of two
+      sizes: resources.map((j) => BigInt(market.resources[j].unit_size / quantum)),
+    };
+  }
+
+  const steps = (code) => BigInt(Math.max(code - 1, 0));
+
+  /** Whether an option with these codes is within a bound on a total. */
+  function fits(market, total, codes) {
+    const { limit, sizes } = exactTotal(market, total);
+    let sum = 0n;
+    total.resources.forEach((j, i) => (sum += steps(codes[j]) * sizes[i]));
+    return sum <= limit;
+  }
+
+  /** The codes of amounts, each cut to its own cap. */
+  function capped(market, demand) {
+    return demand.map((amount, j) => {
+      const { name, max_demand } = market.resources[j];
+      return demandCode(market, j, bounded(amount, `demand for ${name}`, max_demand));
+    });
+  }
+
+  /** Cut the codes of an option to the bounds on totals: kept in order while they fit, then the
+   * largest that fits, then none. */
+  function cutTotals(market, codes) {
+    for (const total of market.max_totals) {
+      if (fits(market, total, codes)) continue;
+      const { limit, sizes } = exactTotal(market, total);
+      let left = limit;
+      total.resources.forEach((j, i) => {
+        const asked = steps(codes[j]) * sizes[i];
+        if (codes[j] === 0) return;
+        if (left < 0n) codes[j] = 0;
+        else if (asked <= left) left -= asked;
+        else [codes[j], left] = [Number(left / sizes[i]) + 1, -1n];
+      });
+    }
+  }
+
+  /** The bounds on totals that these amounts exceed. */
+  function beyond(market, demand) {
+    if (market.max_totals.length === 0) return [];
+    const codes = capped(market, demand);
+    return market.max_totals.filter((total) => !fits(market, total, codes));
+  }
+
+  /** The amounts that count: those stated, cut to the public bounds. */
+  function counted(market, demand) {
+    const found = demand.map((amount, j) => Math.min(amount, market.resources[j].max_demand));
+    for (const total of beyond(market, demand)) {
+      let left = total.amount;
+      for (const j of total.resources) {
+        found[j] = Math.min(found[j], left);
+        left -= found[j];
+      }
+    }
+    return found;
+  }
+
   function bounded(number, what, cap) {
     if (typeof number !== "number" || !(number >= 0 && number < Infinity)) {
       throw new RangeError(`${what} ${number} is not a number from 0 to ${cap}`);
@@ -104,8 +167,16 @@ const jdpack = (() => {
     return Math.min(number, cap);
   }
 
+  /** The number of an agent's group, or -1 if it is in none of the market's groups. */
+  function groupOf(market, group) {
+    if (group === null || group === undefined) return -1;
+    if (typeof group !== "string") throw new RangeError("the group is not text");
+    if (market.groups.length === 0) throw new RangeError("this market has no groups");
+    return market.groups.indexOf(group);
+  }
+
   /** Options as codes; each has {value, demand: one amount per resource}. */
-  function encode(market, options) {
+  function encode(market, options, group) {
     if (!(options.length >= 1 && options.length <= market.options)) {
       throw new RangeError(`an agent may have 1 to ${market.options} options here`);
     }
@@ -113,14 +184,15 @@ const jdpack = (() => {
       if (demand.length !== market.resources.length) {
         throw new RangeError(`demand lists ${demand.length} amounts`);
       }
-      const codes = demand.map((amount, j) => {
-        const { name, max_demand } = market.resources[j];
-        return demandCode(market, j, bounded(amount, `demand for ${name}`, max_demand));
-      });
-      const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
-      if (touched.length > market.bundle_size) {
+      const codes = capped(market, demand);
+      if (codes.filter((code) => code > 0).length > market.bundle_size) {
         throw new RangeError(`an option may ask for at most ${market.bundle_size} resources`);
       }
+      cutTotals(market, codes);
+      // Caps and reserves of groups: whoever a rule is about demands of it what it demands of its base.
+      for (const { base, group: about, members } of market.derived)
+        codes.push((group === about) === members ? codes[base] : 0);
+      const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
       const code = valueCode(market, bounded(value, "value", market.max_value));
       return { value: code, codes, touched };
     });
@@ -185,10 +257,10 @@ const jdpack = (() => {
   }
 
   /** What an agent gets, and what it follows from. Whole numbers; shares are in 1/SHARE. */
-  function allocate(market, id, options) {
+  function allocate(market, id, options, group) {
     if (typeof id !== "string" || !wellFormed(id)) throw new RangeError("the id is not text");
     if (new TextEncoder().encode(id).length > ID_BYTES) throw new RangeError("the id is too long");
-    const coded = encode(market, options);
+    const coded = encode(market, options, groupOf(market, group));
     const rounds = asked(market, id);
     const values = coded.map((option) => option.value);
     const costs = coded.map((option) => rounds.map((t) => cost(option, market.rounds.prices[t])));
@@ -295,6 +367,8 @@ const jdpack = (() => {
     coin,
     turn,
     wellFormed,
+    beyond,
+    counted,
     allocate,
     byValue,
     closeness,

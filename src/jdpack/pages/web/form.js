@@ -61,6 +61,26 @@
     else control.removeAttribute("aria-invalid");
   }
 
+  // --- the group ----------------------------------------------------------------------------
+
+  const NO_GROUP = "none"; // the numbers of groups are the other choices
+  const group = element(
+    "select",
+    {},
+    element("option", { value: "" }, "Choose"),
+    ...market.groups.map((name, g) => element("option", { value: g }, name)),
+    element("option", { value: NO_GROUP }, "None of these"),
+  );
+  if (market.groups.length > 0)
+    $("group-field").append(field(labelled("Your group", market.columns.group, "group"), "", group));
+
+  /** The name of the chosen group, or null for none. */
+  function chosenGroup() {
+    if (market.groups.length === 0) return null;
+    complain(group, group.value === "" ? "Choose your group, or “None of these”." : "");
+    return group.value === "" || group.value === NO_GROUP ? null : market.groups[Number(group.value)];
+  }
+
   // --- options ------------------------------------------------------------------------------
 
   const options = []; // each has its fieldset, the field of its value, and those of its amounts
@@ -90,7 +110,11 @@
         element(
           "p",
           { class: "hint" },
-          [limit, listed && resources.length > 1 ? "Leave the others empty." : ""]
+          [
+            limit,
+            ...market.max_totals.slice(0, LISTED).map(({ text }) => `Up to ${text}.`),
+            listed && resources.length > 1 ? "Leave the others empty." : "",
+          ]
             .filter(Boolean)
             .join(" "),
         ),
@@ -170,6 +194,7 @@
     $("form").reset();
     complain($("id"), "");
     complain($("file"), "");
+    if (market.groups.length > 0) complain(group, "");
     stale();
     addOption();
   }
@@ -209,6 +234,7 @@
   function record() {
     const id = $("id").value;
     complain($("id"), aboutId(id));
+    const own_group = chosenGroup();
     const read_options = options.map((option) => {
       const value = read(option.value, "what it is worth to you", false);
       const demand = resources.map(() => 0);
@@ -256,7 +282,7 @@
       wrong[0].focus();
       return null;
     }
-    return { id, options: read_options };
+    return { id, group: own_group, options: read_options };
   }
 
   // --- the outcome --------------------------------------------------------------------------
@@ -318,6 +344,8 @@
       $("id").value = ""; // a field drops line breaks, which would make it another id
       throw new jdpackRecord.RecordError("The id in the file contains a line break.");
     }
+    const g = market.groups.indexOf(mine.group);
+    group.value = g < 0 ? NO_GROUP : String(g);
     options.splice(0).forEach((option) => option.box.remove());
     for (const { value, demand } of mine.options) {
       const option = addOption();

@@ -26,10 +26,11 @@ const jdpackOutcome = (() => {
   /** Returns `explain(mine)`, which gives the headline, its explanation, and whether anything is won. */
   function of(market) {
     const { resources } = market;
+    const names = [...resources, ...market.derived].map(({ name }) => name);
     const worth = (units) => (units * market.value_step) / PRICE_UNITS; // price units in value
 
     function explain(mine) {
-      const outcome = jdpack.allocate(market, mine.id, mine.options);
+      const outcome = jdpack.allocate(market, mine.id, mine.options, mine.group);
       const one = mine.options.length === 1;
       const got = outcome.given.flatMap((g, o) => (g > 0 ? [o] : []));
       const parts = [
@@ -64,6 +65,8 @@ const jdpackOutcome = (() => {
         found.push(
           "Your id has an invisible character, and that counts. Does the organiser’s list have it like that?",
         );
+      if (mine.group && !market.groups.includes(mine.group))
+        found.push(`“${mine.group}” is none of the groups here, so you count in none.`);
       mine.options.forEach(({ value, demand }) => {
         if (value > market.max_value)
           found.push(
@@ -76,6 +79,11 @@ const jdpackOutcome = (() => {
               `You may ask for at most ${short(max_demand)} of ${name}; more counts as that.`,
             );
         });
+        jdpack.beyond(market, demand).forEach(({ text }) =>
+          found.push(
+            `You may ask for at most ${text}. In the order of the goods, what goes beyond that does not count.`,
+          ),
+        );
       });
       return [...new Set(found)].map((text) => element("p", { class: "note" }, text));
     }
@@ -84,8 +92,8 @@ const jdpackOutcome = (() => {
     function goods(mine, outcome, got) {
       const sums = resources.map(() => 0);
       for (const o of got) {
-        mine.options[o].demand.forEach((amount, j) => {
-          sums[j] += (Math.min(amount, resources[j].max_demand) * outcome.given[o]) / SHARE;
+        jdpack.counted(market, mine.options[o].demand).forEach((amount, j) => {
+          sums[j] += (amount * outcome.given[o]) / SHARE;
         });
       }
       const list = resources.flatMap((r, j) =>
@@ -373,7 +381,7 @@ const jdpackOutcome = (() => {
         return [
           `option ${o + 1}`,
           `value code ${value}`,
-          `demand codes ${touched.map((j) => `${resources[j].name} ${codes[j]}`).join(", ") || "none"}`,
+          `demand codes ${touched.map((j) => `${names[j]} ${codes[j]}`).join(", ") || "none"}`,
           `weight won ${outcome.won[o]} of ${market.weight}`,
           `cost ${whole(outcome.paid[o])}, surplus ${whole(outcome.surplus[o])} (2^20 are a value code)`,
           `share ${outcome.shares[o]}, factor ${outcome.factors[o]}, scaled ${outcome.odds[o]}, given ${outcome.given[o]} (of ${SHARE})`,

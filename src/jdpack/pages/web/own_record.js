@@ -1,7 +1,7 @@
 /* An agent's own record from a small file: JSON, or CSV in the layout of the market's table.
  *
- * Gives {id, options: [{value, demand}]}, with `id` null if the file has none and one amount per
- * resource, or throws a RecordError whose message is a sentence for the reader.
+ * Gives {id, group, options: [{value, demand}]}, with `id` and `group` null if the file has none and
+ * one amount per resource, or throws a RecordError whose message is a sentence for the reader.
  */
 "use strict";
 
@@ -43,7 +43,8 @@ const jdpackRecord = (() => {
       throw new RecordError('The file must hold one record, in braces: {"id": ..., ...}.');
     }
     const several = "options" in data;
-    known(data, several ? ["id", "options"] : ["id", "value", "demand"]);
+    const own = market.groups.length > 0 ? ["id", "group"] : ["id"];
+    known(data, several ? [...own, "options"] : [...own, "value", "demand"]);
     const options = several ? data.options : [{ value: data.value, demand: data.demand }];
     if (!Array.isArray(options) || options.length === 0) {
       throw new RecordError('The file\'s "options" must be a list.');
@@ -57,7 +58,16 @@ const jdpackRecord = (() => {
       }
       id = String(data.id);
     }
-    return { id, options: options.map((option) => jsonOption(market, option)) };
+    const group = market.groups.length > 0 ? jsonGroup(data) : null;
+    return { id, group, options: options.map((option) => jsonOption(market, option)) };
+  }
+
+  function jsonGroup(data) {
+    if (!("group" in data))
+      throw new RecordError('The file lacks your "group"; write null if you are in none.');
+    if (data.group !== null && typeof data.group !== "string")
+      throw new RecordError("The file's group must be text, or null.");
+    return data.group || null;
   }
 
   function jsonOption(market, option) {
@@ -121,6 +131,7 @@ const jdpackRecord = (() => {
     const names = long
       ? [columns.value, columns.resource, columns.amount, columns.option]
       : [columns.value, ...resources.map((r) => r.column)];
+    if (market.groups.length > 0) names.push(columns.group);
     for (const name of head) {
       if (name !== columns.id && !names.includes(name) && !columns.ignore.includes(name)) {
         throw new RecordError(`The file has a column “${name}”, which is none of this market's.`);
@@ -145,12 +156,19 @@ const jdpackRecord = (() => {
       throw new RecordError("The file has records of several people. Keep only your own rows.");
     }
     const id = hasId ? [...ids][0] : null;
+    const groups = new Set(
+      market.groups.length > 0 ? rows.map((row) => cell(row, columns.group)) : [""],
+    );
+    if (groups.size > 1) {
+      throw new RecordError("The file names several groups; you can be in one, or in none.");
+    }
+    const group = [...groups][0] || null;
     if (!long) {
       const options = rows.map((row) => ({
         value: csvNumber(cell(row, columns.value), "The value", false),
         demand: resources.map((r, j) => csvNumber(cell(row, r.column), amountOf(market, j), true)),
       }));
-      return { id, options };
+      return { id, group, options };
     }
     const options = new Map();
     for (const row of rows) {
@@ -170,7 +188,8 @@ const jdpackRecord = (() => {
       option.seen.add(j);
       option.demand[j] = csvNumber(cell(row, columns.amount), amountOf(market, j), true);
     }
-    return { id, options: [...options.values()].map(({ value, demand }) => ({ value, demand })) };
+    const all = [...options.values()].map(({ value, demand }) => ({ value, demand }));
+    return { id, group, options: all };
   }
 
   function csvNumber(text, what, blank) {
@@ -223,23 +242,29 @@ const jdpackRecord = (() => {
     const first = { value: market.max_value, demand: demand(asked) };
     const second = { value: market.max_value / 2, demand: demand(resources.slice(-1)) };
     const several = [first, second].map((option) => `  ${JSON.stringify(option)}`).join(",\n");
+    const group = market.groups.slice(0, 1);
+    const own = { id: "A17", ...(group.length > 0 ? { group: group[0] } : {}) };
     const found = [
       options > 1
-        ? `{"id":"A17","options":[\n${several}\n]}`
-        : JSON.stringify({ id: "A17", ...first }),
+        ? `${JSON.stringify(own).slice(0, -1)},"options":[\n${several}\n]}`
+        : JSON.stringify({ ...own, ...first }),
     ];
+    const grouped = (rows) =>
+      group.length > 0 ? rows.map((row, i) => [...row, i ? group[0] : columns.group]) : rows;
     if (columns.layout === "long") {
       const named = [columns.id, columns.value, columns.resource, columns.amount];
       const rows = asked.map((r) => ["A17", market.max_value, r.column, r.max_demand]);
       if (options > 1) [named, ...rows].forEach((row, i) => row.push(i ? "1" : columns.option));
-      found.push(csv([named, ...rows]));
+      found.push(csv(grouped([named, ...rows])));
     } else if (resources.length <= 8) {
       const amounts = resources.map((r) => (asked.includes(r) ? r.max_demand : 0));
       found.push(
-        csv([
-          [columns.id, columns.value, ...resources.map((r) => r.column)],
-          ["A17", market.max_value, ...amounts],
-        ]),
+        csv(
+          grouped([
+            [columns.id, columns.value, ...resources.map((r) => r.column)],
+            ["A17", market.max_value, ...amounts],
+          ]),
+        ),
       );
     }
     return found;

@@ -18,7 +18,7 @@ from jdpack.serve import app as app_module
 from jdpack.serve import connections as connections_module
 from jdpack.serve import server as serve
 from jdpack.serve.connections import HEAD, Limits
-from unit.serve.test_serve import BEGUN, FINISHED, MARKET, Running, make_folder, text_of
+from unit.serve.test_server import BEGUN, FINISHED, MARKET, Running, make_folder, text_of
 
 pytestmark = pytest.mark.long
 

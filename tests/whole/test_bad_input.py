@@ -120,7 +120,6 @@ def parquet_bytes(table) -> bytes:
 
 PARQUET = parquet_bytes(wide())
 TWICE = pa.Table.from_arrays([*wide().columns, wide()["beds"]], [*wide().column_names, "beds"])
-TEXT_IDS = {"id": ["x", "y", "z"]}
 HEAD = "id,value,beds,nurses,oxygen\n"
 
 CASES = [
@@ -164,6 +163,10 @@ CASES = [
             value=[1.0, 10.5, 3.0], hint="clamp"),
     columns("demand beyond the bound", "agent 9: demand for 'beds' 2.5 is above the public bound 2",
             beds=[1.0, 2.0, 2.5], hint="clamp"),
+    Case("total beyond the bound", AgentsError,
+         ("agent 8: total demand 3.0 for 'beds', 'nurses' is above the public bound 2.5",),
+         wide(beds=[1.0, 2.0, 1.0], nurses=[1.0, 1.0, 0.0], oxygen=[0.0, 0.0, 0.0]), hint="clamp",
+         market=market_file() + '[[max_total]]\namount = 2.5\nresources = ["beds", "nurses"]\n'),
     *(
         Case(f"{what} is not clamped", AgentsError, ("agent 8: value", what),
              wide(value=[1.0, number, 3.0]), clamp=True)

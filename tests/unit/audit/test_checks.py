@@ -1,5 +1,6 @@
 """What an audit recomputes: each check passes on what is right, and fails on what is wrong."""
 
+import itertools
 import secrets
 from dataclasses import replace
 from fractions import Fraction
@@ -15,15 +16,22 @@ from jdpack.audit.checks import Group, of_every_run
 from jdpack.audit.findings import guarded
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.recording import Setting, Tape, record, watching
-from jdpack.audit.reference import demand_codes, reference, siphash, value_codes, wrong_grid
-from jdpack.audit.scripted_policy import HALF, Script, known
+from jdpack.audit.reference import (
+    Rounds,
+    demand_codes,
+    reference,
+    siphash,
+    value_codes,
+    wrong_grid,
+)
+from jdpack.audit.scripted_policy import BATCHES, HALF, Script, known
 from jdpack.billboard.lines import Seed
 from jdpack.common.coins import siphash as plain_siphash
 from jdpack.door import SystemRandomness
-from jdpack.market.grid import SHARE
+from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX, SHARE
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries
-from jdpack.privacy.accounting import Cost, Filter
+from jdpack.privacy.accounting import Filter
 from jdpack.privacy.queries import Query
 
 SETTING = Setting(Script(), 1.0, 1e-6)
@@ -59,13 +67,13 @@ def test_codes_are_exact_at_the_edges_of_the_grid(seed):
     rng = np.random.default_rng(seed)
     market = Market(
         supply=(10.0 ** rng.uniform(-2, 4, 3)).tolist(),
-        max_demand=1e-2 * 0.999,
+        max_demand=(1e-2 * rng.uniform(0.5, 0.999, 3)).tolist(),
         max_value=float(10.0 ** rng.uniform(-3, 3)),
         agents=9,
     )
     assert wrong_grid(market) == []
     sizes = np.array(market.unit_sizes)
-    codes = rng.integers(0, np.array(market.cap_codes), (50, 3))
+    codes = rng.integers(0, DEMAND_CODE_MAX, (50, 3))
     for nudge in (-1, 0, 1):
         amounts = codes * sizes
         amounts = np.maximum(np.nextafter(amounts, amounts + nudge) if nudge else amounts, 0.0)
@@ -79,20 +87,55 @@ def test_codes_are_exact_at_the_edges_of_the_grid(seed):
     assert value_codes(market, values).tolist() == exact
 
 
-QUERIES: list[Query] = ["demand", "scale", "value", "gauge", "curvature", "welfare", "granted"]
+QUERIES: list[Query] = ["demand", "scale", "value", "gauge", "curvature", "welfare", "chance"]
 
 
 @pytest.mark.parametrize("query", [*QUERIES, "luck"])
 def test_every_query_has_a_reference(query):
-    """Gauge, curvature and luck included."""
-    some = People.invented(example_sparse(agents=40, plenty=True)) if query == "luck" else people()
-    policy = HALF if query == "luck" else Script()
+    """Gauge, curvature, chance and luck included."""
+    some = people(divisible=query == "luck")
+    policy = HALF if query in ("luck", "chance") else Script()
+    if query == "chance":
+        some = People.invented(example_sparse(agents=40, plenty=True))
     honest = record(replace(SETTING, policy=policy), some)
     assert query in {line.step.query for line in honest.lines}
     assert answers.of_answers([honest]).verdict == "ok"
     with broken.doubled(query)():
         wrong = answers.of_answers([record(replace(SETTING, policy=policy), some)])
     assert wrong.verdict == "FAILED" and f"({query})" in wrong.seen
+
+
+def test_chance_is_the_variance_of_what_coins_grant():
+    """In fractions, by the definition; rounding adds less than two units per agent."""
+    some = People.invented(example_sparse(agents=40, plenty=True))
+    tape = record(replace(SETTING, policy=HALF), some)
+    own, rounds = reference(some), Rounds(tuple(tape.board.rounds), tape.board.header.order)
+    shares, found = own.shares(rounds).tolist(), own.chance(rounds, 2**32 - 1)
+    exact = [Fraction(0)] * len(some.market.resources)
+    edges = [*own.starts.tolist(), len(shares)]
+    for begin, end in itertools.pairwise(edges):
+        for j in range(len(exact)):
+            pairs = [
+                (int(own.demands[r, j]), Fraction(shares[r], SHARE)) for r in range(begin, end)
+            ]
+            mean = sum(code * share for code, share in pairs)
+            exact[j] += sum(code**2 * share for code, share in pairs) - mean**2
+    assert max(exact) > 0
+    for released, true in zip(found, exact, strict=False):
+        assert true <= CHANCE_UNIT * released <= true + 2 * CHANCE_UNIT * len(some.ids)
+
+
+def test_a_thinned_run_in_batches_is_certified():
+    """Coins decide nothing there, so there is no chance release; thinning still takes value."""
+    tape = record(Setting(BATCHES, 1.0, 1e-6), People.invented(example()))
+    board = tape.board
+    assert not tape.error and max(board.certificate.factors) < SHARE
+    assert "chance" not in {line.step.query for line in tape.lines}
+    welfare = next(r for r in board.releases if r.step.query == "welfare")
+    assert (
+        board.certificate.welfare_at_least
+        < 0.5 * welfare.answer[0] * board.header.market.value_step
+    )
 
 
 def test_costs_beyond_64_bits_are_whole_numbers():
@@ -131,7 +174,7 @@ def test_another_certificate_price_or_total_is_found():
         other = [line.replace("0", "1", 1) if i == at else line for i, line in enumerate(lines)]
         again = [{**made[0], "lines": other}]
         assert f"line {at + 1} of a run" in fold.of_public([tape], again)[0].seen
-    less = replace(tape, spent=Cost(tape.spent.rho / 2))
+    less = replace(tape, spent=replace(tape.spent, rho=tape.spent.rho / 2))
     assert not fold.of_public([less])[1].passed
 
 
@@ -214,8 +257,10 @@ def test_a_repair_is_made_where_it_is_needed_and_nowhere_else():
 def test_a_run_is_charged_what_it_costs():
     tape = record(SETTING, people())
     assert set(verdicts(budget_checks.of_charges([tape])).values()) == {"ok"}
-    less = replace(tape, spent=Cost(tape.spent.rho * Fraction(99, 100)))
-    assert verdicts(budget_checks.of_charges([less]))["budget: charges"] == "FAILED"
+    for part in ("rho", "transfer"):
+        spent = replace(tape.spent, **{part: getattr(tape.spent, part) * Fraction(97, 100)})
+        less = replace(tape, spent=spent)
+        assert verdicts(budget_checks.of_charges([less]))["budget: charges"] == "FAILED"
 
 
 def test_a_filter_that_forgets_a_batch_is_found():
@@ -231,13 +276,16 @@ def test_a_filter_that_forgets_a_batch_is_found():
 def test_a_claim_that_is_too_small_is_found(query):
     markets = paths.markets()
     assert budget_checks.of_formulas(markets).verdict == "ok"
-    shifts = queries.shifts
+    change = queries.change
 
     def smaller(market, asked):
-        found = shifts(market, asked)
-        return tuple(d - 1 for d in found) if asked == query else found
+        found = change(market, asked)
+        if asked != query:
+            return found
+        part = "last" if query == "chance" else "most"
+        return replace(found, **{part: getattr(found, part) - 1})
 
-    with mock.patch.object(queries, "shifts", smaller):
+    with mock.patch.object(queries, "change", smaller):
         assert budget_checks.of_formulas(markets).verdict == "FAILED"
 
 

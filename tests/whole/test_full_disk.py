@@ -34,8 +34,9 @@ resource = [
 FAST = ["--policy", "mwu-adaptive:alpha=0.5", "--seed", "7", "-q", "--threads", "1"]
 
 SERVER = """
-    import gc, json, os, resource, signal, sys
+    import contextlib, gc, io, json, os, resource, signal, sys
     import numpy as np
+    import rich.progress
     from jdpack import cli, solve
     from jdpack.pages import billboard_page
     from jdpack.run import curator_page
@@ -50,6 +51,9 @@ SERVER = """
     curator_page.curator_page(result.billboard, result.curator)
     billboard_page.public_page(result.billboard)
     del result
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        sys.argv = ["jdpack", "plan", sys.argv[1]]
+        cli.main()
     gc.freeze()  # or every fork would look through all of it when it ends
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os.fsync = lambda handle: None  # for speed; there is no power cut here

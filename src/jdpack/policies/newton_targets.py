@@ -1,0 +1,167 @@
+"""Public: what newton aims for. The shape of its noise, and the load to aim for per resource.
+
+The shape. With noise of scale s_j on the demand for resource j, a release costs half the largest
+sum of a_j = (C / s_j)^2 over the K resources that one agent can move (`queries.change`), and aiming
+below the supply by a multiple of the noise loses, to first order, sum_j g_j / sqrt(a_j), where
+g_j = pi_j u_j, u_j = C / S_j, and pi_j is the share of the optimum that the price of j explains.
+Given the cost R, the best a has some resources above a common level L and all others at L: lowering
+those below L would save nothing. Let the resources with the h largest g be above. Then
+
+    a_j = r g_j^(2/3) for those,   L = r (G / (K - h))^(2/3) for the others,
+
+G being the sum of their g, as if they were K - h resources with equal g. The right h is the first
+for which the next g is not above G / (K - h). With K = m and h = m - 1 this is a_j ~ g_j^(2/3).
+
+Scales are rounded to powers of 2^(1/4): near the best shape that costs less than half a percent,
+and noise of equal scales is drawn together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from jdpack.common import portable_math
+from jdpack.common.portable_math import FloatArray
+from jdpack.market.grid import DEMAND_CODE_MAX
+from jdpack.market.market import Market
+from jdpack.privacy import queries, tail_bounds
+from jdpack.privacy.accounting import Budget
+from jdpack.privacy.tail_bounds import Sum
+
+_MISJUDGED = 0.25  # the part of an average price that a resource near its supply is taken to have
+_SPARE = 0.01  # and the part that one far below it has
+_NEAR = 0.12  # how much load may still change before the rounds that count
+_UNBOUNDED = 1e9  # a margin of this many supplies or more is as good as infinite
+_SAFE = 0.7  # the part of its slack that noise may take from a resource
+_REPEATS = 12  # how often the shape is corrected
+_DEAR = 6  # the most that a log price is taken to rise
+_GRID = 1.189207115002721  # 2^(1/4)
+_STEPS = 64  # how many steps of that grid a scale may be from another
+
+
+def best_shape(
+    market: Market,
+    prices: FloatArray,
+    loads: FloatArray,
+    doubt: FloatArray,
+    reach: float,
+    dearer: Callable[[FloatArray], FloatArray],
+) -> tuple[float, ...]:
+    """The best shape of the noise of the rounds that count.
+
+    Args:
+        market: the public market.
+        prices: prices of whole supplies.
+        loads: about the loads at these prices, relative to supply.
+        doubt: how far these loads may be off.
+        reach: the radius of the certificate with noise of one scale, in codes.
+        dearer: how far log prices rise if these parts of the supplies are kept free.
+    """
+    change = queries.change(market, "demand")
+    supply = np.array(market.supply_codes, dtype=np.float64)
+    touched = change.squares / float(DEMAND_CODE_MAX) ** 2
+    if len(supply) == 1:
+        return (1.0,)
+    # A price that was misjudged must not cost the run. How likely that is falls with the slack.
+    slack = np.maximum(0.0, 1.0 - loads)
+    far = slack / np.sqrt(_NEAR * _NEAR + doubt * doubt)
+    even = likely_shares(market)
+    spare = (_SPARE + _MISJUDGED / (1.0 + far * far) ** 2) * even
+    risen, scarce = np.zeros(len(supply)), np.ones(len(supply))
+    for _ in range(_REPEATS):
+        shares = prices * portable_math.exp(risen / _DEAR) ** _DEAR
+        shares = (shares / math.fsum(shares.tolist()) + spare) * scarce
+        shape = on_grid(1.0 / np.sqrt(water_fill(shares / supply, touched)))
+        factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
+        margins = reach * factor * shape / supply
+        risen = 0.5 * (risen + np.clip(dearer(np.minimum(margins, 1.0)), 0.0, float(_DEAR)))
+        # Where noise would eat up the slack, it costs as if the supply were scarce.
+        eaten = np.clip(margins / np.maximum(_SAFE * slack, 1e-3), 1.0, 4.0) ** 3
+        most = np.maximum(1.0, even / shares)
+        scarce = np.where(slack > 0.0, scarce * np.minimum(eaten, most), 1.0)
+    return tuple(shape.tolist())
+
+
+def likely_shares(market: Market) -> FloatArray:
+    """What share of the optimum each resource may explain, before anything is known.
+
+    If options touch one resource each, prices per cap are taken to be equal. If options touch
+    several, supplies may also be small because little is asked of them, and then prices of whole
+    supplies are equal. So we take the geometric mean of both.
+    """
+    supply = np.array(market.supply_codes, dtype=np.float64)
+    worth = supply if market.bundle_width == 1 else np.sqrt(supply)
+    return worth / math.fsum(worth.tolist())
+
+
+def steering_shape(market: Market) -> tuple[float, ...]:
+    """The shape of the noise before anything is known.
+
+    If options touch several resources, the best shape for equal prices of whole supplies: any of
+    them may turn out to be the scarce one. If options touch one each, an even one.
+    """
+    supply = np.array(market.supply_codes, dtype=np.float64)
+    if market.bundle_width == 1 or float(supply.max()) == float(supply.min()):
+        return (1.0,)
+    cubic = np.array([portable_math.power(s, 1.0 / 3.0) for s in supply.tolist()])
+    return tuple(on_grid(cubic).tolist())
+
+
+def water_fill(gains: FloatArray, touched: float) -> FloatArray:
+    """The best a_j up to a common factor, if the `touched` largest of them are paid for."""
+    order = np.argsort(-gains, kind="stable")
+    ranked = gains[order].tolist()
+    left = math.fsum(ranked)
+    above = 0
+    while above + 1 < touched and ranked[above] * (touched - above) > left:
+        left = max(0.0, left - ranked[above])
+        above += 1
+    common = left / (touched - above)
+    if above == len(ranked):
+        common = 0.0
+    filled = [g if i < above else common for i, g in enumerate(ranked)]
+    least = 1e-12 * max(filled)
+    levels = np.empty(len(filled))
+    levels[order] = [portable_math.power(max(g, least), 2.0 / 3.0) for g in filled]
+    return levels
+
+
+def on_grid(scales: FloatArray) -> FloatArray:
+    """Scales relative to the smallest, rounded to powers of 2^(1/4)."""
+    relative = scales / float(scales.min())
+    grid = [_GRID**0]
+    for _ in range(_STEPS):
+        grid.append(grid[-1] * _GRID)
+    steps = [
+        min(_STEPS, round(4.0 * portable_math.log(r) / 0.6931471805599453))
+        for r in relative.tolist()
+    ]
+    return np.array([grid[step] for step in steps])
+
+
+def radii(
+    market: Market, budget: Budget, sums: list[Sum], weight: float, coins: FloatArray | None
+) -> FloatArray:
+    """What the certificate will add to each load, as a part of supply.
+
+    `coins` is the variance that coins are expected to add to each load, in squared codes; None for
+    divisible goods.
+    """
+    tail, cap = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX)
+    each = [0.0] * len(sums) if coins is None else coins.tolist()
+    found: dict[tuple[float, float], float] = {}
+    for noise, own in zip(sums, each, strict=True):
+        if (noise.variance, own) in found:
+            continue
+        if coins is None:
+            radius = noise.radius(tail)
+        else:
+            coin = tail_bounds.coins_on(market, budget, noise, weight, own)
+            radius = noise.radius_with_coins(coin, tail)
+        found[noise.variance, own] = radius / weight + (cap if budget.repaired else 0.0)
+    radii = [found[noise.variance, own] for noise, own in zip(sums, each, strict=True)]
+    relative = np.array(radii) / np.array(market.supply_codes, dtype=np.float64)
+    return np.minimum(relative, _UNBOUNDED)
