@@ -6,7 +6,11 @@ DEMO := .venv-demo
 DOCS := .venv-docs
 PEERS := .venv-peers
 
-.PHONY: demo test check kernels setup browser docs build bench fuzz experiments soak lock clean
+# Where Python may not keep the modules that it compiles, every process compiles all of them again: a
+# command then takes three times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test check kernels modules setup browser docs build bench fuzz experiments soak lock clean
 
 demo: $(DEMO)/ready
 	rm -rf demo
@@ -17,13 +21,15 @@ demo: $(DEMO)/ready
 BROWSER ?= yes
 PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 test: $(VENV)/ready
-	@$(MAKE) --no-print-directory --jobs --output-sync check kernels $(if $(filter no,$(BROWSER)),,browser)
+	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser)
 	$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
 
 # What the tests compile: once, not in every process.
 kernels: $(VENV)/ready
 	$(BIN)/python tests/compile_kernels.py
+modules: $(VENV)/ready
+	$(BIN)/pytest --collect-only --quiet > /dev/null
 
 # Chromium for the tests of pages: the one that is there, or else one that is installed.
 browser: $(VENV)/ready
@@ -85,13 +91,17 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/audit_faults.py --jobs 2
 	$(BIN)/python experiments/utility.py
 	$(BIN)/python experiments/loss.py
+	$(BIN)/python experiments/true_floor.py
+	$(BIN)/python experiments/epsilon_curve.py
+	$(BIN)/python experiments/flights.py
 	$(BIN)/python experiments/small_markets.py
 	$(BIN)/python experiments/table1.py
 ifdef JDPACK_HOTEL_BOOKINGS
-	$(BIN)/python experiments/hotel.py
+	$(BIN)/python experiments/hotel.py --excess 0,0.001 --total
 else
 	@echo "skipped: real hotel bookings; set JDPACK_HOTEL_BOOKINGS to the path of hotel_bookings.csv (doi:10.1016/j.dib.2018.11.126)"
 endif
+	$(BIN)/python experiments/plan_check.py
 
 # Coverage-guided fuzzing of market files, tables, billboards, ledgers and run files. Inputs that
 # break anything are kept in results/fuzz.

@@ -23,8 +23,8 @@ from typing import Any
 from jdpack import DualGd, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
 from jdpack.audit import LowerBound, audit, distinguish, noise_checks
 from jdpack.audit.coalition import Coalition, attack
+from jdpack.audit.epsilon_bounds import most_success, most_success_gaussian
 from jdpack.audit.findings import judged
-from jdpack.audit.lower_bound import most_success, most_success_gaussian
 from jdpack.audit.people import People, example
 from jdpack.audit.recording import Setting, record
 from jdpack.audit.scripted_policy import GREEDY, Script, known
@@ -57,6 +57,12 @@ VARIANTS = [
     broken.sum_in_singles,
     broken.doubled("demand"),
     broken.doubled("gauge"),
+    broken.chance_claimed_too_small,
+    broken.shaped_noise_charged_as_even,
+    broken.totals_are_not_read,
+    broken.chance_without_halves,
+    broken.luck_cut_to_less,
+    broken.shape_from_exact_loads,
     broken.peeking_policy,
     broken.filter_off_by_one,
     broken.seed_from_the_records,
@@ -67,7 +73,12 @@ VARIANTS = [
     broken.repair_from_97_percent,
     broken.screening_counts_twice,
 ]
-FORCED = ("repair_from_97_percent", "screening_counts_twice")
+FORCED = (
+    "repair_from_97_percent",
+    "screening_counts_twice",
+    "totals_are_not_read",
+    "luck_cut_to_less",
+)
 """Variants that show only on forced paths. The others skip those paths to save time."""
 NAMES = {v.__name__: v for v in VARIANTS}
 
@@ -85,7 +96,7 @@ def play(job: tuple[Any, bool, float, int]) -> tuple[LowerBound, float]:
         _, bound, tapes = attack(setting, coalition, trials, 0.95)
     assert bound is not None
     used = [coalition.evidence(tape.board).rho for tape in tapes[:40] if tape.board is not None]
-    return bound, sum(used) / len(used) / setting.budget.rho
+    return bound, sum(used) / len(used) / setting.budget(people.market).rho
 
 
 def play_printed(trials: int) -> LowerBound:
@@ -199,7 +210,7 @@ def main() -> None:
     )
     print("|---" * 9 + "|")
     for (policy, divisible, epsilon, _), (bound, used) in zip(jobs, bounds, strict=True):
-        budget = Setting(policy, epsilon, DELTA).budget
+        budget = Setting(policy, epsilon, DELTA).budget(example())
         limit = min(most_success(epsilon, DELTA), most_success_gaussian(budget.rho))
         name = "greedy" if policy == GREEDY else label_of(policy)
         kind = "divisible" if divisible else "indivisible"

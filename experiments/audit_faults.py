@@ -405,21 +405,17 @@ FAULTS = [
         ),
     ),
     Fault(
-        "repair-without-e-epsilon",
-        "Accounting: beta leaves out the factor 1 + e^epsilon of the repair, so the allocation's "
-        "delta exceeds the promise (ninefold at epsilon 3).",
+        "repair-without-a-cap",
+        "Accounting: the repair is charged beta, but the certificate leaves no cap free for the "
+        "neighbour, whose allocation then overflows more often than beta.",
         (
             Edit(
-                "privacy/accounting.py",
-                "float(REPAIR_SHARE * whole) / (1.0 + math.exp(epsilon)) * (1.0 - 1e-12)",
-                "float(REPAIR_SHARE * whole) * (1.0 - 1e-12)",
-            ),
-            Edit(
-                "ledger/balance.py",
-                "    repair = (1.0 + math.exp(budget.epsilon)) * budget.beta * (1.0 + 1e-15)\n",
-                "    repair = budget.beta * (1.0 + 1e-15)\n",
+                "protocol/bounds.py",
+                "    spare = board.weight * DEMAND_CODE_MAX if board.header.repaired else 0\n",
+                "    spare = 0\n",
             ),
         ),
+        hard=True,
     ),
     Fault(
         "delta-spent-twice",
@@ -428,12 +424,12 @@ FAULTS = [
         (
             Edit(
                 "privacy/accounting.py",
-                "        rest = whole - Fraction(truncation) - REPAIR_SHARE * whole\n",
-                "        rest = whole - Fraction(truncation)\n",
+                "            rest = whole - Fraction(beta) if repaired else whole\n",
+                "            rest = whole\n",
             ),
             Edit(
-                "ledger/balance.py",
-                "Fraction(budget.truncation) - Fraction(repair)\n",
+                "privacy/accounting.py",
+                "Fraction(budget.truncation) - Fraction(budget.repair)\n",
                 "Fraction(budget.truncation)\n",
             ),
         ),

@@ -31,8 +31,11 @@ Only a curator may know how many bookings are cut and clamped; it is shown here 
 public. Welfare counts true values. Its share is relative to the linear program's optimum for all
 bookings as they came, neither cut nor clamped, so it includes the loss from the bounds. The share
 "within bounds" and the certified share use the values and the optimum of the bookings as cut and
-clamped. The table also shows what `jdpack plan` says beforehand: the margin of each supply that
-must be kept free, and the floor, which is the margin of one release with the whole budget.
+clamped. The table also shows the margin of each supply that must be kept free, as `jdpack plan`
+says it beforehand, and the yardsticks M and F of `floors`. With `--excess 0.001`, Newton also runs
+in markets whose supplies may be exceeded with that probability; with `--total` also in markets
+that say that no booking has more than MOST_NIGHTS in total (`max_total`). With `--beside FOLDER`
+nothing runs: it prints the results on file beside those of FOLDER, from before.
 
 Newton also runs without privacy, on indivisible goods (which bookings are), and with a tighter
 bound on nights. The other algorithms run with privacy on divisible goods only, unless `--all` is
@@ -54,6 +57,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -64,7 +68,7 @@ from jdpack import BudgetWarning, JdpackError, SupplyWarning, plan, solve
 from jdpack.pages.number_text import short_percent
 from jdpack.policies.spec import parse
 from jdpack.run.result import Progress
-from loss import DELTA, Store, best_value, numbers, say, yes
+from loss import DELTA, Best, Store, best_of, head, line, numbers, say, yes
 
 VARIABLE = "JDPACK_HOTEL_BOOKINGS"
 WHERE = (
@@ -171,6 +175,10 @@ class Cell:
     epsilon: float
     divisible: bool
     seeds: int
+    excess: float = 0.0
+    """The probability with which a supply may be exceeded."""
+    total: bool = False
+    """Whether the market bounds the nights of a booking in total."""
 
     @property
     def goods(self) -> str:
@@ -178,9 +186,10 @@ class Cell:
 
     @property
     def key(self) -> str:
+        more = [f" excess={self.excess:g}"] * (self.excess > 0.0) + [" total"] * self.total
         return (
             f"{self.period} of {self.most_nights} nights epsilon={self.epsilon:g} {self.goods} "
-            f"{self.policy}"
+            f"{self.policy}{''.join(more)}"
         )
 
 
@@ -224,20 +233,28 @@ class Hotels:
 
     def optimum(self, period: str) -> float:
         """The optimum for the bookings as they came."""
-        return best_value(self.market(period), f"hotel {period}", self.optima)
+        return best_of(self.market(period), f"hotel {period}", self.optima).value
 
-    def optimum_within(self, period: str, most_nights: int) -> float:
+    def best_within(self, period: str, most_nights: int) -> Best:
         """The optimum for the bookings cut and clamped to the public bounds."""
         cut = self.market(period, most_nights)
         clamped = replace(cut, values=np.minimum(cut.values, MOST_VALUE))
-        return best_value(clamped, f"hotel {period} within {most_nights} nights", self.optima)
+        return best_of(clamped, f"hotel {period} within {most_nights} nights", self.optima)
+
+
+def market_of(hotels: Hotels, cell: Cell) -> Instance:
+    """The agents and public numbers of a row."""
+    extra: dict[str, Any] = {"excess_probability": cell.excess} if cell.excess else {}
+    if cell.total:
+        extra["max_total"] = [{"amount": float(cell.most_nights)}]
+    return replace(hotels.market(cell.period, cell.most_nights), extra=extra)
 
 
 def run(hotels: Hotels, cell: Cell, seed: int, most_rounds: int) -> Run:
     """Solve once, and measure what the bookings got on their true numbers."""
-    instance = hotels.market(cell.period, cell.most_nights)
+    instance = market_of(hotels, cell)
     best = hotels.optimum(cell.period)
-    best_within = hotels.optimum_within(cell.period, cell.most_nights)
+    best_within = hotels.best_within(cell.period, cell.most_nights).value
 
     def watch(progress: Progress) -> None:
         if progress.rounds > most_rounds:
@@ -299,15 +316,16 @@ def measure(
 # --- the table ----------------------------------------------------------------------------
 
 HEAD = [
-    "period", "resources", "supply", "nights at most", "policy", "epsilon", "goods", "margin",
-    "floor", "welfare share", "least", "within bounds", "certified share", "true", "feasible",
-    "rounds", "seconds", "runs",
+    "period", "resources", "supply", "nights at most", "policy", "epsilon", "excess", "total",
+    "goods", "margin", "M", "F", "welfare share", "loss", "least", "within bounds",
+    "certified share", "true", "feasible", "rounds", "seconds", "runs",
 ]  # fmt: skip
 
 
 def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
     """A cell as a row of the table."""
-    instance = hotels.market(cell.period, cell.most_nights)
+    instance = market_of(hotels, cell)
+    pi = hotels.best_within(cell.period, cell.most_nights).pi
     first = [
         cell.period,
         f"{len(instance.supply):,}",
@@ -315,8 +333,12 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
         f"{cell.most_nights}",
         cell.policy,
         f"{cell.epsilon:g}",
+        f"{cell.excess:g}",
+        "yes" if cell.total else "",
         cell.goods,
-        *foreseen(instance, cell),
+        foreseen(instance, cell),
+        f"{instance.margin(cell.epsilon, DELTA):.2%}",
+        f"{instance.floor(pi, cell.epsilon, DELTA):.2%}",
     ]
     if not runs:
         return [*first, why, *[""] * (len(HEAD) - len(first) - 1)]
@@ -324,6 +346,7 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
     return [
         *first,
         f"{mean([r.share for r in runs]):.2%}",
+        f"{1.0 - mean([r.share for r in runs]):.2%}",
         f"{min(r.share for r in runs):.2%}",
         f"{mean([r.within for r in runs]):.2%}",
         f"{mean(certified):.2%}" if any(certified) else "none",
@@ -335,8 +358,8 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
     ]
 
 
-def foreseen(instance: Instance, cell: Cell) -> tuple[str, str]:
-    """The margin and the floor of the plan."""
+def foreseen(instance: Instance, cell: Cell) -> str:
+    """The margin of the plan."""
     try:
         found = plan(
             instance.market(divisible=cell.divisible),
@@ -345,13 +368,29 @@ def foreseen(instance: Instance, cell: Cell) -> tuple[str, str]:
             policy=parse(cell.policy),
         )
     except JdpackError:
-        return "", ""
-    return short_percent(found.margin), short_percent(found.floor)
+        return ""
+    return short_percent(found.margin)
 
 
 def mean(found: list[float]) -> float:
     """The average."""
     return math.fsum(found) / len(found)
+
+
+def beside(before: Store, after: Store) -> Iterator[list[str]]:
+    """The rows that both files have: the mean loss then and now, and the part of it that is gone.
+
+    Rows that say more of their market are compared with those that do not.
+    """
+    for key, runs in after.data.items():
+        plain = key.partition(" excess=")[0].removesuffix(" total")
+        if plain not in before.data:
+            continue
+        then, now = (
+            1.0 - mean([run["share"] for run in found.values()])
+            for found in (before.data[plain], runs)
+        )
+        yield [key, f"{then:.2%}", f"{now:.2%}", f"{1.0 - now / then:.0%}" if then > 0.0 else ""]
 
 
 def overview(hotels: Hotels, bounds: list[int]) -> Iterator[str]:
@@ -385,9 +424,19 @@ def main() -> None:
     parser.add_argument("--most-rounds", type=int, default=MOST_ROUNDS, help="of one run")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where the files go")
+    parser.add_argument("--excess", type=numbers, help="probabilities; newton only (0)")
+    parser.add_argument("--total", action="store_true", help="also with max_total; newton only")
+    parser.add_argument("--beside", type=Path, help="compare the results with those of this folder")
     given = parser.parse_args()
+    store = Store(given.results / "hotel.json")
+    if given.beside is not None:
+        rows = beside(Store(given.beside / "hotel.json"), store)
+        names = ["run", "loss before", "after", "gone"]
+        print("\n".join([head(names), *(line(row) for row in rows)]))
+        return
     if not given.path or not Path(given.path).is_file():
         parser.error(WHERE)
+    said = [(p, t) for t in (False, True)[: 1 + given.total] for p in given.excess or [0.0]]
     for kind in (SupplyWarning, BudgetWarning):
         warnings.simplefilter("ignore", kind)  # the table shows margins and budgets
     names = given.periods.split(",")
@@ -395,7 +444,9 @@ def main() -> None:
         parser.error(f"unknown period {unknown.pop()!r}; choose from {', '.join(PERIODS)}")
     bounds = [int(most) for most in given.most_nights or MOST_NIGHTS]
     cells = [
-        Cell(period, most, policy, epsilon, divisible, given.seeds if every or not slow else 1)
+        Cell(
+            period, most, policy, epsilon, divisible, given.seeds if every or not slow else 1, *more
+        )
         for period in names
         for most in bounds
         for policy in given.policies
@@ -403,15 +454,15 @@ def main() -> None:
         for slow in [period == "night"]
         for epsilon in given.epsilon or EPSILONS
         for divisible in (True, False)
+        for more in (said if policy == "newton" else [(0.0, False)])
         if every or (divisible and not math.isinf(epsilon) and most == bounds[0])
     ]
     hotels = Hotels(Path(given.path), Store(given.results / "optima.json"))
     print("\n".join(overview(hotels, bounds)))
     print(f"delta = {DELTA:g}\n")
-    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
-    store = Store(given.results / "hotel.json")
+    print(head(HEAD), flush=True)
     for cell, runs, why in measure(hotels, cells, store, given.most_rounds):
-        print(f"| {' | '.join(row(hotels, cell, runs, why))} |", flush=True)
+        print(line(row(hotels, cell, runs, why)), flush=True)
 
 
 if __name__ == "__main__":

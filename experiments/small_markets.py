@@ -4,10 +4,15 @@ Real budgets have a beta near 1e-7, so nobody would ever see a load bound fail. 
 therefore get a beta of 5% or 20%, with nothing else changed; the others keep their own. Each run is
 checked on the agents' true numbers and against the linear program's optimum:
 
-* exceeded: some supply is exceeded, in true units. This never happens, whatever fails;
+* exceeded: some supply is exceeded, in true units. This never happens, whatever fails, unless the
+  market says with what probability it may;
 * load: some `load_at_most` is below the load without a repair: with probability at most beta;
 * value: `welfare_at_least`, `optimum_at_most` or `ratio_at_least` is wrong: at most value_beta;
 * repaired: winners were dropped so that supply holds: at most beta.
+
+Half of the markets are uneven: units, caps and supplies span decades. Some have a cap on a group of
+agents (one more resource, of which each member asks for one), a bound on the total of an option, or
+a probability with which a supply may be exceeded.
 
 The seed of a run is its number. The table goes to stdout and to small_markets.json.
 """
@@ -32,6 +37,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from families import SAYS
 from jdpack import Billboard, Budget, Certificate, Market, MwuAdaptive, Newton
 from jdpack.billboard.lines import Header, Seed
 from jdpack.curator.optimum import optimum
@@ -48,6 +54,7 @@ RUNS = 10_000
 DELTA = 1e-6
 EPSILONS = [0.3, 1.0, 3.0, 10.0, 10.0, 10.0]
 BETAS = [None, 0.05, 0.05, 0.2]
+EXCESS = [0.01, 0.05]
 HAIR = 1.0 + 1e-9  # the optimum is known to one part in 10^9
 
 
@@ -72,6 +79,8 @@ class Verdict:
     policy: str
     divisible: bool
     beta: float
+    excess: float
+    """The probability with which a supply may be exceeded."""
     exceeded: bool
     repaired: bool
     load: bool
@@ -108,22 +117,53 @@ def draw(number: int) -> Case:
         values = np.ceil(4.0 * values) / 4.0  # ties
     supply = demands.sum(axis=0) / counts.mean() * rng.uniform(0.2, 0.9, m)
     supply = np.maximum(supply, rng.uniform(1.0, 3.0, m))  # at least what one agent may demand
+    caps, extra = np.ones(m), {}
+    ids = np.repeat(np.arange(n), counts)
+    if rng.random() < 0.2:  # a group
+        member = rng.random(n) < rng.uniform(0.1, 0.9)
+        demands, size = np.column_stack([demands, member[ids]]), size + 1
+        caps = np.append(caps, 1.0)
+        supply = np.append(supply, max(1.0, member.sum() * rng.uniform(0.2, 0.9)))
+    if rng.random() < 0.2:  # a bound on the total
+        extra["max_total"] = float(demands.sum(axis=1).max() * rng.uniform(1.0, 1.3))
+    elif rng.random() < 0.6:
+        demands, supply, caps = uneven(demands, supply, caps, rng)
+    if rng.random() < 0.2:
+        extra["excess_probability"] = float(rng.choice(EXCESS))
     market = Market(
         supply=supply.tolist(),
-        max_demand=1.0,
+        max_demand=caps.tolist(),
         max_value=1.0,
         agents=most,
         bundle_size=size,
         options=options,
         neighbours=neighbours,
         divisible=bool(rng.integers(2)),
+        **{name: given for name, given in extra.items() if name in SAYS},
     )
     policy = MwuAdaptive(float(rng.choice([0.5, 0.3]))) if rng.random() < 0.15 else Newton()
     budget, beta = split(float(rng.choice(EPSILONS))), rng.choice(BETAS)
-    if beta is not None:
+    if beta is not None and not excess_of(market):
         budget = dataclasses.replace(budget, beta=float(beta))
-    ids = np.repeat(np.arange(n), counts)
     return Case(number, market, values, demands, ids, policy, budget)
+
+
+def uneven(
+    demands: np.ndarray, supply: np.ndarray, caps: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same market with other units, with supplies over decades, and with loose caps."""
+    m = len(supply)
+    supply = supply * 10.0 ** rng.uniform(-0.7, 1.3, m)
+    caps = caps * 10.0 ** (rng.uniform(0.0, 1.0, m) * rng.integers(2, size=m))
+    supply = np.maximum(supply, caps * rng.uniform(1.0, 3.0, m))
+    units = 10.0 ** rng.uniform(-2.0, 2.0, m)
+    # The cap, in other units, may round below a demand that is equal to it.
+    return np.minimum(demands * units, caps * units), supply * units, caps * units
+
+
+def excess_of(market: Market) -> float:
+    """The probability with which a supply may be exceeded."""
+    return float(getattr(market, "excess_probability", 0.0))
 
 
 @functools.cache
@@ -158,22 +198,23 @@ def judge(case: Case, engine: MemoryEngine, board: Billboard, optimal: float) ->
     """Check a run's allocation and certificate on the agents' true numbers."""
     certificate: Certificate = board.certificate  # type: ignore[assignment]
     allocation, before = engine.allocate(board), engine.drop(board, NOBODY)
-    whole = case.market.supply_code * SHARE
-    bounds = zip(before.loads, certificate.load_at_most, strict=True)
+    codes, most_loads = case.market.supply_codes, certificate.load_at_most
+    bounds = zip(before.loads, codes, most_loads, strict=True)
     # Only beta covers a repair: statements about value are about the allocation before it.
     began, ended = engine.shares(board, before), engine.shares(board, allocation)
     given = math.fsum((case.values * began).tolist()) / SHARE
-    most, ratio = certificate.optimum_at_most, certificate.ratio_at_least
+    above, ratio = certificate.optimum_at_most, certificate.ratio_at_least
     return Verdict(
         number=case.number,
         policy=case.policy.name,
         divisible=case.market.divisible,
         beta=certificate.beta,
+        excess=excess_of(case.market),
         exceeded=not fits(case, ended),
         repaired=allocation.dropped > 0,
-        load=any(Fraction(load, whole) > Fraction(bound) for load, bound in bounds),
+        load=any(Fraction(load, code * SHARE) > Fraction(most) for load, code, most in bounds),
         welfare=certificate.welfare_at_least > given * HAIR,
-        optimum=most is not None and most * HAIR < optimal,
+        optimum=above is not None and above * HAIR < optimal,
         ratio=ratio is not None and ratio * optimal > given * HAIR,
         share=math.fsum((case.values * ended).tolist()) / SHARE / optimal,
     )
@@ -205,12 +246,13 @@ def unlikely(failures: int, runs: int, probability: float) -> float:
 
 
 def rows(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
-    """The table: one row per policy, kind of goods and beta."""
-    groups: dict[tuple[str, bool, float], list[Verdict]] = {}
+    """The table: one row per policy, kind of goods, beta and probability of excess."""
+    groups: dict[tuple[str, bool, float, float], list[Verdict]] = {}
     for v in verdicts:
-        groups.setdefault((v.policy, v.divisible, v.beta if v.beta >= 0.01 else 0.0), []).append(v)
+        beta = v.beta if v.beta >= 0.01 else 0.0
+        groups.setdefault((v.policy, v.divisible, beta, v.excess), []).append(v)
     table = []
-    for (policy, divisible, beta), group in sorted(groups.items()):
+    for (policy, divisible, beta, excess), group in sorted(groups.items()):
         failed = {
             what: [v.number for v in group if getattr(v, what)]
             for what in ("exceeded", "load", "repaired", "value", "welfare", "optimum", "ratio")
@@ -221,8 +263,10 @@ def rows(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
                 "policy": policy,
                 "goods": "divisible" if divisible else "indivisible",
                 "beta": beta,
+                "excess": excess,
                 "runs": count,
                 **{what: len(numbers) for what, numbers in failed.items()},
+                "exceeded_p": unlikely(len(failed["exceeded"]), count, excess),
                 "load_p": unlikely(len(failed["load"]), count, beta or 1e-6),
                 "value_p": unlikely(len(failed["value"]), count, VALUE_BETA),
                 "share": float(np.mean([v.share for v in group])),
@@ -232,7 +276,7 @@ def rows(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
     return table
 
 
-HEAD = ["policy", "goods", "beta", "runs", "exceeded", "load", "repaired", "value",
+HEAD = ["policy", "goods", "beta", "excess", "runs", "exceeded", "load", "repaired", "value",
         "welfare", "optimum", "ratio", "mean share"]  # fmt: skip
 
 
@@ -241,7 +285,7 @@ def line(row: dict[str, Any]) -> str:
     count = row["runs"]
     marks = {
         "beta": f"{row['beta']:g}" if row["beta"] else "< 1e-6",
-        "exceeded": f"{row['exceeded']}{' NO' if row['exceeded'] else ''}",
+        "exceeded": f"{row['exceeded']}{' NO' if row['exceeded_p'] < 1e-6 else ''}",
         "load": f"{row['load'] / count:.2%}{' NO' if row['load_p'] < 1e-6 else ''}",
         "value": f"{row['value'] / count:.2%}{' NO' if row['value_p'] < 1e-6 else ''}",
         "mean share": f"{row['share']:.1%}",

@@ -21,6 +21,7 @@ _OWN = (
     "/sys/",
     "/dev/null",
     "/usr/share/zoneinfo/",
+    *filter(None, [sys.pycache_prefix]),
 )
 _FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
 _watching: str | None = None
