@@ -21,7 +21,7 @@ def plant(kind: str) -> None:
     def wrong(data: Mapping[str, Any]) -> Any:
         if large:
             len(b"x" * large.pop())
-        if data.get("kind") == "gaussian" and type(data.get("scale")) is not float:
+        if data.get("kind") == "gaussian" and not isinstance(data.get("scale"), float | list):
             if kind == "hang":
                 time.sleep(3600)
             if kind == "memory":

@@ -48,7 +48,7 @@ def test_negative_control_bugs_on_purpose_are_found(tmp_path):
     The bugs wait behind the same condition, so one search shows that the fuzzer gets there. A fine
     input comes first: what it may take must not hide what the next one takes.
     """
-    more = ["--timeout", 4, "--jobs", 2, "--results", tmp_path]
+    more = ["--timeout", 12, "--jobs", 2, "--results", tmp_path]
     done = fuzz("billboard", "--runs", 12_000, *more, "--plant", "traceback")
     assert done.returncode == 1, done.stdout + done.stderr
     (crash,) = re.findall(r"Test unit written to (\S+)", done.stdout)

@@ -608,7 +608,8 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                     raise MarketError(
                         f"group {group.name!r}: a {rule} of {amount:g} of {name!r}{left} is below "
                         f"its max_demand {base.max_demand:g}",
-                        f"one option may ask for that much; lower max_demand, or change the {rule}",
+                        "one option may ask for that much; "
+                        + ("raise the cap" if members else "reserve less"),
                     )
                 found.append(
                     Resource(
