@@ -69,11 +69,16 @@ class Books:
         }
 
     def spent(self, dataset: str) -> tuple[Fraction, Fraction]:
-        runs = [self.reserved[run] for run in self.live(dataset)]
-        return (
-            sum((Fraction(r["rho"]) for r in runs), Fraction(0)),
-            sum((Fraction(r["delta"]) + Fraction(r["truncation"]) for r in runs), Fraction(0)),
-        )
+        runs = [_takes(self.reserved[run]) for run in self.live(dataset)]
+        return sum((rho for rho, _ in runs), Fraction(0)), sum((a for _, a in runs), Fraction(0))
+
+
+def _takes(budget: dict[str, Any]) -> tuple[Fraction, Fraction]:
+    """What a run takes from the limits of its data set."""
+    rho = Fraction(budget["rho"])
+    if budget.get("accounting") == "gdp":
+        return rho, Fraction(budget["beta"]) * budget.get("repaired", True)
+    return rho, Fraction(budget["delta"]) + Fraction(budget["truncation"])
 
 
 def lines_of(path: Path) -> list[str]:
@@ -107,7 +112,8 @@ def _book(books: Books, entry: dict[str, Any]) -> None:
     if entry["type"] == "dataset":
         must(dataset not in books.totals, f"data set {dataset} appears twice")
         numbers = (entry[key] for key in ("rho_limit", "delta_limit", "epsilon", "delta"))
-        must(_hold(*numbers), f"the limits of {dataset} do not imply its total")
+        hold = _hold_in_gdp if entry.get("accounting") == "gdp" else _hold_in_zcdp
+        must(hold(*numbers), f"the limits of {dataset} do not imply its total")
         books.totals[dataset] = entry
         return
     run = entry["run"]
@@ -123,7 +129,22 @@ def _book(books: Books, entry: dict[str, Any]) -> None:
 
 
 @functools.cache
-def _hold(rho_limit: float, delta_limit: float, epsilon: float, delta: float) -> bool:
+def _hold_in_gdp(rho_limit: float, delta_limit: float, epsilon: float, delta: float) -> bool:
+    """Whether limits imply a total: Balle & Wang 2018, Theorem 8, for normal noise.
+
+    That the noise is discrete may cost 1/512 of rho, as a part of epsilon.
+    """
+    mu, cost = math.sqrt(2 * rho_limit), rho_limit / 512
+    epsilon -= cost
+    above, below = (
+        math.erfc((epsilon / mu + sign * mu / 2) / math.sqrt(2)) / 2 for sign in (-1, 1)
+    )
+    of_rho = math.exp(cost) * (above - math.exp(epsilon) * below)
+    return of_rho + delta_limit <= delta * (1 + 1e-6)
+
+
+@functools.cache
+def _hold_in_zcdp(rho_limit: float, delta_limit: float, epsilon: float, delta: float) -> bool:
     """Whether limits imply a total: Canonne, Kamath & Steinke 2020, Corollary 13."""
     alphas = 1.0 + np.exp(np.linspace(math.log(1e-3), math.log(1e3), 200_001))
     logs = (alphas - 1) * (alphas * rho_limit - epsilon) + alphas * np.log1p(-1 / alphas)
@@ -328,8 +349,9 @@ def at_last(world: World) -> tuple[int, int]:
         must((balance.rho_spent, balance.delta_spent) == (rho, delta), f"{dataset} adds up wrong")
         must(balance.runs == len(books.live(dataset)), f"{dataset} counts its runs wrong")
         run = Budget.split(EPSILON, DELTA, truncated=False)
-        fits = rho + Fraction(run.rho) <= Fraction(total["rho_limit"])
-        fits = fits and delta + Fraction(run.delta) <= Fraction(total["delta_limit"])
+        more_rho, more_delta = _takes(run.to_dict())
+        fits = rho + more_rho <= Fraction(total["rho_limit"])
+        fits = fits and delta + more_delta <= Fraction(total["delta_limit"])
         must(balance.fits(run) == fits, f"whether a run fits in {dataset} should be {fits}")
     for folder in world.runs.iterdir():
         name = name_of(folder / "private" / "run.json")
