@@ -60,9 +60,8 @@ def worst(
         case "gauge":
             return both * 2 * (BAND_UNIT * TOP / least) ** 2
         case "curvature":
-            # The codes of an option, or the difference of two, times fractions of a cost.
-            one = _option(market, [Fraction(1)] * m) * (2 if several else 1)
-            return (both**2 if several else both) * one * (BAND_UNIT / least) ** 2
+            # Two outer products of a vector with itself, each no longer than a cap.
+            return both * (BAND_UNIT * TOP / least) ** 2
         case "chance":
             # A quarter of the squared cap, in its unit, with room for rounding.
             most, k = 2**16 + 1, market.bundle_width

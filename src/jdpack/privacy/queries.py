@@ -150,24 +150,23 @@ def change(market: Market, query: Query) -> Change:
     * value, the value codes of the options taken, and welfare, those of the averaged allocation of
       the rounds so far, in which an agent's shares sum to at most 1: one term in
       [0, value_cap_code] changes.
-    * curvature, E_jk = the sum of d_j t_k over the agents whose two best choices are close: the
-      **whole matrix** moves by at most the one number returned, in L2 (Frobenius) norm, so only
-      Gaussian noise of one scale fits. Here d is the difference between the codes of the two
-      choices (doing nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k
-      / (cost_1 + cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k|
-      sum to at most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than 1
-      to their sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm |d|_2 |t|_2. With
-      one option, d is that option's codes: |d|_2^2 is at most what one option can reach
-      (`DemandChange.of_option`), and all entries are non-negative, so two agents' matrices differ
-      by at most sqrt(2) times the larger norm. With several options, d is the difference of two
-      options, whose squares sum to at most twice that, and its entries have any sign, so the
-      matrices differ by at most twice the norm. With ADD_REMOVE one of the two matrices is zero.
-    * gauge, the diagonal E_jj, the level and the spread: again the **whole vector** moves by at
-      most the one number returned. Let u = CURVATURE_UNIT. An agent adds d_j t_j >= 0 to the
-      diagonal, in total at most max |d_j| sum |t_j| <= u C. To the level it adds
+    * curvature, the sum of v v^T over the agents whose two best choices are close: the **whole
+      matrix** moves by at most the one number returned, in L2 (Frobenius) norm, so only Gaussian
+      noise of one scale fits. Let u = CURVATURE_UNIT, and let d be the difference between the codes
+      of the two choices (doing nothing is a choice of zero codes). Then
+      v_j = d_j sqrt(u price_j / (cost_1 + cost_2)), rounded towards 0. The |d_j| price_j sum to at
+      most cost_1 + cost_2, so |v|_2^2 is at most u max |d_j| <= u C; rounding in doubles adds less
+      than 2^-50 of it, so less than 1, and both are whole numbers. The norm of v v^T is |v|_2^2.
+      For two agents, |v v^T - w w^T|^2 = |v|^4 + |w|^4 - 2 (v w)^2 <= 2 (u C)^2. With ADD_REMOVE
+      one of the two matrices is zero.
+    * gauge, the numbers d_j t_j of such agents, t_j = trunc(u d_j price_j / (cost_1 + cost_2)),
+      their level and their spread: again the **whole vector** moves by at most the one number
+      returned. The integers |t_j| sum to at most u (rounding adds less than 2^-40 to each quotient,
+      so less than 1 to their sum). An agent adds d_j t_j >= 0 for each resource, together at most
+      max |d_j| sum |t_j| <= u C. To the level it adds
       u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down; because
       |cost_1 - cost_2| <= C sum_j price_j, that is at most u C. To the spread it adds the amount by
-      which the diagonal's sum exceeds the level, if any. Either the level and the spread together
+      which the sum of its d_j t_j exceeds the level, if any. Either the level and the spread together
       are at most u C or the spread is 0, so the norm is at most sqrt(2) u C. The entries are
       non-negative, so two agents differ by at most sqrt(2) times that, and with ADD_REMOVE by that
       alone.
@@ -194,10 +193,7 @@ def change(market: Market, query: Query) -> Change:
     if query == "scale":
         return Change(DEMAND_CODE_MAX)
     if query == "curvature":
-        demand = change(market, "demand")
-        assert isinstance(demand, DemandChange)
-        squared = CURVATURE_UNIT**2 * math.ceil(demand.of_option((1.0,)) * (1 + several))
-        return Change(_root(squared * ((4 if several else 2) if both else 1)))
+        return Change(_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2 * (1 + both)))
     if query == "gauge":
         squared = 2 * (CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2
         return Change(_root(squared * (1 + both)))
