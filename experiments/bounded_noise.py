@@ -1,10 +1,11 @@
 """Would a closing release with bounded noise need less margin than the rounds' own noise does?
 
-The noise of the closing release has a density in proportion to exp(-|x / s|^p), cut at R. The load of
-what was granted is then at most answer + R, for certain: no part of delta pays for a bound that
+The noise of the closing release has a density in proportion to exp(-|x / s|^p), cut at R. The load
+of what was granted is then at most answer + R, for certain: no part of delta pays for a bound that
 fails. But the rounds need a part of the budget too, and what the answer will be is not known when
 prices are set: it misses its target by the noise of the rounds, that of the release, and the coins.
-So a run has to aim lower by R and by what it may miss.
+If it is above, grants are thinned, which costs far more than the excess. So a run has to aim lower
+by R and by some deviations of what it may miss. We take the number of deviations that costs least.
 
 Today there is no such release. The rounds' own noise certifies, together with the coins, and the
 observed average meets its target almost exactly.
@@ -22,10 +23,13 @@ import math
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy.stats import norm
 
 from jdpack import Budget, Market, Newton
+from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import margin_of
-from jdpack.privacy import gdp
+from jdpack.privacy import gdp, tail_bounds
+from jdpack.protocol import bounds
 
 EPSILON, DELTA, SUPPLY = 1.0, 1e-8, 5000.0
 GRID = 8  # points per cap
@@ -86,8 +90,11 @@ def row(k: int, spent: float) -> list[str]:
     rounds = math.sqrt(k / (2.0 * spent * budget.rho))
     coins = math.sqrt(0.003 * SUPPLY)  # what newton expects (`coins_expected`)
     missed = math.sqrt(spread**2 + rounds**2 + coins**2)
-    whole = radius + missed
-    return [f"{x:.0f}" for x in (today, radius, missed, whole)] + [f"{whole / today:.2f}"]
+    over, tail = 1.0 + (missed + 1.0) / SUPPLY, tail_bounds.coin_tail(market, budget)
+    thinned = SUPPLY * (1.0 - bounds._thinning(over, 1.0 / SUPPLY, tail, repaired=True) / SHARE)
+    tried = [0.1 * i for i in range(50)]
+    whole = radius + min(z * missed + norm.sf(z) * thinned for z in tried)
+    return [f"{x:.0f}" for x in (today, radius, missed, thinned, whole)] + [f"{whole / today:.2f}"]
 
 
 def main() -> None:
@@ -95,8 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--spent", type=float, default=0.44, help="the part of rho of the rounds")
     spent = parser.parse_args().spent
-    print("| resources | today | R | one deviation of what it misses | R and that | times today |")
-    print("|---|---|---|---|---|---|")
+    print("| resources | today | R | deviation of a miss | cost of thinning | all | times today |")
+    print("|---|---|---|---|---|---|---|")
     for k in (1, 3, 10, 20):
         print(f"| {k} | " + " | ".join(row(k, spent)) + " |", flush=True)
 

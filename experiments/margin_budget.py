@@ -1,9 +1,10 @@
 """Where the margin of one divisible resource goes, beside the least that one release needs.
 
 The least: one release of demand with normal noise, all of epsilon and delta, and the best split of
-delta between the noise (the analytic Gaussian mechanism of Balle & Wang 2018) and the event that the
-bound fails. A run also has to find its prices and to say what it achieved, and it leaves one cap
-free for a neighbour. Each row of the table adds one of these, so the factors multiply to the whole.
+delta between the noise (the analytic Gaussian mechanism of Balle & Wang 2018) and the event that
+the bound fails. A run also has to find its prices and to say what it achieved, and it leaves one
+cap free for a neighbour. Each row of the table adds one of these, so the factors multiply to the
+whole.
 
 Everything is computed from public numbers, in seconds. The table goes to stdout.
 """
