@@ -29,7 +29,6 @@ chosen on simulated markets (`experiments/`). Privacy does not depend on any of 
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -58,8 +57,7 @@ APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Parts of the policy's rho, for one release of each; the rounds that count get the rest. Where
-noise is small, all of these are smaller (`thrift`)."""
+"""Parts of the policy's rho, for one release of each; the rounds that count get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
 """The weight of a round in the tail, and the ratio of each falling weight to the one before."""
@@ -67,7 +65,6 @@ WEIGHT, FALL = 2**16, 0.7
 MATRIX_MAX = 64
 """With more resources than this, the policy does not ask for the m^2 numbers of curvature."""
 
-_THRIFT, _NOISY = 1.0 / 3.0, 0.01  # the least `thrift`, and the noise from which on it is 1
 _COIN_SPREAD = 0.01  # first guess of how far loads swing as prices do, as a part of supply
 _COIN_SPREAD_MIN = 0.004  # its least value
 _COIN_VARIANCE = 0.3  # the variance that coins add, per load that swings and cap
@@ -203,7 +200,7 @@ class Newton:
         m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
-            gaussian(change, rho * share * thrift(market, rho)).cost(change)
+            gaussian(change, rho * share).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
         supply = fixed_rounds.supplies(market)
         highest = fixed_rounds.worth(market)
@@ -238,7 +235,7 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query] * thrift(state.market, state.rho)
+            share = QUERY_SHARES[query]
             return Step(
                 query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
@@ -315,16 +312,15 @@ class Newton:
         """The noise of a demand release. Rounds that count split their rho by weight."""
         change = queries.change(market, "demand")
         approach = APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
-        part = thrift(market, rho)
         if round < self._approach:
-            return gaussian(change, rho * part * approach / self._approach, steering_shape(market))
+            return gaussian(change, rho * approach / self._approach, steering_shape(market))
         if round < self._steering:
-            return gaussian(change, rho * part * BRIDGE_SHARE / BRIDGE, steering_shape(market))
+            return gaussian(change, rho * BRIDGE_SHARE / BRIDGE, steering_shape(market))
         weights = _weights()
         asked = [QUERY_SHARES["gauge"]] * 2
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
         asked += [QUERY_SHARES["value"]] if market.divisible else []
-        rest = 1.0 - part * (approach + BRIDGE_SHARE + math.fsum(asked))
+        rest = 1.0 - approach - BRIDGE_SHARE - math.fsum(asked)
         share = rest * weights[round - self._steering] / sum(weights)
         return gaussian(change, rho * share, shape)
 
@@ -407,18 +403,6 @@ class Newton:
         again = self._aimed_at(state, spread)
         done = sum(_weights()[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
-
-
-@functools.lru_cache(maxsize=64)
-def thrift(market: Market, rho: float) -> float:
-    """What part of their shares steering and questions get.
-
-    Prices need not be known better than the noise of the rounds that count allows. So where that
-    is small, compared to supply, steering needs less of the budget.
-    """
-    noise = math.sqrt(queries.change(market, "demand").squares / (2.0 * rho))
-    relative = noise * likely_shares(market) / fixed_rounds.supplies(market)
-    return min(1.0, max(_THRIFT, math.fsum(relative.tolist()) / _NOISY))
 
 
 def coins_expected(supply: FloatArray, spread: FloatArray | float = _COIN_SPREAD) -> FloatArray:

@@ -248,15 +248,3 @@ def test_a_small_supply_does_not_cost_the_large_ones_anything(divisible):
     # The noise of an even relative shape would exceed the smallest supply, and so all of them.
     budget = run.billboard.header.budget
     assert floor(market, budget) > 1.0
-
-
-def test_steering_costs_less_where_noise_is_small():
-    """A third of its share below a third of a percent of noise, all of it above one percent."""
-    few, many = (
-        Market(supply=[s] * 3, max_demand=1.0, max_value=1.0, agents=10**6) for s in (1e3, 1e5)
-    )
-    noisy, rho = newton.thrift(few, 1e-3), 1e-3
-    assert (noisy, newton.thrift(many, 0.1), newton.thrift(many, math.inf)) == (1.0, 1 / 3, 1 / 3)
-    noise = math.sqrt(queries.change(many, "demand").squares / (2.0 * rho)) / many.supply_codes[0]
-    half = many.scaled(noise / 0.005)
-    assert newton.thrift(half, rho) == pytest.approx(0.5, rel=1e-3)
