@@ -198,15 +198,16 @@ def close_call(
 
 
 def curvature_of(agents: Sequence[Sequence[Option]], prices: Sequence[int]) -> list[int]:
-    """The curvature, row by row: d_j times the fraction of resource k in the two costs."""
+    """The curvature, row by row: products of d_j times the root of a price over the two costs."""
     m = len(prices)
     total = [0] * (m * m)
     for options in agents:
         call = close_call(options, prices)
         if call is not None:
-            d, spent, costs = call
-            t = [int(1024.0 * float(s) / float(costs)) for s in spent]  # towards 0
-            total = [sum_ + d[i // m] * t[i % m] for i, sum_ in enumerate(total)]
+            d, _, costs = call
+            roots = [math.sqrt(1024.0 * float(p) / float(costs)) for p in prices]
+            v = [int(a * root) for a, root in zip(d, roots, strict=True)]  # towards 0
+            total = [sum_ + v[i // m] * v[i % m] for i, sum_ in enumerate(total)]
     return total
 
 

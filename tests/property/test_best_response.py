@@ -164,9 +164,10 @@ def test_curvature_by_hand():
     # Costs 10 * 2^30 and 12 * 2^30; surpluses 8 * 2^30 and 7 * 2^30: closer than 15% of 22 * 2^30.
     offers = [(18 * 2**10, [10, 0]), (19 * 2**10, [0, 4])]
     engine = MemoryEngine(Records(market, [0], [offers]).encode())
-    # d = (10, -4); shares of the costs 10/22 and -12/22, in 1/1024, truncated: 465 and -558.
-    assert engine.curvature(prices) == (4650, -5580, -1860, 2232)
-    # The level: 1024 (10 - 12)^2 / (22 * 4) = 46; the spread: 4650 + 2232 - 46.
+    # d = (10, -4); times the roots of 1024 * 1/22 and 1024 * 3/22, truncated: 68 and -47.
+    assert engine.curvature(prices) == (68 * 68, -68 * 47, -68 * 47, 47 * 47)
+    # Shares of the costs 10/22 and -12/22, in 1/1024, truncated: 465 and -558. The level:
+    # 1024 (10 - 12)^2 / (22 * 4) = 46; the spread: 4650 + 2232 - 46.
     assert engine.gauge(prices) == (4650, 2232, 46, 6836)
 
 

@@ -174,7 +174,7 @@ def test_statements_about_value_fail_no_more_often_than_value_beta(kind, what):
 
 def test_negative_control_welfare_without_its_radius_is_caught(monkeypatch):
     played("dear")
-    monkeypatch.setattr(bounds, "value_radius", lambda noise: 0.0)
+    monkeypatch.setattr(bounds, "value_radius", lambda market, noise: 0.0)
     assert says("welfare", verdicts("dear"), VALUE_BETA) < NEVER
 
 

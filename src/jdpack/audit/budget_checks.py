@@ -60,9 +60,8 @@ def worst(
         case "gauge":
             return both * 2 * (BAND_UNIT * TOP / least) ** 2
         case "curvature":
-            # The codes of an option, or the difference of two, times fractions of a cost.
-            one = _option(market, [Fraction(1)] * m) * (2 if several else 1)
-            return (both**2 if several else both) * one * (BAND_UNIT / least) ** 2
+            # Two outer products of a vector with itself, each no longer than a cap.
+            return both * (BAND_UNIT * TOP / least) ** 2
         case "chance":
             # A quarter of the squared cap, in its unit, with room for rounding.
             most, k = 2**16 + 1, market.bundle_width
@@ -87,32 +86,40 @@ def _demand(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
     terms = sorted(((TOP / s) ** 2 for s in scales), reverse=True)
     plain = sum(terms[: both * market.bundle_width], Fraction(0))
     # Totals never lower it below this, so that the noise is not too fine for its grid.
-    least = Fraction(1e-5) * len(scales) * terms[0] if market.max_totals else Fraction(0)
-    return min(plain, max(both * _option(market, scales), least))
-
-
-def _option(market: Market, scales: Sequence[Fraction]) -> Fraction:
-    """The largest sum of (code / scale)^2 of one option."""
-    terms = [(TOP / s) ** 2 for s in scales]
-    k = market.bundle_width
-    most = sum(sorted(terms, reverse=True)[:k], Fraction(0))
+    least = Fraction(1e-5) * len(scales) * terms[0]
     if not market.max_totals:
-        return most
+        return plain
+    return min(plain, max(_within_totals(market, scales, both), least))
+
+
+def _within_totals(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
+    """The largest sum of (code / scale)^2 of one or two options on different resources."""
+    k = market.bundle_width
     bounded = {j for total in market.max_totals for j in total.resources}
-    free = sorted((t for j, t in enumerate(terms) if j not in bounded), reverse=True)
-    whole = sum(free[:k], Fraction(0))
+    free = sorted(((TOP / s) ** 2 for j, s in enumerate(scales) if j not in bounded), reverse=True)
+    whole = sum(free[: both * k], Fraction(0))
     for total in market.max_totals:
-        # A square is at most the cap times the code, so a total bounds a linear sum. By duality
-        # its largest value is the least of price * total + sum of what terms exceed their price.
         sizes = {j: Fraction(market.unit_sizes[j]) for j in total.resources}
         limit = Fraction(total.amount) + sum(sorted(sizes.values(), reverse=True)[:k])
-        costs = {j: size * TOP for j, size in sizes.items()}
-        prices = [Fraction(0), *(terms[j] / costs[j] for j in costs)]
+        # Nobody can ask for more of one resource than the whole total.
+        most = {j: min(Fraction(TOP), limit / size) for j, size in sizes.items()}
+        terms = {j: (most[j] / scales[j]) ** 2 for j in sizes}
+        if len(set(sizes.values())) == 1:
+            # Full codes, the largest terms first, and for each option one code of what is left.
+            size = TOP * min(sizes.values())
+            full = both * min(limit // size, len(sizes))
+            parts = [Fraction(1)] * full + [(limit / size) % 1] * both
+            ranked = sorted(((TOP / scales[j]) ** 2 for j in sizes), reverse=True)
+            whole += sum(t * part**2 for t, part in zip(ranked, parts, strict=False))
+            continue
+        # A square is at most its largest value times the code, so a total bounds a linear sum. By
+        # duality it is the least of price * total + the sum of what terms exceed their price.
+        costs = {j: size * most[j] for j, size in sizes.items()}
         whole += min(
-            price * limit + sum(max(Fraction(0), terms[j] - price * costs[j]) for j in costs)
-            for price in prices
+            price * both * limit + sum(max(Fraction(0), terms[j] - price * costs[j]) for j in costs)
+            for price in [Fraction(0), *(terms[j] / costs[j] for j in costs)]
         )
-    return min(most, whole)
+    return whole
 
 
 def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fraction, float]:

@@ -176,8 +176,10 @@ class Reference:
         return d, t, priced.sum(axis=1), costs
 
     def curvature(self, prices: tuple[int, ...]) -> tuple[int, ...]:
-        d, t, _, _ = self.parts(prices)
-        return _whole((d.T @ t).ravel())
+        d, costs = self.close_calls(prices)
+        per_code = float(CURVATURE_UNIT) * np.array(prices, np.float64) / costs[:, None]
+        v = np.trunc(d * np.sqrt(per_code)).astype(np.int64)
+        return _whole((v.T @ v).ravel())
 
     def gauge(self, prices: tuple[int, ...]) -> tuple[int, ...]:
         d, t, net, costs = self.parts(prices)

@@ -66,13 +66,16 @@ def _close_dense(  # type: ignore[no-untyped-def]
                     d[k] += codes[b, k, first]
                 if second >= 0:
                     d[k] -= codes[b, k, second]
-                share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
-                trace += d[k] * share[k]
-                net += d[k] * prices[k]
+                if whole:
+                    share[k] = _root_share(d[k], prices[k], costs)
+                else:
+                    share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
+                    trace += d[k] * share[k]
+                    net += d[k] * prices[k]
             if whole:
                 for j in range(m):
                     for k in range(m):
-                        sums[j, k] += d[j] * share[k]
+                        sums[j, k] += share[j] * share[k]
             else:
                 for k in range(m):
                     sums[0, k] += d[k] * share[k]
@@ -105,14 +108,17 @@ def _close_sparse(  # type: ignore[no-untyped-def]
             trace, net = 0.0, 0.0
             for at_k in range(size):
                 k = touched[at_k]
-                share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
-                trace += d[k] * share[k]
-                net += d[k] * prices[k]
+                if whole:
+                    share[k] = _root_share(d[k], prices[k], costs)
+                else:
+                    share[k] = np.trunc(float(CURVATURE_UNIT) * (d[k] * prices[k]) / costs)
+                    trace += d[k] * share[k]
+                    net += d[k] * prices[k]
             if whole:
                 for at_j in range(size):
                     for at_k in range(size):
                         j, k = touched[at_j], touched[at_k]
-                        sums[j, k] += d[j] * share[k]
+                        sums[j, k] += share[j] * share[k]
             else:
                 for at_k in range(size):
                     k = touched[at_k]
@@ -122,6 +128,11 @@ def _close_sparse(  # type: ignore[no-untyped-def]
                 sums[0, m + 1] += max(trace - level, 0.0)
             for at_k in range(size):
                 d[touched[at_k]], seen[touched[at_k]] = 0.0, 0
+
+
+@njit(inline="always")
+def _root_share(d, price, costs):  # type: ignore[no-untyped-def]
+    return np.trunc(d * np.sqrt(float(CURVATURE_UNIT) * price / costs))
 
 
 @njit(inline="always")

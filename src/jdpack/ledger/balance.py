@@ -69,6 +69,7 @@ from jdpack.privacy.accounting import (
     TRUNCATION_SHARE,
     Accounting,
     Budget,
+    check_delta,
     delta_of,
     epsilon_of,
     rho_of,
@@ -123,7 +124,7 @@ class Balance:
         """The balance of a new data set."""
         if epsilon == math.inf:
             raise BudgetError("the total epsilon of a data set must be finite, not inf")
-        Budget.split(epsilon, delta, truncated=False)  # refuses what makes no sense
+        check_delta(Budget.split(epsilon, delta, truncated=False))  # refuses what makes no sense
         if accounting not in _RUNS_SHARE:
             raise BudgetError(f"accounting must be 'gdp' or 'zcdp', not {accounting!r}")
         epsilon, delta = float(epsilon), float(delta)

@@ -20,7 +20,7 @@ BAND = 0.15
 """Two choices are close if their surpluses differ by at most this fraction of their costs."""
 
 CURVATURE_UNIT = 2**10
-"""Fractions of a cost in the curvature query are whole numbers of 1 / CURVATURE_UNIT."""
+"""Parts of a cost in the queries gauge and curvature are in units of 1 / CURVATURE_UNIT."""
 
 CHANCE_UNIT = 2**14
 """Variances that coins add to a load are in units of this many squared codes."""

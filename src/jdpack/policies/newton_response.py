@@ -36,6 +36,7 @@ _FLAT = 0.02  # no direction is flatter than this fraction of the level
 _LEAST = 0.4  # no resource is flatter than this fraction of the mean
 _LEVEL_MIN = 0.2
 _STIFF = 0.5  # how much of an earlier level is kept at least
+_CHEAP = 0.05  # a resource is cheap below this part of an average price
 _KEPT = 0.6  # how much of the model the matrix must leave
 
 
@@ -137,18 +138,18 @@ def with_curvature(
 ) -> Response:
     """The model plus, as far as noise allows, the matrix of a curvature release at its prices."""
     m = len(model.prices)
-    supply = np.array(market.supply_codes, dtype=np.float64)
-    unit = (2.0 * BAND * CURVATURE_UNIT) * supply
-    response = np.array(answer, dtype=np.float64).reshape(m, m) / unit[:, None]
-    # Two readings of A_jk, in rows j and k: weight them by inverse variances, up to noise^2.
-    root = np.sqrt(model.prices)
-    ratio = root[:, None] / root[None, :]
-    first, second = (unit[:, None] / ratio) ** 2, (unit[None, :] * ratio) ** 2
-    variance = noise * noise / (first + second)
+    root = np.sqrt(np.array(market.supply_codes, dtype=np.float64))
+    unit = (2.0 * BAND * CURVATURE_UNIT) * root[:, None] * root[None, :]
+    released = np.array(answer, dtype=np.float64).reshape(m, m)
+    # There are two readings of A_jk, except on the diagonal.
+    variance = (noise / unit) ** 2 * (0.5 + 0.5 * np.eye(m))
     base = model.scaled(model.prices)
-    reading = (response * ratio * first + response.T / ratio * second) / (first + second)
-    beyond = reading - base
-    beyond = beyond * _kept(beyond, variance, m * m)
+    beyond = (released + released.T) / (2.0 * unit) - base
+    # A_jk is in proportion to the roots of both prices: of cheap resources noise is all there is.
+    dear = _along(model.prices) ** 2 > _CHEAP / m
+    seen = dear[:, None] & dear[None, :]
+    beyond, variance = np.where(seen, beyond, 0.0), np.where(seen, variance, 0.0)
+    beyond = beyond * _kept(beyond, variance, int(np.count_nonzero(seen)))
     kept = 1.0
     while kept > 0.01 and _cholesky(_KEPT * base + kept * beyond) is None:
         kept *= 0.8

@@ -62,7 +62,9 @@ Batches. Noise that does not touch the agent in which D and D' differ has the sa
 both. G1 holds with a move of 0 there, and P and R may have the same noise there. So only the
 releases about all agents, and those about one batch, count towards rho and c.
 
-Groups. For g agents mu becomes g mu. G2 to G4 do not depend on the moves.
+Groups. For g agents mu becomes g mu. G2 to G4 do not depend on the moves. If the agents are in
+several batches, up to g batches count. The cost is still at most g^2 rho, and c is at most g times
+as large, which `delta_of(g^2 rho)` covers.
 
 Numbers. Everything is computed in decimals of 60 digits, which are the same on every machine, and
 every result is rounded to the private side.

@@ -56,46 +56,46 @@ class DemandChange(Change):
 
     Formal guarantees. Let x be the option that the differing agent takes in the first data set (the
     zero option if it takes none or is absent), and y the one it takes in the second. The answer
-    moves by d = x - y. Both are non-negative, so d_j^2 <= x_j^2 + y_j^2; with ADD_REMOVE one of
-    them is zero. So the sum of (d_j / s_j)^2 is at most `options` times (2, or 1 with ADD_REMOVE)
-    the most that one option alone can reach. An option touches at most `bundle` resources, with at
-    most C codes each: it reaches at most the sum of the `bundle` largest (C / s_j)^2. In a set with
-    a total, x_j^2 <= C x_j, so the set adds at most the largest sum of y_j (C / s_j)^2 with
-    y_j = x_j / C in [0, 1] and sum_j y_j amount_j <= total. That is a fractional knapsack: fill
-    the largest value per amount first. Resources in no set add at most the `bundle` largest among
-    them. All of these bounds hold at once with that of `Change`, so the least does.
+    moves by d = x - y. Both are non-negative, so |d_j| <= max(x_j, y_j), and d does not get shorter
+    if the smaller of the two becomes 0, which keeps both within all bounds. So let x and y touch
+    different resources: the sum of (d_j / s_j)^2 is that of x plus that of y. With ADD_REMOVE one
+    of them is zero; `options` is 2, or 1 then.
+
+    Take a set with a total. Let v_j = (C / s_j)^2 and p_j = x_j / C in [0, 1], so x adds the sum of
+    v_j p_j^2, and the sum of p_j amount_j is at most the total. That is convex in p, so it is
+    largest at a corner: at most one p_j is neither 0 nor 1.
+
+    * If all amounts are equal, let the total be n + r of them, n whole and 0 <= r < 1. At a corner
+      at most n of the p_j are 1, and one more is at most r. Both options together have `options`
+      times as many, on different resources, so the largest v_j come first. This is attained.
+    * Otherwise, no p_j is above q_j = min(1, total / amount_j), so v_j p_j^2 <= v_j q_j p_j. Both
+      options together use at most `options` totals, and each resource once: a fractional knapsack,
+      in which the largest value per amount is filled first.
+
+    Resources in no set add at most the `options` times `bundle` largest v_j among them. These
+    bounds hold at once with that of `Change`, so the smaller one does.
     """
 
     width: int = 1
     """How many resources there are."""
     bundle: int = 1
     options: int = 1
+    """How many options a move is the difference of."""
     totals: tuple[SetBound, ...] = ()
 
     def worst(self, scales: Sequence[float]) -> float:
         plain = super().worst(scales)
         if not self.totals:
             return plain
-        least = _TOTALS_LEAST * self.width * (self.most / min(scales)) ** 2
-        return min(plain, max(least, self.options * self.of_option(scales)))
-
-    def of_option(self, scales: Sequence[float]) -> float:
-        """The most that one option alone can reach, rounded up."""
-        by_bundle = _largest(self.most, scales, self.bundle)
-        if not self.totals:
-            return by_bundle * _UP
         free = dict(enumerate(scales if len(scales) > 1 else [scales[0]] * self.width))
         sums = []
         for total in self.totals:
-            items = [
-                ((self.most / free.pop(j)) ** 2, amount)
-                for j, amount in zip(total.resources, total.amounts, strict=True)
-            ]
-            sums.append(_knapsack(items, total.most))
-        if free:
-            least = sorted(free.values())[: self.bundle]
-            sums.append(math.fsum((self.most / s) ** 2 for s in least))
-        return min(by_bundle, math.fsum(sums)) * _UP
+            values = [(self.most / free.pop(j)) ** 2 for j in total.resources]
+            fill = _fill_equal if len(set(total.amounts)) == 1 else _fill
+            sums.append(fill(values, total, self.options))
+        sums += [(self.most / s) ** 2 for s in sorted(free.values())[: self.options * self.bundle]]
+        least = _TOTALS_LEAST * self.width * (self.most / min(scales)) ** 2
+        return min(plain, max(least, math.fsum(sums) * _UP))
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,23 @@ def _largest(most: int, scales: Sequence[float], count: int) -> float:
     return math.fsum((most / s) ** 2 for s in sorted(scales)[:count])
 
 
-def _knapsack(items: list[tuple[float, float]], total: float) -> float:
-    """The largest value of items (value, amount), or parts of them, within a total amount."""
-    gained = 0.0
+def _fill_equal(values: list[float], total: SetBound, options: int) -> float:
+    """What options reach in a set of equal amounts."""
+    part, whole = math.modf(total.most / total.amounts[0])
+    ranked, full = sorted(values, reverse=True), options * int(min(whole, len(values)))
+    return math.fsum(ranked[:full]) + part * part * math.fsum(ranked[full : full + options])
+
+
+def _fill(values: list[float], total: SetBound, options: int) -> float:
+    """What options reach in a set, at most."""
+    items = []
+    for value, amount in zip(values, total.amounts, strict=True):
+        most = min(1.0, total.most / amount)
+        items.append((value * most * most, amount * most))
+    gained, left = 0.0, options * total.most
     for value, amount in sorted(items, key=lambda item: -item[0] / item[1]):
-        part = max(0.0, min(1.0, total / amount))
-        gained, total = gained + part * value, total - part * amount
+        part = max(0.0, min(1.0, left / amount))
+        gained, left = gained + part * value, left - part * amount
     return gained
 
 
@@ -150,27 +161,26 @@ def change(market: Market, query: Query) -> Change:
     * value, the value codes of the options taken, and welfare, those of the averaged allocation of
       the rounds so far, in which an agent's shares sum to at most 1: one term in
       [0, value_cap_code] changes.
-    * curvature, E_jk = the sum of d_j t_k over the agents whose two best choices are close: the
-      **whole matrix** moves by at most the one number returned, in L2 (Frobenius) norm, so only
-      Gaussian noise of one scale fits. Here d is the difference between the codes of the two
-      choices (doing nothing is a choice of zero codes), and t_k = trunc(CURVATURE_UNIT d_k price_k
-      / (cost_1 + cost_2)). The |d_k| price_k sum to at most cost_1 + cost_2, so the integers |t_k|
-      sum to at most CURVATURE_UNIT (rounding adds less than 2^-40 to each quotient, so less than 1
-      to their sum), and |t|_2 <= |t|_1. An agent adds an outer product of norm |d|_2 |t|_2. With
-      one option, d is that option's codes: |d|_2^2 is at most what one option can reach
-      (`DemandChange.of_option`), and all entries are non-negative, so two agents' matrices differ
-      by at most sqrt(2) times the larger norm. With several options, d is the difference of two
-      options, whose squares sum to at most twice that, and its entries have any sign, so the
-      matrices differ by at most twice the norm. With ADD_REMOVE one of the two matrices is zero.
-    * gauge, the diagonal E_jj, the level and the spread: again the **whole vector** moves by at
-      most the one number returned. Let u = CURVATURE_UNIT. An agent adds d_j t_j >= 0 to the
-      diagonal, in total at most max |d_j| sum |t_j| <= u C. To the level it adds
+    * curvature, the sum of v v^T over the agents whose two best choices are close: the **whole
+      matrix** moves by at most the one number returned, in L2 (Frobenius) norm, so only Gaussian
+      noise of one scale fits. Let u = CURVATURE_UNIT, and let d be the difference between the codes
+      of the two choices (doing nothing is a choice of zero codes). Then
+      v_j = d_j sqrt(u price_j / (cost_1 + cost_2)), rounded towards 0. The |d_j| price_j sum to at
+      most cost_1 + cost_2, so |v|_2^2 is at most u max |d_j| <= u C; rounding in doubles adds less
+      than 2^-50 of it, so less than 1, and both are whole numbers. The norm of v v^T is |v|_2^2.
+      For two agents, |v v^T - w w^T|^2 = |v|^4 + |w|^4 - 2 (v w)^2 <= 2 (u C)^2. With ADD_REMOVE
+      one of the two matrices is zero.
+    * gauge, the numbers d_j t_j of such agents, t_j = trunc(u d_j price_j / (cost_1 + cost_2)),
+      their level and their spread: again the **whole vector** moves by at most the one number
+      returned. The integers |t_j| sum to at most u (rounding adds less than 2^-40 to each quotient,
+      so less than 1 to their sum). An agent adds d_j t_j >= 0 for each resource, together at most
+      max |d_j| sum |t_j| <= u C. To the level it adds
       u (cost_1 - cost_2)^2 / ((cost_1 + cost_2) sum_j price_j), rounded down; because
       |cost_1 - cost_2| <= C sum_j price_j, that is at most u C. To the spread it adds the amount by
-      which the diagonal's sum exceeds the level, if any. Either the level and the spread together
-      are at most u C or the spread is 0, so the norm is at most sqrt(2) u C. The entries are
-      non-negative, so two agents differ by at most sqrt(2) times that, and with ADD_REMOVE by that
-      alone.
+      which the sum of its d_j t_j exceeds the level, if any. Either the level and the spread
+      together are at most u C or the spread is 0, so the norm is at most sqrt(2) u C. The entries
+      are non-negative, so two agents differ by at most sqrt(2) times that, and with ADD_REMOVE by
+      that alone.
     * chance, the variances that coins add to the loads and to the value of what is granted, given
       the rounds so far (`engines.giving.chance`). Let p be the probability that coins grant an
       agent something that touches resource j. The code granted lies in [0, C], and is 0 with
@@ -181,9 +191,8 @@ def change(market: Market, query: Query) -> Change:
       units, the squares sum to less than 2.4 k CHANCE_MAX^2. Rounding up adds at most 1 to each
       number above 0, of which there are at most 2^16; a factor of 2.5 covers it. All are
       non-negative, so the square of a difference between two agents is at most the sum of their
-      squares; with ADD_REMOVE one of them adds
-      nothing. The value adds one more number. Every number lies in [0, CHANCE_MAX], so none moves
-      by more than that.
+      squares; with ADD_REMOVE one of them adds nothing. The value adds one more number. Every
+      number lies in [0, CHANCE_MAX], so none moves by more than that.
     """
     both = market.neighbours is Neighbours.REPLACE_ONE
     k, m, several = market.bundle_width, len(market.resources), market.options > 1
@@ -194,10 +203,7 @@ def change(market: Market, query: Query) -> Change:
     if query == "scale":
         return Change(DEMAND_CODE_MAX)
     if query == "curvature":
-        demand = change(market, "demand")
-        assert isinstance(demand, DemandChange)
-        squared = CURVATURE_UNIT**2 * math.ceil(demand.of_option((1.0,)) * (1 + several))
-        return Change(_root(squared * ((4 if several else 2) if both else 1)))
+        return Change(_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2 * (1 + both)))
     if query == "gauge":
         squared = 2 * (CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2
         return Change(_root(squared * (1 + both)))

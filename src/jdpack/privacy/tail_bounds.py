@@ -289,7 +289,12 @@ def kept_at_most(load: float, q: float, f: float, tail: float) -> float:
 
 
 def entropy(a: float, f: float) -> float:
-    """KL(a, f): the relative entropy of a coin with probability a to one with probability f < 1."""
+    """KL(a, f): the relative entropy of a coin with probability a to one with probability f < 1.
+
+    Rounded down: where a is close to f, its two terms nearly cancel, and what rounding leaves is
+    multiplied by the number of grants.
+    """
     log = portable_math.log
     ours = a * log(a / f) if a > 0.0 else 0.0
-    return ours + ((1.0 - a) * log((1.0 - a) / (1.0 - f)) if a < 1.0 else 0.0)
+    others = (1.0 - a) * log((1.0 - a) / (1.0 - f)) if a < 1.0 else 0.0
+    return max(0.0, ours + others - 2.0**-46)

@@ -25,8 +25,6 @@ VALUE_BETA = 0.01
 SURELY_BETA = 1e-9
 """The probability that a load exceeds even `Certificate.load_surely`."""
 
-_EVENTS = 7  # welfare from below and above, luck and its variance, gaps, thinning (C5), X (C4)
-
 DOWN = 1.0 - 1e-12  # keeps float rounding in the bounds on the safe side
 
 
@@ -117,9 +115,9 @@ def _thinning(load: float, q: float, tail: float, *, repaired: bool) -> int:
     return low
 
 
-def value_radius(noise: Noise) -> float:
+def value_radius(market: Market, noise: Noise) -> float:
     """How far the last number of a release about value may be off, with its part of VALUE_BETA."""
-    return tail_bounds.release_radius(deviation(noise)[-1], value_tail())
+    return tail_bounds.release_radius(deviation(noise)[-1], value_tail(market))
 
 
 def coin_luck(board: Billboard) -> float:
@@ -127,10 +125,11 @@ def coin_luck(board: Billboard) -> float:
     if not board.header.coins:
         return 0.0
     release = closing_release(board, "chance")
-    most, tail = float(dearest(board)), value_tail()
-    variance = max(0.0, release.answer[-1] + value_radius(release.step.noise)) * CHANCE_UNIT
+    market = board.header.market
+    most, tail = float(dearest(board)), value_tail(market)
+    variance = max(0.0, release.answer[-1] + value_radius(market, release.step.noise)) * CHANCE_UNIT
     # Values are rounded to whole units before their variance is taken (C5).
-    deviation = (math.sqrt(variance) + math.sqrt(board.header.market.agents) / 2.0) * most / 2**16
+    deviation = (math.sqrt(variance) + math.sqrt(market.agents) / 2.0) * most / 2**16
     return math.sqrt(2.0 * tail) * deviation + most * tail / 3.0
 
 
@@ -144,7 +143,8 @@ def thinned_away(market: Market, welfare: float, f: float) -> float:
     """C5: the most value that thinning takes from grants, each kept with odds of at least f."""
     if f >= 1.0:
         return 0.0
-    return tail_bounds.kept_at_most(welfare, float(market.value_cap_code), 1.0 - f, value_tail())
+    cap, tail = float(market.value_cap_code), value_tail(market)
+    return tail_bounds.kept_at_most(welfare, cap, 1.0 - f, tail)
 
 
 def dearest(board: Billboard) -> int:
@@ -161,9 +161,16 @@ def dearest(board: Billboard) -> int:
     return min(market.value_cap_code, max(1, -(-costs // PRICE_UNITS_PER_VALUE_CODE)))
 
 
-def value_tail() -> float:
-    """ln(1 / probability) for each event about value."""
-    return portable_math.log(_EVENTS / VALUE_BETA)
+def value_tail(market: Market) -> float:
+    """ln(1 / probability) for each event about value.
+
+    There is one for the welfare from below, one for it from above, one for X (C4), and one for the
+    luck if it is released. Coins add the variance of value and what thinning takes away, and with
+    several options the gaps (C5). The events are those of any run of the market, because which of
+    them occur may depend on the noise.
+    """
+    events = 4 if market.divisible else 6 + (market.options > 1)
+    return portable_math.log(events / VALUE_BETA)
 
 
 def closing_release(board: Billboard, query: Query) -> Release:

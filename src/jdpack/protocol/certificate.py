@@ -137,7 +137,7 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     market = board.header.market
     if board.header.local:
         return 0.0, None, None  # C3
-    tail = bounds.value_tail()
+    tail = bounds.value_tail(market)
     averaged, radius = _released(board, "welfare")
     # Shares are rounded down: an agent loses less than 1/SHARE of each option that it ever takes.
     options = min(market.options, sum(1 for _ in board.rounds))
@@ -233,4 +233,5 @@ def _mixture_radius(variance: float, guess: float, tail: float) -> float:
 
 def _released(board: Billboard, query: Query) -> tuple[float, float]:
     release = bounds.closing_release(board, query)
-    return float(release.answer[0]), bounds.value_radius(release.step.noise)
+    radius = bounds.value_radius(board.header.market, release.step.noise)
+    return float(release.answer[0]), radius

@@ -68,4 +68,4 @@ def luck_range(board: Billboard) -> tuple[int, int] | None:
         return cap * (min(factors) - SHARE) // SHARE - rounding, 0  # rounded down
     noise = gaussian(queries.luck_change(market, -cap, cap), budget.rho * tail_bounds.LUCK_SHARE)
     by_factor = bounds.thinned_value(board, factors) + bounds.coin_luck(board)
-    return None if by_factor <= bounds.value_radius(noise) else (-cap, cap)
+    return None if by_factor <= bounds.value_radius(market, noise) else (-cap, cap)

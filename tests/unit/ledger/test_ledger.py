@@ -1,5 +1,6 @@
 """The ledger: what all runs spend together never exceeds the total, and nothing is forgotten."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -25,7 +26,7 @@ from jdpack.ledger import sqlite_file as ledgerfile
 from jdpack.ledger import text
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.progress import Progress
-from jdpack.privacy import zcdp
+from jdpack.privacy import gdp, zcdp
 from jdpack.privacy.accounting import REPAIR_SHARE, delta_of, proved
 from jdpack.storage import hash_chain
 
@@ -541,15 +542,20 @@ def old(path):
         ("finish", {"run": "a", "billboard": "0" * 64}),
         ("cancel", {"run": "b"}),
     ]
+    write_old(path, 1, records)
+    return Ledger.open(path)
+
+
+def write_old(path, schema, records):
+    """Write a ledger as an earlier version did."""
     db, last = sqlite3.connect(path, isolation_level=None), ""
-    db.executescript(OLD)
+    db.executescript(OLD.replace("user_version = 1", f"user_version = {schema}"))
     for number, (kind, data) in enumerate(records, start=1):
         time = {"time": "2026-01-01T00:00:00Z", "dataset": "clinic"}
         line = hash_chain.seal({"type": kind, **time, **data}, last)
         last = hash_chain.hash_of(line)
         db.execute("INSERT INTO entries VALUES (?, ?)", (number, line))
     db.close()
-    return Ledger.open(path)
 
 
 def test_a_ledger_of_before_is_read_and_used(old):
@@ -564,6 +570,36 @@ def test_a_ledger_of_before_is_read_and_used(old):
     db = sqlite3.connect(old.path)
     assert db.execute("PRAGMA user_version").fetchone() == (3,)
     db.close()
+
+
+def test_a_ledger_of_schema_2_is_read_and_used(path):
+    """One data set in zCDP without a word on it, whose run has begun."""
+    total = fresh(accounting="zcdp")
+    limits = {"rho_limit": float(total.rho_limit), "delta_limit": float(total.delta_limit)}
+    write_old(path, 2, [
+        ("dataset", {"neighbours": "replace-one", "epsilon": 4.0, "delta": 1e-5, **limits}),
+        ("reserve", {"run": "a", **OLD_ONE.to_dict()}),
+        ("begin", {"run": "a"}),
+        ("finish", {"run": "a", "billboard": "0" * 64}),
+    ])  # fmt: skip
+    ledger = Ledger.open(path)
+    assert ledger.balance("clinic").accounting == "zcdp" and ledger.verify().entries == 4
+    ledger.reserve("clinic", "b", SMALL, REPLACE)
+    balance = Ledger.open(path).balance("clinic")
+    assert balance.rho_spent == Fraction(OLD_ONE.rho) + Fraction(SMALL.rho)
+    assert balance.delta_spent == Fraction(OLD_ONE.delta) + Fraction(SMALL.beta)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_a_total_delta_that_protects_nobody_is_refused_but_one_of_before_is_read(path):
+    with pytest.raises(BudgetError, match=r"delta must be at most 0.01, not 0.02"):
+        Ledger.create(path, "clinic", epsilon=1.0, delta=0.02)
+    assert not path.exists()
+    rho = gdp.rho_of(1.0, 0.016)
+    whole = {"neighbours": "replace-one", "epsilon": 1.0, "delta": 0.02, "rho_limit": rho}
+    write_old(path, 3, [("dataset", {**whole, "delta_limit": 0.004, "accounting": "gdp"})])
+    assert Ledger.open(path).reserve("clinic", "a", SMALL, REPLACE).runs == 1
 
 
 def test_a_run_of_before_is_not_given_back_and_resumes_if_it_pays_again(old):

@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from scipy.stats import binom, norm
 
 from jdpack import Budget, Market
@@ -266,6 +267,17 @@ def test_relative_entropy_is_that_of_two_coins():
         assert entropy(a, f) == pytest.approx(exact, abs=1e-12)
     assert entropy(0.0, 0.25) == pytest.approx(-math.log(0.75))
     assert entropy(1.0, 0.25) == pytest.approx(math.log(4.0))
+
+
+def test_relative_entropy_is_never_rounded_up():
+    """It is multiplied by the number of grants: with 10^10, an error of 1e-16 is 1e-6 of a tail."""
+    rng = np.random.default_rng(4)
+    with mp.workdps(50):
+        for _ in range(500):
+            f = int(rng.integers(1, 2**24)) / 2**24
+            a = min(f * (1.0 + 10.0 ** rng.uniform(-8, -1)), 1.0 - 2.0**-30)
+            exact = a * mp.log(mpf(a) / f) + (1 - mpf(a)) * mp.log((1 - mpf(a)) / (1 - mpf(f)))
+            assert exact - mpf(2) ** -45 < entropy(a, f) <= exact
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ SEED = Seed(b"sixteen bytes ok")
 UNITS = 2**20  # price units per value code
 CODES = 2.0**32  # about as many value codes as the value cap has
 POLICIES = {"newton": Newton((0.2, 0.1)), "mwu-adaptive": MwuAdaptive(0.5)}
-EVENTS = math.log(7 / 0.01)  # seven statements about value share 1%
 
 
 def a_market(**changes):
@@ -232,6 +231,12 @@ def test_divisible_goods_never_get_less_than_indivisible_ones(loads):
 # --- value ------------------------------------------------------------------------------------
 
 
+def events(market):
+    """The tail of each statement about value; all of them share 1%."""
+    statements = 4 if market.divisible else 6 if market.options == 1 else 7
+    return math.log(statements / 0.01)
+
+
 def above_welfare(board):
     """How far the optimum may exceed the averaged welfare, in value codes."""
     market, policy = board.header.market, board.header.policy["name"]
@@ -249,7 +254,7 @@ def above_welfare(board):
         squares = sum((p * s) ** 2 for p, s in zip(prices, each, strict=True))
         variance += w * w * squares
         first = first or w * outlook.weight * squares
-    tail = EVENTS + math.log(4)
+    tail = events(market) + math.log(4)
     radius = min(
         math.sqrt((variance + v) * (2 * tail + math.log((variance + v) / v)))
         for v in (first / 16, first / 16 / 64, first / 16 / 64**2, first / 16 / 64**3)
@@ -267,7 +272,8 @@ def shares_rounding(board):
 def released_value(board, query):
     """The last number of a release, and its radius."""
     release = released(board, query)
-    return release.answer[-1], tail_bounds.release_radius(deviation(release.step.noise)[-1], EVENTS)
+    scale, tail = deviation(release.step.noise)[-1], events(board.header.market)
+    return release.answer[-1], tail_bounds.release_radius(scale, tail)
 
 
 @pytest.mark.parametrize("kind", POLICIES)
@@ -319,17 +325,17 @@ def test_value_of_indivisible_goods(loads, welfare, luck, options, kind):
         variance, its_radius = released_value(board, "chance")
         unit = dearest(board) / 2**16
         spread = math.sqrt((variance + its_radius) * CHANCE_UNIT) + math.sqrt(market.agents) / 2
-        least = -math.sqrt(2 * EVENTS) * spread * unit - dearest(board) * EVENTS / 3
+        least = -math.sqrt(2 * events(market)) * spread * unit - dearest(board) * events(market) / 3
     else:
         taken, its_radius = released_value(board, "luck")
         least = taken - its_radius
     if options > 1:  # coins that fall in the gaps that rounding left
-        least -= kept_at_most(market.agents * cap, cap, options / SHARE, EVENTS)
+        least -= kept_at_most(market.agents * cap, cap, options / SHARE, events(market))
 
     def given(w):
         granted = max(0.0, w + least)
         if f < 1.0 and luck is None:  # thinning is subtracted
-            granted -= kept_at_most(granted, cap, 1 - f, EVENTS)
+            granted -= kept_at_most(granted, cap, 1 - f, events(market))
         return max(0.0, granted)
 
     above = above_welfare(board) + shares_rounding(board)

@@ -41,14 +41,14 @@ def possible_ratios(board: Billboard) -> np.ndarray:
     """What the ratio may be at each welfare on a fine grid, from the statements alone."""
     market, scaling = board.header.market, bounds.factors(board)
     released = {r.step.query: r for r in board.releases}
-    radius = value_radius(released["welfare"].step.noise)
+    radius = value_radius(market, released["welfare"].step.noise)
     middle = released["welfare"].answer[0]
     w = np.linspace(max(0.0, middle - radius), max(0.0, middle + radius), 2001)
-    above = certificates._above_welfare(board, bounds.value_tail())
+    above = certificates._above_welfare(board, bounds.value_tail(market))
     w = w[w + above > 0.0]
     f = min(scaling) / SHARE
     if luck_range(board) is not None:
-        luck = released["luck"].answer[0] - value_radius(released["luck"].step.noise)
+        luck = released["luck"].answer[0] - value_radius(market, released["luck"].step.noise)
     else:
         luck = 0.0 if market.divisible else -bounds.coin_luck(board)
     given = np.maximum(0.0, w + luck)
@@ -57,7 +57,7 @@ def possible_ratios(board: Billboard) -> np.ndarray:
     else:
         if f < 1.0 and luck_range(board) is None:
             cap = float(market.value_cap_code)
-            taken = [kept_at_most(g, cap, 1.0 - f, bounds.value_tail()) for g in given]
+            taken = [kept_at_most(g, cap, 1.0 - f, bounds.value_tail(market)) for g in given]
             given = given - taken
     return np.clip(given, 0.0, None) / (w + above)
 
