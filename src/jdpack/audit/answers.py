@@ -154,7 +154,7 @@ def of_statements(tapes: Iterable[Tape]) -> list[Finding]:
         never, beta = market.excess_probability == 0.0, tape.budget.beta
         for what, p, wrong in [
             ("loads", beta, any(map(operator.gt, loads, says.load_at_most))),
-            ("nobody is dropped", beta, never and sums.dropped > 0),
+            ("nobody is dropped", beta * never, never and sums.dropped > 0),
             ("surely", 1e-9, any(map(operator.gt, loads, says.load_surely or loads))),
             ("welfare", says.value_beta + beta, value < says.welfare_at_least),
             ("optimum", says.value_beta + beta, value > (says.optimum_at_most or math.inf)),

@@ -443,15 +443,15 @@ def wrong_grid(market: Market) -> list[str]:
         if supply != fits:
             wrong.append(f"the supply of {r.name!r} is {supply} codes, but {fits} by size")
     rules = [
-        (base, amount if kind == "cap" else None, amount)
+        (base, amount, members)
         for group in market.groups
-        for kind, stated in (("cap", group.cap), ("reserve", group.reserve))
+        for members, stated in ((True, group.cap), (False, group.reserve))
         for base, amount in stated.items()
     ]
-    for (j, rule), (base, cap, amount) in zip(market.derived, rules, strict=True):
+    for (j, rule), (base, amount, members) in zip(market.derived, rules, strict=True):
         r, of = market.resources[j], market.resources[rule.base]
-        fits = (of.name, of.max_demand, of.supply - amount if cap is None else cap)
-        if (base, r.max_demand, r.supply) != fits:
+        limit = amount if members else of.supply - amount
+        if (r.max_demand, r.supply, of.name) != (of.max_demand, limit, base):
             wrong.append(f"{r.name!r} is not what its rule says")
     top = value_cap(market)
     if market.value_cap_code != top or top >= 2**32:
