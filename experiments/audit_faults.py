@@ -14,21 +14,27 @@ The script copies `src` to a temporary folder, plants one fault, and runs the de
 
 It also runs the honest pipeline several times, which must pass. `--smoke` runs small seeded markets
 instead of the audit, to show that a fault leaves ordinary runs working.
+
+Every verdict is written to the folder of results at once. Started again, the script skips what it
+has a verdict for, as long as the source and the faults are the same; `--again` starts over.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -1127,6 +1133,16 @@ check(solve(market(divisible=True, **roomy), values=values, demands=demands, pol
 few = from_dict({"name": "dual-gd", "alpha": 0.1, "rounds": 12})
 check(solve(market(), values=values, demands=demands, policy=few, seed=2))
 
+from jdpack import Group
+more = dict(names=["a", "b", "c"], max_total=2.5, bundle_size=2,
+    groups=[Group("near", cap={"a": 40.0}, reserve={"b": 30.0}), Group("far", cap={"a": 50.0})])
+two = np.where(demands < np.sort(demands)[:, 1:2], 0.0, demands)
+groups_of = rng.choice(["near", "far", "other"], n).tolist()
+for divisible in (False, True):
+    for excess in (0.0, 0.01):
+        own = market(divisible=divisible, excess_probability=excess, **more)
+        check(solve(own, values=values, demands=two, groups_of=groups_of, ids=ids, clamp=True))
+
 here, m = pathlib.Path(sys.argv[1]), 16
 rows = ["id,value," + ",".join(f"g{j}" for j in range(m))]
 for i in range(n):
@@ -1159,6 +1175,8 @@ class Row:
     seconds: float
     hard: bool = False
     breaks: str = ""
+    cpu: float = 0.0
+    """Seconds of CPU, of all processes."""
 
 
 def edited(fault: Fault, source: Path = SOURCE) -> dict[str, str]:
@@ -1200,44 +1218,73 @@ def _compiled(text: str) -> list[str]:
 
 def run(source: Path, arguments: list[str], seconds: float) -> tuple[int, str, str]:
     """Exit code, output and errors of Python with these arguments, on that copy of the source."""
+    threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # a job is one core
     with tempfile.TemporaryDirectory() as here:
+        job = subprocess.Popen(
+            [sys.executable, "-c", _TIMED, *arguments],
+            env=os.environ | threads | {"PYTHONPATH": str(source)},
+            cwd=here,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, *arguments],
-                env=os.environ | {"PYTHONPATH": str(source)},
-                cwd=here,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
+            out, errors = job.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
             return -1, "", f"no verdict after {seconds:g} seconds"
-    return done.returncode, done.stdout, done.stderr
+    return job.returncode, out, errors
 
 
-def audit(source: Path, seconds: float) -> tuple[bool | None, str, int]:
-    """Whether the audit passed (None without a verdict), the first check that failed, the exit."""
+_TIMED = """
+import resource, subprocess, sys
+code = subprocess.run([sys.executable, *sys.argv[1:]]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"cpu {used.ru_utime + used.ru_stime:.1f}", file=sys.stderr)
+sys.exit(code)
+"""
+"""Runs Python, and then tells how much CPU that took."""
+
+
+Judged = tuple[bool | None, str, int, float]
+"""Whether it passed (None without a verdict), the first check that failed, the exit, the CPU."""
+
+
+def audit(source: Path, seconds: float) -> Judged:
+    """What the default audit says."""
     code, out, errors = run(source, ["-m", "jdpack.cli", "audit", "--quiet", "--json"], seconds)
+    cpu = _cpu_of(errors)
     try:
         found = json.loads(out)
         passed = bool(found["passed"])
         failed = [f["check"] for f in found["findings"] if not f["passed"]]
     except (ValueError, KeyError, TypeError):
-        return None, _last_line(errors), code
+        return None, _last_line(errors), code, cpu
     if code != (0 if passed else 1):
-        return None, f"it says passed = {passed}, with exit code {code}", code
-    return passed, failed[0] if failed else "", code
+        return None, f"it says passed = {passed}, with exit code {code}", code, cpu
+    return passed, failed[0] if failed else "", code, cpu
 
 
-def smoke(source: Path, seconds: float) -> tuple[bool | None, str, int]:
+def smoke(source: Path, seconds: float) -> Judged:
     """As `audit`, for small markets that must simply work: True, or None."""
     with tempfile.TemporaryDirectory() as here:
         code, out, errors = run(source, ["-c", SMOKE, here], seconds)
-    return (True if out.endswith("fine\n") else None), _last_line(errors), code
+    return (True if out.endswith("fine\n") else None), _last_line(errors), code, _cpu_of(errors)
+
+
+def _cpu_of(errors: str) -> float:
+    found = re.findall(f"^{_CPU}$", errors, re.MULTILINE)
+    return float(found[-1]) if found else 0.0
+
+
+_CPU = r"cpu ([0-9.]+)"
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not re.fullmatch(_CPU, line)]
     return lines[-1] if lines else ""
 
 
@@ -1245,25 +1292,46 @@ def tried(fault: Fault | None, source: Path, options: argparse.Namespace) -> Row
     """Run the audit on the pipeline with a fault, or on the honest one."""
     began, judge = time.monotonic(), smoke if options.smoke else audit
     if fault is None:
-        passed, check, code = judge(source, options.timeout)
+        passed, check, code, cpu = judge(source, options.timeout)
         verdict = {True: "passed", False: "failed", None: "crashed"}[passed]
-        return Row("honest", verdict, check, code, round(time.monotonic() - began, 1))
+        return Row("honest", verdict, check, code, round(time.monotonic() - began, 1), cpu=cpu)
     with tempfile.TemporaryDirectory() as folder:
         plant(fault, source, Path(folder) / "src")
-        passed, check, code = judge(Path(folder) / "src", options.timeout)
+        passed, check, code, cpu = judge(Path(folder) / "src", options.timeout)
     verdict = {True: "missed", False: "caught", None: "crashed"}[passed]
     if options.smoke and passed:
         verdict = "works"
     seconds = round(time.monotonic() - began, 1)
-    return Row(fault.name, verdict, check, code, seconds, fault.hard, fault.breaks)
+    return Row(fault.name, verdict, check, code, seconds, fault.hard, fault.breaks, cpu)
+
+
+def fingerprint(source: Path = SOURCE) -> str:
+    """Changes whenever the source or a fault does."""
+    found = hashlib.sha256(repr(FAULTS).encode())
+    for file in sorted(source.rglob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def known_rows(file: Path, of: str) -> list[Row]:
+    """The verdicts of an earlier start on the same source. Crashes are tried again."""
+    try:
+        kept = json.loads(file.read_text())
+        rows = [Row(**row) for row in kept["rows"]] if kept["of"] == of else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [row for row in rows if row.verdict != "crashed"]
 
 
 def table(rows: list[Row]) -> str:
     """The results as a table in Markdown."""
-    lines = ["| fault | verdict | first check that failed | seconds | breaks |", "|" + "---|" * 5]
+    lines = [
+        "| fault | verdict | first check that failed | CPU seconds | breaks |",
+        "|" + "---|" * 5,
+    ]
     for r in rows:
         name = f"{r.name} (hard)" if r.hard else r.name
-        lines.append(f"| {name} | {r.verdict} | {r.check} | {r.seconds:.0f} | {r.breaks} |")
+        lines.append(f"| {name} | {r.verdict} | {r.check} | {r.cpu:.0f} | {r.breaks} |")
     return "\n".join(lines)
 
 
@@ -1277,6 +1345,7 @@ def summary(rows: list[Row]) -> str:
     elif faults:
         said.append(f"caught {faults['caught']} of {faults.total()} faults")
     said += [f"{faults[v]} {v}" for v in ("missed", "crashed") if faults[v]]
+    said.append(f"{sum(r.cpu for r in rows) / 60.0:.0f} minutes of CPU")
     if honest:
         said.append(f"the honest pipeline passed {honest['passed']} of {honest.total()} times")
     return "; ".join(said)
@@ -1290,6 +1359,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="audits at the same time (1)")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one audit")
     parser.add_argument("--smoke", action="store_true", help="small markets instead of the audit")
+    parser.add_argument("--again", action="store_true", help="forget earlier verdicts")
     parser.add_argument("--list", action="store_true", help="list the faults and stop")
     parser.add_argument("--results", type=Path, default=Path("results/audit_faults"))
     options = parser.parse_args(arguments)
@@ -1302,25 +1372,47 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"{f.name}: {f.breaks}" for f in chosen))
         return 0
     options.results.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    kept = options.results / ("smoke.json" if options.smoke else "audit_faults.json")
+    of = fingerprint()
+    rows = [] if options.again else known_rows(kept, of)
+    done = {row.name for row in rows}
+    work: list[Fault | None] = [fault for fault in chosen if fault.name not in done]
+    work += [None] * (options.honest - sum(row.name == "honest" for row in rows))
     with tempfile.TemporaryDirectory() as folder:
         honest = Path(folder) / "src"
         shutil.copytree(SOURCE, honest, ignore=shutil.ignore_patterns("__pycache__"))
-        works, why, _ = smoke(honest, options.timeout)  # compiles the kernels that copies share
+        works, why, *_ = smoke(honest, options.timeout)  # compiles the kernels that copies share
         if not works:
             print(f"the honest pipeline does not work: {why}", file=sys.stderr)
             return 1
-        work: list[Fault | None] = [*chosen, *[None] * options.honest]
         with ThreadPoolExecutor(options.jobs) as pool:
-            for row in pool.map(lambda fault: tried(fault, honest, options), work):
-                rows.append(row)
-                print(f"{row.name}: {row.verdict} ({row.seconds:.0f} s) {row.check}", flush=True)
-                text = json.dumps([asdict(r) for r in rows], indent=1)
-                (options.results / "audit_faults.json").write_text(text + "\n")
+            jobs = [pool.submit(tried, fault, honest, options) for fault in work]
+            try:
+                for job in as_completed(jobs):
+                    row = job.result()
+                    rows.append(row)
+                    told = f"{row.seconds:.0f} s, {row.cpu:.0f} s of CPU"
+                    print(f"{row.name}: {row.verdict} ({told}) {row.check}", flush=True)
+                    _write(
+                        kept, json.dumps({"of": of, "rows": [asdict(r) for r in rows]}, indent=1)
+                    )
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                print(f"stopped; {kept} has {len(rows)} verdicts, and the next start goes on there")
+                return 130
+    order = {fault.name: at for at, fault in enumerate(FAULTS)}
+    rows.sort(key=lambda row: order.get(row.name, len(order)))
     shown = f"{table(rows)}\n\n{summary(rows)}\n"
     (options.results / "audit_faults.md").write_text(shown)
     print(f"\n{shown}", end="")
     return int(any(r.verdict in ("failed", "crashed") for r in rows))
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = file.with_suffix(".new")
+    new.write_text(text + "\n")
+    new.replace(file)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,16 @@ import pytest
 
 import broken
 from jdpack import DualGd, Market, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
-from jdpack.audit import answers, audit, budget_checks, distinguish, neighbours, noise_checks
+from jdpack.audit import (
+    answers,
+    audit,
+    budget_checks,
+    distinguish,
+    neighbours,
+    noise_checks,
+    paths,
+)
+from jdpack.audit.checks import of_every_run
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.epsilon_bounds import most_success_gaussian
 from jdpack.audit.findings import judged
@@ -124,6 +133,40 @@ def test_an_audit_catches_every_broken_variant(variant):
     wrong = [one.check for one in found.failures]
     assert any(check.startswith(CERTAIN[variant]) for check in wrong), wrong
     assert "FAILED" in str(found)
+
+
+ON_PATHS = {
+    broken.groups_not_in_bundles: ("excess", "sensitivity: formulas"),
+    broken.groups_are_not_read: ("excess", "queries: exact (excess"),
+    broken.repaired_where_excess_is_allowed: ("excess", "allocation: own function (excess)"),
+    broken.repair_that_is_not_paid: ("thinning", "budget: epsilon and delta (thinning)"),
+    broken.excess_is_surely_small: ("excess", "certificate: factors (excess"),
+    broken.radius_of_one_resource: ("excess", "certificate: factors (excess"),
+    broken.thinned_on_average: ("thinning", "certificate: factors (thinning)"),
+}
+"""Which path shows it, and by which check."""
+
+
+def on_path(name: str) -> set[str]:
+    """The checks that fail if an audit takes one path only."""
+    forced = paths.Paths(EPSILON, DELTA, 0)
+    with known(Script):
+        getattr(forced, name)()
+    found = [*forced.found, *of_every_run(forced.groups)]
+    return flagged([*found, budget_checks.of_formulas(paths.markets())])
+
+
+@pytest.mark.parametrize("variant", ON_PATHS, ids=lambda variant: variant.__name__)
+def test_a_path_shows_what_is_wrong_with_groups_bounds_and_excess(variant):
+    path, check = ON_PATHS[variant]
+    with variant():
+        wrong = on_path(path)
+    assert any(one.startswith(check) for one in wrong), wrong
+
+
+@pytest.mark.parametrize("path", ["excess", "thinning"])
+def test_negative_control_the_same_paths_pass_the_honest_pipeline(path):
+    assert not on_path(path)
 
 
 @cache
