@@ -81,7 +81,7 @@ def audit(
             pipeline fails with a probability of about 1e-6.
         seed: for the audit's own choices of data. Noise and coins are never seeded.
         paths: whether to force every private path to run too (`jdpack.audit.paths`), which takes
-            about 15 seconds.
+            about 20 seconds.
         progress: called with the fraction done and the current stage.
     """
     scipy("stats")
