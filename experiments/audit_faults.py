@@ -14,21 +14,27 @@ The script copies `src` to a temporary folder, plants one fault, and runs the de
 
 It also runs the honest pipeline several times, which must pass. `--smoke` runs small seeded markets
 instead of the audit, to show that a fault leaves ordinary runs working.
+
+Every verdict is written to the folder of results at once. Started again, the script skips what it
+has a verdict for, as long as the source and the faults are the same; `--again` starts over.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -67,24 +73,21 @@ class Fault:
 
 
 _DRAW = "    noise = randomness.draw(step.noise, len(exact), len(board.releases))\n"
-_SYSTEM = """\
-                drawn: list[int] = _gaussian(scale)([0] * count)
-                return drawn
-"""
+_SYSTEM = "                return _gaussians(noise.of(count))\n"
 _ANSWER = "    return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))\n"
 
 FAULTS = [
     # --- the noise ------------------------------------------------------------------------
     Fault(
-        "granted-noise-halved",
-        "Privacy: the granted release gets half the noise that it is charged for, so it costs "
+        "chance-noise-halved",
+        "Privacy: the chance release gets half the noise that it is charged for, so it costs "
         "four times its rho.",
         (
             Edit(
                 "door.py",
                 _DRAW,
                 _DRAW
-                + '    if step.query == "granted":  # one number per resource, asked only once\n'
+                + '    if step.query == "chance":  # it is only about coins, and asked only once\n'
                 + "        noise = [z // 2 for z in noise]\n",
             ),
         ),
@@ -97,17 +100,15 @@ FAULTS = [
             Edit(
                 "door.py",
                 _SYSTEM,
-                "                near = 2.0 ** _exponent(scale)\n"
-                "                drawn: list[int] = _gaussian(near)([0] * count)\n"
-                "                return drawn\n",
+                "                return _gaussians(tuple(map(_near, noise.of(count))))\n",
             ),
             Edit(
                 "door.py",
-                "@functools.lru_cache(maxsize=64)\ndef _gaussian(",
-                "def _exponent(scale: float) -> int:\n"
-                '    """Of the largest power of two up to the scale: few samplers serve all."""\n'
-                "    return int(np.frexp(scale)[1]) - 1\n\n\n"
-                "@functools.lru_cache(maxsize=64)\ndef _gaussian(",
+                "def _gaussians(",
+                "def _near(scale: float) -> float:\n"
+                '    """The largest power of two up to the scale: few samplers serve all."""\n'
+                "    return float(2.0 ** (int(np.frexp(scale)[1]) - 1))\n\n\n"
+                "def _gaussians(",
             ),
         ),
     ),
@@ -120,8 +121,8 @@ FAULTS = [
                 "door.py",
                 _SYSTEM,
                 "                rng = np.random.default_rng([int(time.time()), index])\n"
-                "                return [round(z) for z in rng.normal(0.0, scale, count).tolist()]"
-                "\n",
+                "                drawn = rng.normal(0.0, noise.of(count)).tolist()\n"
+                "                return [round(z) for z in drawn]\n",
             ),
             Edit("door.py", "import functools\n", "import functools\nimport time\n"),
         ),
@@ -135,8 +136,10 @@ FAULTS = [
             Edit(
                 "door.py",
                 _SYSTEM,
-                "                half: list[int] = _gaussian(scale)([0] * ((count + 1) // 2))\n"
-                "                return (half + [-z for z in half])[:count]\n",
+                "                scales, some = noise.of(count), (count + 1) // 2\n"
+                "                half = _gaussians(scales[:some])\n"
+                "                pairs = zip(half, scales, scales[some:], strict=False)\n"
+                "                return half + [-round(z * b / a) for z, a, b in pairs]\n",
             ),
         ),
     ),
@@ -164,24 +167,25 @@ FAULTS = [
             Edit(
                 "door.py",
                 _SYSTEM,
-                "                drawn: list[int] = _gaussian(scale)([0] * count)\n"
-                "                while max(map(abs, drawn)) > 4.0 * scale:  # wild prices\n"
-                "                    drawn = _gaussian(scale)([0] * count)\n"
+                "                scales = noise.of(count)\n"
+                "                drawn = _gaussians(scales)\n"
+                "                while any(abs(z) > 4.0 * s for z, s in zip(drawn, scales)):\n"
+                "                    drawn = _gaussians(scales)  # wild prices\n"
                 "                return drawn\n",
             ),
         ),
         hard=True,
     ),
     Fault(
-        "granted-noise-one-sided",
-        "Privacy: the noise of the granted release is made positive so that a load is never "
-        "understated, so the answer is a certain upper bound on a private number.",
+        "chance-noise-one-sided",
+        "Privacy: the noise of the chance release is made positive so that what coins decide is "
+        "never understated, so the answer is a certain upper bound on a private number.",
         (
             Edit(
                 "door.py",
                 _DRAW,
                 _DRAW
-                + '    if step.query == "granted":  # the certificate must not be too low\n'
+                + '    if step.query == "chance":  # the certificate must not be too low\n'
                 + "        noise = [abs(z) for z in noise]\n",
             ),
         ),
@@ -279,14 +283,16 @@ FAULTS = [
     ),
     # --- sensitivities --------------------------------------------------------------------
     Fault(
-        "scale-moved-by-smallest-cap",
-        "Privacy: the sensitivity of the scale query is the smallest cap instead of the largest, "
-        "which is too small wherever caps differ (mwu-adaptive).",
+        "scale-moved-as-by-largest-supply",
+        "Privacy: the sensitivity of the scale query is a cap of the resource with the largest "
+        "supply, which is too small wherever supplies differ (mwu-adaptive).",
         (
             Edit(
                 "privacy/queries.py",
-                "        return (max(market.cap_codes),)\n",
-                "        return (min(market.cap_codes),)\n",
+                '    if query == "scale":\n        return Change(DEMAND_CODE_MAX)\n',
+                '    if query == "scale":\n'
+                "        supplies = market.supply_codes\n"
+                "        return Change(DEMAND_CODE_MAX * min(supplies) // max(supplies) + 1)\n",
             ),
         ),
     ),
@@ -297,9 +303,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "        touched = market.bundle_size * "
-                "(2 if market.neighbours is Neighbours.REPLACE_ONE else 1)\n",
-                "        touched = market.bundle_size\n",
+                "DEMAND_CODE_MAX, min(k * (1 + both), m), m, k, 1 + both, _totals(market)",
+                "DEMAND_CODE_MAX, min(k, m), m, k, 1 + both, _totals(market)",
             ),
         ),
     ),
@@ -307,35 +312,39 @@ FAULTS = [
         "curvature-of-options-as-of-one",
         "Privacy: the curvature's entries are taken to be non-negative with several options "
         "too, where they have any sign, so the noise is too small by up to a factor of root 2.",
-        (Edit("privacy/queries.py", "squared *= 4 if several else 2\n", "squared *= 2\n"),),
-    ),
-    Fault(
-        "luck-of-options-as-of-one",
-        "Privacy: the sharper sensitivity of luck is used with several options and thinning "
-        "too, where its proof does not hold and luck may move by twice as much.",
         (
             Edit(
                 "privacy/queries.py",
-                "    return (bound + 1,) if market.options == 1 and not thinned else "
-                "(2 * bound,)\n",
-                "    return (bound + 1,)\n",
+                "squared * ((4 if several else 2) if both else 1)",
+                "squared * (2 if both else 1)",
+            ),
+        ),
+    ),
+    Fault(
+        "luck-of-two-agents-as-of-one",
+        "Privacy: the sensitivity of luck with add-remove is used with replace-one too, where "
+        "luck may move from one end of its range to the other, so by twice as much.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "    most = highest - lowest if both else max(-lowest, highest)\n",
+                "    most = max(-lowest, highest)\n",
             ),
         ),
     ),
     Fault(
         "luck-not-cut",
-        "Privacy: an agent's luck is not cut to the bound that its sensitivity rests on, so an "
-        "agent with several options whose coin falls on the gap that rounding their shares leaves "
-        "moves the sum by a whole value.",
+        "Privacy: an agent's luck is not cut to the range that its sensitivity rests on, so "
+        "where rounding takes more than the range allows for, one agent moves the sum further.",
         (
             Edit(
                 "engines/giving.py",
-                "                total += min(max(own, -bound), bound)\n",
+                "                total += min(max(own, lowest), highest)\n",
                 "                total += own\n",
             ),
             Edit(
                 "engines/giving.py",
-                "    return total + min(max(own, -bound), bound)\n",
+                "    return total + min(max(own, lowest), highest)\n",
                 "    return total + own\n",
             ),
         ),
@@ -343,14 +352,14 @@ FAULTS = [
     ),
     Fault(
         "welfare-moved-by-dearest-cost",
-        "Privacy: the welfare release takes the dearest cost as its sensitivity, as luck does, "
+        "Privacy: the welfare release takes the dearest cost as its sensitivity, as chance does, "
         "but an agent who values an option far above its cost adds the whole value.",
         (
             Edit(
                 "protocol/closing.py",
                 '    if query != "luck":\n',
                 '    if query == "welfare" and any(board.rounds):\n'
-                "        return (dearest(board),)\n"
+                "        return Change(bounds.dearest(board))\n"
                 '    if query != "luck":\n',
             ),
         ),
@@ -361,14 +370,9 @@ FAULTS = [
         "the sum of squares, so the noise is too small for every vector.",
         (
             Edit(
-                "privacy/noise.py",
-                "math.sqrt(sum(d * d for d in shifts) / (2.0",
-                "math.sqrt(max(d * d for d in shifts) / (2.0",
-            ),
-            Edit(
-                "privacy/noise.py",
-                "Fraction(sum(d * d for d in shifts)) / (2",
-                "Fraction(max(d * d for d in shifts)) / (2",
+                "privacy/queries.py",
+                "        return _largest(self.most, scales, self.count) * _UP\n",
+                "        return _largest(self.most, scales, 1) * _UP\n",
             ),
         ),
     ),
@@ -376,7 +380,7 @@ FAULTS = [
     Fault(
         "closing-not-charged",
         "Accounting: the rounds may spend the whole budget and the closing releases are not "
-        "charged, so a run costs up to 1.64 times its rho.",
+        "charged, so a run costs more than its rho.",
         (
             Edit(
                 "protocol/charge.py",
@@ -387,7 +391,8 @@ FAULTS = [
             ),
             Edit(
                 "privacy/tail_bounds.py",
-                "    return budget.rho * (1.0 - math.fsum(closing_shares(market).values()))\n",
+                "    return budget.rho * (1.0 - math.fsum("
+                "closing_shares(market, budget, coins=coins).values()))\n",
                 "    return budget.rho\n",
             ),
         ),
@@ -399,8 +404,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/noise.py",
-                "        return Cost(rho=_quadratic(shifts, self.scale), delta=delta)\n",
-                "        return Cost(rho=_quadratic(shifts, self.scale))\n",
+                "        return Cost(rho=Fraction(change.worst((self.scale,))) / 2, delta=delta)\n",
+                "        return Cost(rho=Fraction(change.worst((self.scale,))) / 2)\n",
             ),
         ),
     ),
@@ -439,18 +444,18 @@ FAULTS = [
         "batches-beside-everybody",
         "Accounting: releases about a batch and releases about all agents are composed in "
         "parallel, and mwu-online spends the whole budget on its batches, so a run "
-        "costs an agent 1.64 times its rho.",
+        "costs an agent more than its rho.",
         (
             Edit(
                 "privacy/accounting.py",
                 "        spent, asked = self._of_all.plus(self._most), of_all.plus(most)\n",
                 "        spent = self._of_all.plus(self._most)\n"
-                "        asked = _Grains(max(of_all.rho, most.rho), "
-                "max(of_all.delta, most.delta))\n",
+                "        asked = of_all.or_more(most)\n",
             ),
             Edit(
                 "policies/mwu_online.py",
-                "rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget)\n",
+                "rho = budget.rho if self.local else "
+                "tail_bounds.rounds_rho(market, budget, batches=True)\n",
                 "rho = budget.rho\n",
             ),
         ),
@@ -576,15 +581,20 @@ FAULTS = [
         hard=True,
     ),
     Fault(
-        "granted-with-other-coins",
-        "Certificate: the granted release measures what the coins of the public order would "
-        "grant, not what the seed's coins do, so supply breaks and is repaired far too often.",
+        "chance-without-switchers",
+        "Certificate: the chance release counts agents whose coin may give them nothing, and "
+        "leaves out those whose coin chooses between options, so the bounds on loads are too low.",
         (
             Edit(
-                "engines/shard.py",
-                "        given = self.give(Final(rounds, seed, (SHARE,) * m))\n",
-                "        order = Seed(rounds.order)  # the seed is not posted yet\n"
-                "        given = self.give(Final(rounds, order, (SHARE,) * m))\n",
+                "engines/giving.py",
+                "    tossed = False\n"
+                "    for k in range(n):\n"
+                "        tossed |= shares[row + k] != 0 and shares[row + k] != SHARE\n"
+                "    return tossed\n",
+                "    total = np.int64(0)\n"
+                "    for k in range(n):\n"
+                "        total += shares[row + k]\n"
+                "    return 0 < total < SHARE - n\n",
             ),
         ),
     ),
@@ -648,14 +658,14 @@ FAULTS = [
     ),
     Fault(
         "dense-clamp-dropped",
-        "Privacy: with clamp, dense amounts above the bound keep the code that they had, so one "
-        "agent demands more than the cap that the sensitivity rests on.",
+        "Supply: with clamp, dense amounts above the bound keep the code that they had, which "
+        "does not fit in 16 bits, so large demands count as small ones.",
         (Edit("records/encode_kernels.py", "    if odd:\n", "    if odd and not clamp:\n"),),
     ),
     Fault(
         "sparse-one-cap-for-all",
-        "Privacy: sparse amounts are held to the largest cap of all resources, so an amount of a "
-        "resource with a smaller cap gets through beyond its sensitivity.",
+        "Supply: sparse amounts are held to the largest cap of all resources, so an amount of a "
+        "resource with a smaller cap gets a code beyond 16 bits, and counts as a small one.",
         (
             Edit(
                 "records/encode_kernels.py",
@@ -671,7 +681,7 @@ FAULTS = [
         (
             Edit(
                 "records/encode.py",
-                "        limited = self.market.bundle_size < len(self.market.resources)\n",
+                "        limited = self.market.bundle_size < len(self.market.declared)\n",
                 "        limited = is_sparse(self.market)  # dense rows have space for all\n",
             ),
         ),
@@ -733,26 +743,18 @@ FAULTS = [
     # --- the certificate and what is given ------------------------------------------------
     Fault(
         "no-thinning-if-it-fits",
-        "Privacy: where the exact load of the grants fits, the granted answer is cut so that they "
-        "are not thinned, so answers and factors show whether an exact private load fits.",
+        "Privacy: where the exact demand of the last round fits, the noise of the chance release "
+        "is cut so that grants are not thinned for it, so answers and factors show whether an "
+        "exact private load fits.",
         (
             Edit(
                 "door.py",
                 _ANSWER,
-                '    if step.query == "granted":  # never thin what is known to fit\n'
-                "        own, budget = engine.market, board.header.budget\n"
-                "        radius = margin.release_radius(step.noise, margin.tail(own, budget))\n"
-                "        most = int(own.supply_code * (1.0 - 1e-9) - radius)\n"
-                "        noise = [\n"
-                "            min(z, most - e) if e <= own.supply_code else z\n"
-                "            for e, z in zip(exact, noise, strict=True)\n"
-                "        ]\n" + _ANSWER,
-            ),
-            Edit(
-                "door.py",
-                "from jdpack.protocol import closing\n",
-                "from jdpack.privacy import tail_bounds as margin\n"
-                "from jdpack.protocol import closing\n",
+                '    if step.query == "chance":  # never thin what is known to fit\n'
+                "        loads = engine.demand([s.prices for s in board.rounds][-1])\n"
+                "        pairs = zip(loads, engine.market.supply_codes, strict=True)\n"
+                "        if all(load <= supply for load, supply in pairs):\n"
+                "            noise = [min(z, 0) for z in noise]\n" + _ANSWER,
             ),
         ),
     ),
@@ -763,8 +765,10 @@ FAULTS = [
         (
             Edit(
                 "engines/sharded.py",
-                "        if max(allocation.loads) <= limit:\n",
-                "        if sum(allocation.loads) <= limit * len(allocation.loads):\n",
+                "        return all(load <= s * SHARE "
+                "for load, s in zip(allocation.loads, supplies, strict=True))\n",
+                "        pairs = zip(allocation.loads, supplies, strict=True)\n"
+                "        return sum(load / s for load, s in pairs) <= SHARE * len(supplies)\n",
             ),
         ),
     ),
@@ -775,8 +779,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "    return portable_math.log(len(market.resources) / (share * budget.beta))\n",
-                "    return portable_math.log(1.0 / (share * budget.beta))\n",
+                "log(len(market.resources) / (share * (beta or budget.beta)))\n",
+                "log(1.0 / (share * (beta or budget.beta)))\n",
             ),
         ),
         hard=True,
@@ -788,8 +792,8 @@ FAULTS = [
         (
             Edit(
                 "protocol/bounds.py",
-                "[max(0.0, (total + radius) / (whole * DOWN)) for total in totals]",
-                "[max(0.0, total / (whole * DOWN)) for total in totals]",
+                "radii = [noise.radius(tail, truncated=truncated) for noise in sums]",
+                "radii = [0.0 for _ in sums]",
             ),
         ),
     ),
@@ -807,6 +811,290 @@ FAULTS = [
             ),
         ),
         hard=True,
+    ),
+    # --- noise shaped by the market -------------------------------------------------------
+    Fault(
+        "shape-costs-its-average",
+        "Privacy: the cost of noise with a scale per resource is that of its average scale, but "
+        "the worst agent moves the resources with the smallest scales.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "    return math.fsum((most / s) ** 2 for s in sorted(scales)[:count])\n",
+                "    return count / len(scales) * math.fsum((most / s) ** 2 for s in scales)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "shape-from-exact-loads",
+        "Privacy: the shape of the noise follows the exact loads of the bridge, because a better "
+        "shape saves noise, so the scales on the billboard depend on exact private sums.",
+        (
+            Edit(
+                "run/loop.py",
+                "        state.observe(answered)\n",
+                '        if step.query == "demand" and getattr(state._state, "seen", None) is not '
+                "None:\n"
+                "            exact = statistic(step, engine, board, coin_seed)\n"
+                "            loads = np.array(exact) / np.array(board.header.market.supply_codes)\n"
+                "            bridge = state._state.rounds - state._policy._approach\n"
+                "            state._state = replace(state._state, seen=loads * bridge)\n"
+                "        state.observe(answered)\n",
+            ),
+            Edit(
+                "run/loop.py",
+                "from jdpack.door import Randomness, release\n",
+                "from jdpack.door import Randomness, release, statistic\n",
+            ),
+            Edit(
+                "run/loop.py",
+                "from typing import Any\n",
+                "from dataclasses import replace\nfrom typing import Any\n\nimport numpy as np\n",
+            ),
+        ),
+    ),
+    Fault(
+        "shaped-noise-out-of-place",
+        "Privacy: draws of equal scale are made together and handed out in the order in which "
+        "they were made, so a resource may get the smaller noise of another one.",
+        (
+            Edit(
+                "door.py",
+                "    drawn = [0] * len(scales)\n"
+                "    for scale, where in places.items():\n"
+                "        for place, z in zip(where, _gaussian(scale)([0] * len(where)), "
+                "strict=True):\n"
+                "            drawn[place] = z\n"
+                "    return drawn\n",
+                "    drawn: list[int] = []\n"
+                "    for scale, where in places.items():\n"
+                "        drawn += _gaussian(scale)([0] * len(where))\n"
+                "    return drawn\n",
+            ),
+        ),
+    ),
+    Fault(
+        "one-radius-for-all",
+        "Certificate: every load gets the radius of the first resource, so where the noise has a "
+        "shape, the bounds of resources with more noise are too low.",
+        (
+            Edit(
+                "protocol/bounds.py",
+                "    return totals, sums * m if alike else sums\n",
+                "    return totals, sums[:1] * m\n",
+            ),
+        ),
+    ),
+    # --- chance, and thinning -------------------------------------------------------------
+    Fault(
+        "chance-taken-as-exact",
+        "Certificate: the noise of the chance release is left out of the radius of the loads, so "
+        "the bounds are too low whenever that noise happens to be negative.",
+        (
+            Edit(
+                "privacy/tail_bounds.py",
+                "        doubt, best = coins.scale * coins.scale, math.inf\n",
+                "        doubt, best = 0.0, math.inf\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "chance-of-options-as-of-one",
+        "Privacy: an agent with several options is taken to move the chance of as many resources "
+        "as one option touches, but its coin chooses between options that touch others.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "        count = -(-5 * k // 2) if several else k\n",
+                "        count = k\n",
+            ),
+        ),
+    ),
+    Fault(
+        "thinned-to-fit-on-average",
+        "Supply: grants are thinned to a load that fits on average, without room for the coins "
+        "that thin them, so every second run that thins exceeds its supply and is repaired.",
+        (
+            Edit(
+                "protocol/bounds.py",
+                "    low, high = 0, math.floor(SHARE * most / load)  "
+                "# low fits (nothing is kept), high does not\n",
+                "    return math.floor(SHARE * most / load)\n"
+                "    low, high = 0, math.floor(SHARE * most / load)  "
+                "# low fits (nothing is kept), high does not\n",
+            ),
+        ),
+    ),
+    # --- totals ---------------------------------------------------------------------------
+    Fault(
+        "totals-without-rounding",
+        "Privacy: the bound on a total is taken to hold for codes, but codes are rounded up, so "
+        "an agent with small amounts of many resources moves demand by a little more.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "(total.amount + rounding) * _UP",
+                "total.amount * _UP",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "totals-of-one-agent",
+        "Privacy: under replace-one a market with totals is charged for one option, but one agent "
+        "leaves its old option and takes a new one.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "min(k * (1 + both), m), m, k, 1 + both, _totals(market)",
+                "min(k * (1 + both), m), m, k, 1, _totals(market)",
+            ),
+        ),
+    ),
+    Fault(
+        "dense-totals-unchecked",
+        "Privacy: totals are checked in sparse tables only, so an agent in a dense table may ask "
+        "for every resource in full while the noise is for a small total.",
+        (
+            Edit(
+                "records/encode.py",
+                "        if self.market.totals:\n            bad, bound, cut = "
+                "encode_kernels.bound_rows(",
+                "        if self.market.totals and is_sparse(self.market):\n"
+                "            bad, bound, cut = encode_kernels.bound_rows(",
+            ),
+        ),
+    ),
+    Fault(
+        "total-shared-with-the-caps",
+        "Privacy: one total is taken to bound the declared resources and the caps of groups "
+        "together, but a member asks for both in full, so it moves demand by twice as much.",
+        (
+            Edit(
+                "market/market.py",
+                "            found += [self._total(total.amount, some) for some in sets if some]\n",
+                "            found[found.index(total)] = self._total(\n"
+                "                total.amount, sorted([*total.resources, *sets[0]])\n"
+                "            )\n"
+                "            sets = sets[1:]\n"
+                "            found += [self._total(total.amount, some) for some in sets if some]\n",
+            ),
+        ),
+    ),
+    # --- groups ---------------------------------------------------------------------------
+    Fault(
+        "bundles-without-derived",
+        "Privacy: the width of a bundle counts only declared resources, but a member of a group "
+        "also moves the resources that are derived from them.",
+        (
+            Edit(
+                "market/market.py",
+                "        return max(widths)\n",
+                "        return min(max(widths), self.bundle_size)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "no-group-as-the-first",
+        "Supply: an agent in no group counts as a member of the first one, so it takes what is "
+        "reserved for that group.",
+        (
+            Edit(
+                "records/encode_kernels.py",
+                "codes[i] = base[i] if rules.asks[groups[row + i], d] else 0",
+                "codes[i] = base[i] if rules.asks[max(groups[row + i], 0), d] else 0",
+            ),
+            Edit(
+                "records/encode_kernels.py",
+                "rules.asks[groups[row], d]",
+                "rules.asks[max(groups[row], 0), d]",
+            ),
+        ),
+    ),
+    Fault(
+        "sparse-caps-skipped",
+        "Supply: in sparse tables only the first rule about a resource is counted, so what a "
+        "second group takes of it never counts against the cap of that group.",
+        (
+            Edit(
+                "records/encode_kernels.py",
+                "                    if fill:\n"
+                "                        found_resources[to], found_codes[to] = rules.first + d, "
+                "codes[pair]\n"
+                "                    to += 1\n",
+                "                    if fill:\n"
+                "                        found_resources[to], found_codes[to] = rules.first + d, "
+                "codes[pair]\n"
+                "                    to += 1\n"
+                "                    at[rules.base[d]] = -1\n",
+            ),
+        ),
+    ),
+    # --- GDP, and a supply that may be exceeded -------------------------------------------
+    Fault(
+        "transfer-not-paid",
+        "Accounting: rho becomes (epsilon, delta) as for normal noise, and nothing is paid for "
+        "the noise being discrete, so delta is a little too small.",
+        (
+            Edit(
+                "privacy/gdp.py",
+                "        cost = Decimal(rho) * TRANSFER_SHARE.numerator / "
+                "TRANSFER_SHARE.denominator\n",
+                "        cost = Decimal(0)\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "repair-free-without-excess",
+        "Accounting: an excess probability of 0 is taken as given, so the budget says that "
+        "nothing is repaired and pays nothing for it, but winners are dropped all the same.",
+        (
+            Edit(
+                "privacy/accounting.py",
+                "        repaired = repaired and not excess\n",
+                "        repaired = repaired and excess is None\n",
+            ),
+        ),
+    ),
+    Fault(
+        "excess-of-one-in-a-thousand",
+        "Supply: where the market says that no supply is ever exceeded, bounds may fail with "
+        "probability 0.001 and the repair is charged as before, which saves a third of the margin.",
+        (
+            Edit(
+                "privacy/tail_bounds.py",
+                "    share = 1.0 if market.divisible else 1.0 - COIN_SHARE\n",
+                "    beta = beta or max(budget.beta, 1e-3)  # rare enough for people\n"
+                "    share = 1.0 if market.divisible else 1.0 - COIN_SHARE\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "repaired-where-excess-is-allowed",
+        "Joint privacy: winners are also dropped where the market allows an excess, although no "
+        "part of delta pays for it, so what others get depends on exact private loads.",
+        (
+            Edit(
+                "engines/sharded.py",
+                "        if not board.header.repaired or self._fits(allocation):\n",
+                "        if self._fits(allocation):\n",
+            ),
+        ),
+    ),
+    Fault(
+        "surely-is-only-likely",
+        "Certificate: the load that is surely not exceeded is the bound at the excess probability "
+        "itself, so it fails far more often than one time in a billion.",
+        (
+            Edit(
+                "protocol/certificate.py",
+                "_loads(board, scaling, bounds.SURELY_BETA)",
+                "_loads(board, scaling, None)",
+            ),
+        ),
     ),
 ]
 
@@ -845,6 +1133,16 @@ check(solve(market(divisible=True, **roomy), values=values, demands=demands, pol
 few = from_dict({"name": "dual-gd", "alpha": 0.1, "rounds": 12})
 check(solve(market(), values=values, demands=demands, policy=few, seed=2))
 
+from jdpack import Group
+more = dict(names=["a", "b", "c"], max_total=2.5, bundle_size=2,
+    groups=[Group("near", cap={"a": 40.0}, reserve={"b": 30.0}), Group("far", cap={"a": 50.0})])
+two = np.where(demands < np.sort(demands)[:, 1:2], 0.0, demands)
+groups_of = rng.choice(["near", "far", "other"], n).tolist()
+for divisible in (False, True):
+    for excess in (0.0, 0.01):
+        own = market(divisible=divisible, excess_probability=excess, **more)
+        check(solve(own, values=values, demands=two, groups_of=groups_of, ids=ids, clamp=True))
+
 here, m = pathlib.Path(sys.argv[1]), 16
 rows = ["id,value," + ",".join(f"g{j}" for j in range(m))]
 for i in range(n):
@@ -877,6 +1175,8 @@ class Row:
     seconds: float
     hard: bool = False
     breaks: str = ""
+    cpu: float = 0.0
+    """Seconds of CPU, of all processes."""
 
 
 def edited(fault: Fault, source: Path = SOURCE) -> dict[str, str]:
@@ -918,44 +1218,73 @@ def _compiled(text: str) -> list[str]:
 
 def run(source: Path, arguments: list[str], seconds: float) -> tuple[int, str, str]:
     """Exit code, output and errors of Python with these arguments, on that copy of the source."""
+    threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # a job is one core
     with tempfile.TemporaryDirectory() as here:
+        job = subprocess.Popen(
+            [sys.executable, "-c", _TIMED, *arguments],
+            env=os.environ | threads | {"PYTHONPATH": str(source)},
+            cwd=here,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, *arguments],
-                env=os.environ | {"PYTHONPATH": str(source)},
-                cwd=here,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
+            out, errors = job.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
             return -1, "", f"no verdict after {seconds:g} seconds"
-    return done.returncode, done.stdout, done.stderr
+    return job.returncode, out, errors
 
 
-def audit(source: Path, seconds: float) -> tuple[bool | None, str, int]:
-    """Whether the audit passed (None without a verdict), the first check that failed, the exit."""
+_TIMED = """
+import resource, subprocess, sys
+code = subprocess.run([sys.executable, *sys.argv[1:]]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"cpu {used.ru_utime + used.ru_stime:.1f}", file=sys.stderr)
+sys.exit(code)
+"""
+"""Runs Python, and then tells how much CPU that took."""
+
+
+Judged = tuple[bool | None, str, int, float]
+"""Whether it passed (None without a verdict), the first check that failed, the exit, the CPU."""
+
+
+def audit(source: Path, seconds: float) -> Judged:
+    """What the default audit says."""
     code, out, errors = run(source, ["-m", "jdpack.cli", "audit", "--quiet", "--json"], seconds)
+    cpu = _cpu_of(errors)
     try:
         found = json.loads(out)
         passed = bool(found["passed"])
         failed = [f["check"] for f in found["findings"] if not f["passed"]]
     except (ValueError, KeyError, TypeError):
-        return None, _last_line(errors), code
+        return None, _last_line(errors), code, cpu
     if code != (0 if passed else 1):
-        return None, f"it says passed = {passed}, with exit code {code}", code
-    return passed, failed[0] if failed else "", code
+        return None, f"it says passed = {passed}, with exit code {code}", code, cpu
+    return passed, failed[0] if failed else "", code, cpu
 
 
-def smoke(source: Path, seconds: float) -> tuple[bool | None, str, int]:
+def smoke(source: Path, seconds: float) -> Judged:
     """As `audit`, for small markets that must simply work: True, or None."""
     with tempfile.TemporaryDirectory() as here:
         code, out, errors = run(source, ["-c", SMOKE, here], seconds)
-    return (True if out.endswith("fine\n") else None), _last_line(errors), code
+    return (True if out.endswith("fine\n") else None), _last_line(errors), code, _cpu_of(errors)
+
+
+def _cpu_of(errors: str) -> float:
+    found = re.findall(f"^{_CPU}$", errors, re.MULTILINE)
+    return float(found[-1]) if found else 0.0
+
+
+_CPU = r"cpu ([0-9.]+)"
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not re.fullmatch(_CPU, line)]
     return lines[-1] if lines else ""
 
 
@@ -963,25 +1292,46 @@ def tried(fault: Fault | None, source: Path, options: argparse.Namespace) -> Row
     """Run the audit on the pipeline with a fault, or on the honest one."""
     began, judge = time.monotonic(), smoke if options.smoke else audit
     if fault is None:
-        passed, check, code = judge(source, options.timeout)
+        passed, check, code, cpu = judge(source, options.timeout)
         verdict = {True: "passed", False: "failed", None: "crashed"}[passed]
-        return Row("honest", verdict, check, code, round(time.monotonic() - began, 1))
+        return Row("honest", verdict, check, code, round(time.monotonic() - began, 1), cpu=cpu)
     with tempfile.TemporaryDirectory() as folder:
         plant(fault, source, Path(folder) / "src")
-        passed, check, code = judge(Path(folder) / "src", options.timeout)
+        passed, check, code, cpu = judge(Path(folder) / "src", options.timeout)
     verdict = {True: "missed", False: "caught", None: "crashed"}[passed]
     if options.smoke and passed:
         verdict = "works"
     seconds = round(time.monotonic() - began, 1)
-    return Row(fault.name, verdict, check, code, seconds, fault.hard, fault.breaks)
+    return Row(fault.name, verdict, check, code, seconds, fault.hard, fault.breaks, cpu)
+
+
+def fingerprint(source: Path = SOURCE) -> str:
+    """Changes whenever the source or a fault does."""
+    found = hashlib.sha256(repr(FAULTS).encode())
+    for file in sorted(source.rglob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def known_rows(file: Path, of: str) -> list[Row]:
+    """The verdicts of an earlier start on the same source. Crashes are tried again."""
+    try:
+        kept = json.loads(file.read_text())
+        rows = [Row(**row) for row in kept["rows"]] if kept["of"] == of else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [row for row in rows if row.verdict != "crashed"]
 
 
 def table(rows: list[Row]) -> str:
     """The results as a table in Markdown."""
-    lines = ["| fault | verdict | first check that failed | seconds | breaks |", "|" + "---|" * 5]
+    lines = [
+        "| fault | verdict | first check that failed | CPU seconds | breaks |",
+        "|" + "---|" * 5,
+    ]
     for r in rows:
         name = f"{r.name} (hard)" if r.hard else r.name
-        lines.append(f"| {name} | {r.verdict} | {r.check} | {r.seconds:.0f} | {r.breaks} |")
+        lines.append(f"| {name} | {r.verdict} | {r.check} | {r.cpu:.0f} | {r.breaks} |")
     return "\n".join(lines)
 
 
@@ -995,6 +1345,7 @@ def summary(rows: list[Row]) -> str:
     elif faults:
         said.append(f"caught {faults['caught']} of {faults.total()} faults")
     said += [f"{faults[v]} {v}" for v in ("missed", "crashed") if faults[v]]
+    said.append(f"{sum(r.cpu for r in rows) / 60.0:.0f} minutes of CPU")
     if honest:
         said.append(f"the honest pipeline passed {honest['passed']} of {honest.total()} times")
     return "; ".join(said)
@@ -1008,6 +1359,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="audits at the same time (1)")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one audit")
     parser.add_argument("--smoke", action="store_true", help="small markets instead of the audit")
+    parser.add_argument("--again", action="store_true", help="forget earlier verdicts")
     parser.add_argument("--list", action="store_true", help="list the faults and stop")
     parser.add_argument("--results", type=Path, default=Path("results/audit_faults"))
     options = parser.parse_args(arguments)
@@ -1020,25 +1372,47 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(f"{f.name}: {f.breaks}" for f in chosen))
         return 0
     options.results.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    kept = options.results / ("smoke.json" if options.smoke else "audit_faults.json")
+    of = fingerprint()
+    rows = [] if options.again else known_rows(kept, of)
+    done = {row.name for row in rows}
+    work: list[Fault | None] = [fault for fault in chosen if fault.name not in done]
+    work += [None] * (options.honest - sum(row.name == "honest" for row in rows))
     with tempfile.TemporaryDirectory() as folder:
         honest = Path(folder) / "src"
         shutil.copytree(SOURCE, honest, ignore=shutil.ignore_patterns("__pycache__"))
-        works, why, _ = smoke(honest, options.timeout)  # compiles the kernels that copies share
+        works, why, *_ = smoke(honest, options.timeout)  # compiles the kernels that copies share
         if not works:
             print(f"the honest pipeline does not work: {why}", file=sys.stderr)
             return 1
-        work: list[Fault | None] = [*chosen, *[None] * options.honest]
         with ThreadPoolExecutor(options.jobs) as pool:
-            for row in pool.map(lambda fault: tried(fault, honest, options), work):
-                rows.append(row)
-                print(f"{row.name}: {row.verdict} ({row.seconds:.0f} s) {row.check}", flush=True)
-                text = json.dumps([asdict(r) for r in rows], indent=1)
-                (options.results / "audit_faults.json").write_text(text + "\n")
+            jobs = [pool.submit(tried, fault, honest, options) for fault in work]
+            try:
+                for job in as_completed(jobs):
+                    row = job.result()
+                    rows.append(row)
+                    told = f"{row.seconds:.0f} s, {row.cpu:.0f} s of CPU"
+                    print(f"{row.name}: {row.verdict} ({told}) {row.check}", flush=True)
+                    _write(
+                        kept, json.dumps({"of": of, "rows": [asdict(r) for r in rows]}, indent=1)
+                    )
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                print(f"stopped; {kept} has {len(rows)} verdicts, and the next start goes on there")
+                return 130
+    order = {fault.name: at for at, fault in enumerate(FAULTS)}
+    rows.sort(key=lambda row: order.get(row.name, len(order)))
     shown = f"{table(rows)}\n\n{summary(rows)}\n"
     (options.results / "audit_faults.md").write_text(shown)
     print(f"\n{shown}", end="")
     return int(any(r.verdict in ("failed", "crashed") for r in rows))
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = file.with_suffix(".new")
+    new.write_text(text + "\n")
+    new.replace(file)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from jdpack import door
-from jdpack.billboard.lines import Seed
+from jdpack.billboard.lines import Header, Seed
 from jdpack.door import SystemRandomness
 from jdpack.engines import best_response, giving, shard
 from jdpack.engines.memory import MemoryEngine
@@ -27,11 +27,14 @@ from jdpack.engines.shard import NOBODY
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
 from jdpack.market.grid import SHARE
+from jdpack.market.market import Market
+from jdpack.policies.newton import Newton
 from jdpack.policies.registry import KINDS
-from jdpack.privacy import tail_bounds
-from jdpack.privacy.accounting import Filter
+from jdpack.privacy import queries, tail_bounds
+from jdpack.privacy.accounting import Budget, Filter
 from jdpack.privacy.noise import Gaussian
-from jdpack.privacy.queries import ChanceChange, Change, DemandChange, Query
+from jdpack.privacy.queries import ChanceChange, DemandChange, Query
+from jdpack.protocol import bounds
 from jdpack.protocol.run_state import RunState
 from jdpack.records import encode_kernels
 
@@ -184,12 +187,15 @@ def doubled(query: Query) -> Broken:
 
 
 @contextlib.contextmanager
-def _claiming(kind: type[Change], worst: Callable[..., float]) -> Iterator[None]:
+def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
-    remembered = (Gaussian.cost, tail_bounds.chance_share, tail_bounds.chance_scale)
+    remembered = (
+        *(Gaussian.cost, queries.change, Newton.outlook),
+        *(tail_bounds.chance_share, tail_bounds.chance_scale),
+    )
     for one in remembered:
         one.cache_clear()
-    with mock.patch.object(kind, "worst", worst):
+    with mock.patch.object(owner, name, claim):
         yield
     for one in remembered:
         one.cache_clear()
@@ -198,13 +204,13 @@ def _claiming(kind: type[Change], worst: Callable[..., float]) -> Iterator[None]
 def chance_claimed_too_small() -> AbstractContextManager[Any]:
     """The sensitivity of a chance release is half of what it should be."""
     worst = ChanceChange.worst
-    return _claiming(ChanceChange, lambda self, scales: worst(self, scales) / 4.0)
+    return _claiming(ChanceChange, "worst", lambda self, scales: worst(self, scales) / 4.0)
 
 
 def shaped_noise_charged_as_even() -> AbstractContextManager[Any]:
     """Noise with several scales is charged as if it had the largest everywhere."""
     worst = DemandChange.worst
-    return _claiming(DemandChange, lambda self, scales: worst(self, (max(scales),)))
+    return _claiming(DemandChange, "worst", lambda self, scales: worst(self, (max(scales),)))
 
 
 def totals_are_not_read() -> AbstractContextManager[Any]:
@@ -425,3 +431,64 @@ def screening_counts_twice() -> AbstractContextManager[Any]:
         return None if box is None else replace(box, open=parts)
 
     return mock.patch.object(Box, "screen", classmethod(twice))
+
+
+# --- groups, and a supply that may be exceeded --------------------------------------------------
+
+
+def groups_not_in_bundles() -> AbstractContextManager[Any]:
+    """Sensitivities count declared resources only, although members also move derived ones."""
+    return _claiming(Market, "bundle_width", property(lambda self: self.bundle_size))
+
+
+def groups_are_not_read() -> AbstractContextManager[Any]:
+    """Everybody counts as a member of the first group."""
+    rows, pairs = encode_kernels.derive_rows, encode_kernels.derive_pairs
+
+    def first_rows(out, runs, groups, rules):
+        return rows(out, runs, np.zeros_like(groups), rules)
+
+    def first_pairs(indptr, resources, codes, groups, rules):
+        return pairs(indptr, resources, codes, np.zeros_like(groups), rules)
+
+    return mock.patch.multiple(encode_kernels, derive_rows=first_rows, derive_pairs=first_pairs)
+
+
+def repaired_where_excess_is_allowed() -> AbstractContextManager[Any]:
+    """Winners are dropped although nothing pays for it."""
+    return mock.patch.object(Header, "repaired", property(lambda self: True))
+
+
+def repair_that_is_not_paid() -> AbstractContextManager[Any]:
+    """The budget says that nothing is repaired, and winners are dropped all the same."""
+    split = Budget.split.__func__
+
+    def unpaid(cls, epsilon, delta, **more):
+        return split(cls, epsilon, delta, **{**more, "repaired": False})
+
+    return mock.patch.object(Budget, "split", classmethod(unpaid))
+
+
+def excess_is_surely_small() -> AbstractContextManager[Any]:
+    """What is surely not exceeded is the bound that may fail as often as the market says."""
+    return mock.patch.object(bounds, "SURELY_BETA", None)
+
+
+def radius_of_one_resource() -> AbstractContextManager[Any]:
+    """Every load gets the radius of the first resource, whatever its noise."""
+    honest = bounds._noisy_totals
+
+    def alike(board):
+        totals, sums = honest(board)
+        return totals, sums[:1] * len(sums)
+
+    return mock.patch.object(bounds, "_noisy_totals", alike)
+
+
+def thinned_on_average() -> AbstractContextManager[Any]:
+    """Grants are thinned to fit on average, with no room for the coins that thin them."""
+
+    def without_room(load, q, tail, *, repaired):
+        return SHARE if load <= 1.0 else int(SHARE * (1.0 - q) / (load - q))
+
+    return mock.patch.object(bounds, "_thinning", without_room)

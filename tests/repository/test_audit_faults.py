@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,7 @@ def test_a_crash_is_not_a_catch() -> None:
     ]
     said = summary(rows)
     assert said.startswith("caught 1 of 3 faults; 1 missed; 1 crashed;")
+    assert "0 minutes of CPU" in said
     assert said.endswith("passed 1 of 1 times")
 
 
@@ -82,7 +85,43 @@ def test_a_crash_is_not_a_catch() -> None:
 def test_a_verdict_needs_both_the_result_and_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, code: int, out: str, passed: bool | None
 ) -> None:
-    monkeypatch.setattr(audit_faults, "run", lambda *_: (code, out, "Traceback\nValueError: no\n"))
-    found, check, exit = audit_faults.audit(Path(), 1.0)
-    assert (found, exit) == (passed, code)
+    errors = "Traceback\nValueError: no\ncpu 61.5\n"
+    monkeypatch.setattr(audit_faults, "run", lambda *_: (code, out, errors))
+    found, check, exit, cpu = audit_faults.audit(Path(), 1.0)
+    assert (found, exit, cpu) == (passed, code, 61.5)
     assert found is not False or check == "noise"
+    assert found is not None or not check.startswith("cpu")
+
+
+def test_verdicts_are_kept_for_the_same_source_only(tmp_path: Path) -> None:
+    file, of = tmp_path / "kept.json", audit_faults.fingerprint()
+    assert audit_faults.known_rows(file, of) == []
+    rows = [Row("one", "caught", "budget", 1, 1.0), Row("two", "crashed", "no", 1, 1.0)]
+    file.write_text(json.dumps({"of": of, "rows": [asdict(row) for row in rows]}))
+    assert audit_faults.known_rows(file, of) == rows[:1]  # a crash is no verdict
+    assert audit_faults.known_rows(file, "another") == []
+    file.write_text("torn")
+    assert audit_faults.known_rows(file, of) == []
+
+
+def test_a_second_start_runs_only_what_has_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def tried(fault: Fault | None, source: Path, options: object) -> Row:
+        ran.append(fault.name if fault else "honest")
+        return Row(ran[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
+
+    monkeypatch.setattr(audit_faults, "tried", tried)
+    monkeypatch.setattr(audit_faults, "smoke", lambda *_: (True, "", 0, 1.0))
+    names = [fault.name for fault in FAULTS[:3]]
+    given = ["--results", str(tmp_path), "--honest", "2", "--jobs", "2"]
+    assert audit_faults.main([*given, "--only", names[0]]) == 0
+    assert sorted(ran) == sorted([names[0], "honest", "honest"])
+    ran.clear()
+    assert audit_faults.main([*given, *(f"--only={name}" for name in names)]) == 0
+    assert sorted(ran) == sorted(names[1:])
+    ran.clear()
+    assert audit_faults.main([*given, "--only", names[0], "--again"]) == 0
+    assert len(ran) == 3

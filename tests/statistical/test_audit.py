@@ -18,7 +18,16 @@ import pytest
 
 import broken
 from jdpack import DualGd, Market, MirrorDescent, MwuAdaptive, MwuFixed, MwuOnline, Newton
-from jdpack.audit import answers, audit, budget_checks, distinguish, neighbours, noise_checks
+from jdpack.audit import (
+    answers,
+    audit,
+    budget_checks,
+    distinguish,
+    neighbours,
+    noise_checks,
+    paths,
+)
+from jdpack.audit.checks import of_every_run
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.epsilon_bounds import most_success_gaussian
 from jdpack.audit.findings import judged
@@ -50,8 +59,13 @@ HONEST = [
 ]
 
 
+FORCED = [("newton", 0), ("mwu-online", 1), ("mwu-online", 2), ("dual-gd", 3), ("dual-gd", 4)]
+"""The audits that force every private path, each on data of its own."""
+
+
 def test_there_are_20_repetitions():
     assert len(HONEST) == 20
+    assert set(FORCED) <= {(policy.name, seed) for policy, seed in HONEST}
 
 
 @pytest.mark.parametrize(("policy", "seed"), HONEST, ids=lambda x: getattr(x, "name", x))
@@ -59,8 +73,8 @@ def test_the_honest_pipeline_is_not_flagged(policy, seed):
     relation = list(Neighbours)[seed % 2]
     market = example(agents=100, divisible=seed % 3 == 1, neighbours=relation)
     engines = ("memory", "mapped") if seed % 5 == 4 else ("memory",)
-    # These paths do not depend on the policy, and the docs and the command force them too.
-    forced = (policy.name, seed) in [("newton", 0), ("mwu-online", 2)]
+    # These paths depend on the seed, but not on the policy.
+    forced = (policy.name, seed) in FORCED
     found = audited(market, policy, seed=seed, neighbours=4, engines=engines, paths=forced)
     assert found.passed, str(found)
     assert len(found.findings) - len(found.not_tested) > 60
@@ -124,6 +138,40 @@ def test_an_audit_catches_every_broken_variant(variant):
     wrong = [one.check for one in found.failures]
     assert any(check.startswith(CERTAIN[variant]) for check in wrong), wrong
     assert "FAILED" in str(found)
+
+
+ON_PATHS = {
+    broken.groups_not_in_bundles: ("excess", "sensitivity: formulas"),
+    broken.groups_are_not_read: ("excess", "queries: exact (excess"),
+    broken.repaired_where_excess_is_allowed: ("excess", "allocation: own function (excess)"),
+    broken.repair_that_is_not_paid: ("thinning", "budget: epsilon and delta (thinning)"),
+    broken.excess_is_surely_small: ("excess", "certificate: factors (excess"),
+    broken.radius_of_one_resource: ("excess", "certificate: factors (excess"),
+    broken.thinned_on_average: ("thinning", "certificate: factors (thinning)"),
+}
+"""Which path shows it, and by which check."""
+
+
+def on_path(name: str) -> set[str]:
+    """The checks that fail if an audit takes one path only."""
+    forced = paths.Paths(EPSILON, DELTA, 0)
+    with known(Script):
+        getattr(forced, name)()
+    found = [*forced.found, *of_every_run(forced.groups)]
+    return flagged([*found, budget_checks.of_formulas(paths.markets())])
+
+
+@pytest.mark.parametrize("variant", ON_PATHS, ids=lambda variant: variant.__name__)
+def test_a_path_shows_what_is_wrong_with_groups_bounds_and_excess(variant):
+    path, check = ON_PATHS[variant]
+    with variant():
+        wrong = on_path(path)
+    assert any(one.startswith(check) for one in wrong), wrong
+
+
+@pytest.mark.parametrize("path", ["excess", "thinning"])
+def test_negative_control_the_same_paths_pass_the_honest_pipeline(path):
+    assert not on_path(path)
 
 
 @cache
@@ -201,7 +249,7 @@ def test_a_sum_with_an_order_moves_by_more_than_is_claimed():
 def test_each_doubled_query_is_caught():
     sparse = People.invented(example_sparse())
     for people, queries in [
-        (crowd(), ("scale", "value", "curvature", "welfare")),
+        (crowd(), ("scale", "value", "curvature", "welfare", "chance")),
         (sparse, ("demand", "scale", "gauge")),
     ]:
         for query in queries:

@@ -51,12 +51,15 @@ from jdpack.audit.people import (
     caps_of,
     everything,
     example,
+    example_groups,
     example_sparse,
     example_totals,
+    group_of,
     nothing,
+    with_rules,
 )
 from jdpack.audit.recording import Setting, record, replay
-from jdpack.audit.reference import demand_codes, reference
+from jdpack.audit.reference import bundle_width, demand_codes, reference
 from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
 from jdpack.market.market import Neighbours
 from jdpack.market.totals import MaxTotal
@@ -347,6 +350,52 @@ def test_a_knapsack_by_search():
     assert 0.6 * bound < most <= bound
 
 
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("relation", Neighbours)
+def test_groups_by_search(wide, relation):
+    """No two records, of any groups, move a demand by more than the audit's formula says.
+
+    And the pipeline claims no less than that.
+    """
+    market = example_groups(wide=wide, neighbours=relation)
+    rng, most, m = np.random.default_rng(9), 0.0, len(market.resources)
+    declared, groups = len(market.declared), range(-1, len(market.groups))
+    scales = tuple(1.0 + (5 * j) % 7 for j in range(m))
+    bound = worst(market, "demand", scales)
+    for _ in range(4000):
+        pair = [
+            with_rules(
+                market, caps_of(market, int(rng.integers(declared))), int(rng.choice(groups))
+            )
+            for _ in range(2)
+        ]
+        codes = demand_codes(market, np.array(pair))
+        if relation is Neighbours.ADD_REMOVE:
+            codes[1] = 0
+        move = np.abs(codes[0] - codes[1]) / np.array(scales)
+        most = max(most, float(move @ move))
+        assert np.count_nonzero(codes, axis=1).max() <= bundle_width(market) == market.bundle_width
+    assert 0.5 * bound < most <= bound
+    claimed = queries.change(market, "demand").worst(scales)
+    assert bound <= claimed < 2.0 * bound
+
+
+def test_records_keep_their_group(tmp_path):
+    for wide in (False, True):
+        people = People.invented(example_groups(agents=30, wide=wide, divisible=True), 4)
+        market, names = people.market, [group_of(people.market, one) for one in people.agents]
+        assert {None, "near", "far"} == set(names)
+        again = People.read(Source(market, agents=None, clamp=False, **people.arrays))
+        codes = [reference(one).demands for one in (people, again)]
+        assert np.array_equal(*codes)
+        for j, rule in market.derived:
+            in_group = np.array([name == market.groups[rule.group].name for name in names])
+            asks = in_group if rule.members else ~in_group
+            own = codes[0][:, j].tolist()
+            base = np.where(asks[reference(people).owner], codes[0][:, rule.base], 0)
+            assert own == base.tolist()
+
+
 @pytest.mark.parametrize(("rho", "epsilon"), [(0.02, 1.0), (0.0003, 0.1), (0.3, 4.0), (1.0, 20.0)])
 def test_two_conversions_of_rho_agree(rho, epsilon):
     assert conversion(rho, epsilon) == pytest.approx(zcdp.delta_of(rho, epsilon), rel=1e-6)
@@ -359,6 +408,11 @@ def test_a_budget_that_promises_too_much_is_found():
     assert not of_budget(replace(budget, rho=budget.rho * 1.001)).passed
     assert not of_budget(replace(budget, beta=budget.beta * 1.01)).passed
     assert not of_budget(replace(budget, accounting="zcdp")).passed
+    assert not of_budget(replace(budget, repaired=False)).passed  # it is repaired, so it must pay
+    rarely = Budget.split(1.0, 1e-6, truncated=False, excess=0.01)
+    assert of_budget(rarely, 0.01).passed
+    assert not of_budget(rarely).passed
+    assert not of_budget(replace(rarely, beta=0.02), 0.01).passed
     assert of_budget(Budget.split(1.0, 1e-6, truncated=True)).passed
 
 

@@ -153,11 +153,11 @@ def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
 
 
 def test_bounds_on_loads_are_sharp(monkeypatch):
-    """A third of the radius, without the cap that is kept free for neighbours, is too little."""
+    """Two fifths of the radius, without the cap kept free for neighbours, are too little."""
     played("dense")
     for name in ("radius", "radius_with_coins"):
         real = getattr(Sum, name)
-        less = lambda *a, real=real, **more: real(*a, **more) / 3.0  # noqa: E731
+        less = lambda *a, real=real, **more: 0.4 * real(*a, **more)  # noqa: E731
         monkeypatch.setattr(Sum, name, less)
     monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
     assert sum(v.load for v in verdicts("dense")) >= 2

@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import operator
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from jdpack.agent.allocate import allocate
-from jdpack.audit.findings import Finding, differ, fact
+from jdpack.audit.epsilon_bounds import scipy
+from jdpack.audit.findings import Finding, differ, fact, odds
+from jdpack.audit.people import group_of
 from jdpack.audit.recording import SEED_BYTES, Tape
 from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
 from jdpack.market.grid import SHARE
@@ -91,7 +95,7 @@ def of_allocation(tapes: Iterable[Tape], *, repaired: bool | None = None) -> Fin
                 wrong.append(f"the curator's {what}: {theirs}, but {ours} by the reference")
         if own.drop_from == COINS:
             wrong += _other_outcomes(tape, own)
-        never = tape.board.header.repaired
+        never = tape.people.market.excess_probability == 0.0
         if never and (most := _fullest(sums.loads, limits)) > 1.0:
             wrong.append(f"a supply is exceeded: {most:.6g} of it is given")
         if repaired is not None and (own.drop_from < COINS) != repaired:
@@ -116,18 +120,57 @@ def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
     """Agents, winners first, whose own function disagrees with the reference."""
     assert tape.board is not None
     people, starts = tape.people, tape.people.starts.tolist()
+    count = len(people.market.declared)
     winners = np.flatnonzero(np.maximum.reduceat(own.shares, starts)).tolist()
     for i in [*winners[:sample], *range(len(starts))][:sample]:
         record = people.agents[i]
         outcome = allocate(
             tape.board,
             value=[value for value, _ in record],
-            demand=[amounts for _, amounts in record],
+            demand=[amounts[:count] for _, amounts in record],
             agent=people.ids[i],
+            group=group_of(people.market, record),
         )
         rows = own.shares[starts[i] : starts[i] + len(record)]
         if list(outcome.given) != [int(share) / SHARE for share in rows]:
             yield f"agent {people.ids[i]!r} computes {outcome.given} for itself"
+
+
+def of_statements(tapes: Iterable[Tape]) -> list[Finding]:
+    """What certificates say is true as often as they say, in runs with noise of their own.
+
+    A run's private sums are known to be right (`of_allocation`), so the truth is known.
+    """
+    failed, expected, some = Counter[str](), defaultdict[str, float](float), 0
+    for tape in tapes:
+        board, sums = tape.board, tape.private
+        if board is None or board.certificate is None or sums is None or tape.forced:
+            continue
+        market, says = tape.people.market, board.certificate
+        some += 1
+        pairs = list(zip(sums.loads, market.supply_codes, strict=True))
+        loads = [Fraction(load, supply * SHARE) for load, supply in pairs]
+        value = sums.value * market.value_step
+        never, beta = market.excess_probability == 0.0, tape.budget.beta
+        for what, p, wrong in [
+            ("loads", beta, any(map(operator.gt, loads, says.load_at_most))),
+            ("nobody is dropped", beta * never, never and sums.dropped > 0),
+            ("surely", 1e-9, any(map(operator.gt, loads, says.load_surely or loads))),
+            ("welfare", says.value_beta + beta, value < says.welfare_at_least),
+            ("optimum", says.value_beta + beta, value > (says.optimum_at_most or math.inf)),
+        ]:
+            failed[what] += wrong
+            expected[what] += p
+    return [
+        odds(
+            f"certificate: {what}",
+            f"fails in at most {most:.2g} of {some} runs on average",
+            f"failed in {failed[what]}",
+            float(scipy("stats").poisson.sf(failed[what] - 1, most)) if failed[what] else 1.0,
+            tested=some > 0,
+        )
+        for what, most in expected.items()
+    ]
 
 
 def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:

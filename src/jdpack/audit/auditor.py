@@ -23,7 +23,13 @@ from jdpack.audit.checks import Group, groups_of, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
 from jdpack.audit.epsilon_bounds import LowerBound, scipy
 from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
-from jdpack.audit.people import People, example, example_sparse, example_totals
+from jdpack.audit.people import (
+    People,
+    example,
+    example_groups,
+    example_sparse,
+    example_totals,
+)
 from jdpack.audit.recording import Setting, Tape
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, LEVELS, Script, known
 from jdpack.common.checks import check_whole
@@ -75,7 +81,7 @@ def audit(
             pipeline fails with a probability of about 1e-6.
         seed: for the audit's own choices of data. Noise and coins are never seeded.
         paths: whether to force every private path to run too (`jdpack.audit.paths`), which takes
-            about 15 seconds.
+            about 20 seconds.
         progress: called with the fraction done and the current stage.
     """
     scipy("stats")
@@ -184,6 +190,8 @@ class _Auditor:
         sparse = People.invented(example_sparse(), self.seed)
         plenty = People.invented(example_sparse(agents=40, plenty=True), self.seed)
         totals = People.invented(example_totals(agents=60, options=2, plenty=True), self.seed)
+        groups = People.invented(example_groups(agents=60, plenty=True), self.seed)
+        wide = People.invented(example_groups(agents=60, plenty=True, wide=True), self.seed)
         with known(Script):
             for what, people, policy in [
                 ("all queries", self.people, Script()),
@@ -191,6 +199,7 @@ class _Auditor:
                 ("sparse", sparse, Script()),
                 ("plenty", plenty, HALF),
                 ("totals", totals, Script((*LEVELS, 0.1))),
+                ("groups", wide if all_engines else groups, Script((*LEVELS, 0.1))),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)

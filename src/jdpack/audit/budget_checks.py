@@ -8,6 +8,8 @@ pipeline touches the data.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -16,11 +18,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
+
 from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, fact
 from jdpack.audit.people import People
 from jdpack.audit.recording import Setting, Tape, record
-from jdpack.audit.reference import TOP, luck_range, value_cap
+from jdpack.audit.reference import (
+    TOP,
+    bundle_width,
+    groups_in,
+    luck_range,
+    value_cap,
+    wanted_with,
+)
 from jdpack.audit.scripted_policy import known
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Step
@@ -36,17 +47,34 @@ from jdpack.privacy.tail_bounds import Outlook
 
 BAND_UNIT = 1024
 EVEN = (1.0,)
+SURELY = 1e-9
+"""The probability with which `load_surely` may fail."""
+_EXPONENTS = np.arange(-80.0, 41.0)
 TRANSFER = Fraction(1, 512)
 """The part of rho, as epsilon, that it may cost that noise is discrete (`privacy.gdp`)."""
 
 
 def worst(
-    market: Market, query: Query, scales: Sequence[float] = EVEN, board: Billboard | None = None
+    market: Market,
+    query: Query,
+    scales: tuple[float, ...] = EVEN,
+    board: Billboard | None = None,
 ) -> Fraction:
     """The largest sum of (move / scale)^2 that one agent can cause in an answer.
 
-    There is one scale for all numbers of the answer, or one for each.
+    There is one scale for all numbers of the answer, or one for each. Where groups have rules this
+    is sharper than what the pipeline claims.
     """
+    if query != "luck":
+        return _worst(market, query, scales)
+    assert board is not None and board.certificate is not None
+    lowest, highest = luck_range(market, board.certificate.factors)
+    most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
+    return (max(most, 1024) / Fraction(min(scales))) ** 2
+
+
+@functools.lru_cache(maxsize=4096)
+def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
     least, m = Fraction(min(scales)), len(market.resources)
     several, both, value = market.options > 1, _records(market), value_cap(market)
     match query:
@@ -64,16 +92,12 @@ def worst(
             return both * (BAND_UNIT * TOP / least) ** 2
         case "chance":
             # A quarter of the squared cap, in its unit, with room for rounding.
-            most, k = 2**16 + 1, market.bundle_width
+            most, k = 2**16 + 1, bundle_width(market)
             of_loads = math.ceil(Fraction(5, 2) * k) if several else k
             loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
             moved = min(both * of_loads, m)
             return most**2 * (moved / loads**2 + 1 / Fraction(scales[-1]) ** 2)
-        case "luck":
-            assert board is not None and board.certificate is not None
-            lowest, highest = luck_range(market, board.certificate.factors)
-            most = highest - lowest if both == 2 else max(-lowest, highest)
-            return (max(most, 1024) / least) ** 2
+    raise AssertionError(f"nothing is known about {query}")
 
 
 def _records(market: Market) -> int:
@@ -83,18 +107,57 @@ def _records(market: Market) -> int:
 
 def _demand(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
     """How far one or two options, each within the market's totals, can move a demand."""
-    terms = sorted(((TOP / s) ** 2 for s in scales), reverse=True)
-    plain = sum(terms[: both * market.bundle_width], Fraction(0))
-    # Totals never lower it below this, so that the noise is not too fine for its grid.
-    least = Fraction(1e-5) * len(scales) * terms[0]
+    terms, groups = [(TOP / s) ** 2 for s in scales], groups_in(market)
+    if both == 1:
+        plain = max(_bundle(market, terms, group) for group in groups)
+    else:
+        pairs = itertools.combinations_with_replacement(groups, 2)
+        plain = max(_union(market, terms, *pair) for pair in pairs)
     if not market.max_totals:
         return plain
+    # Totals never lower it below this, so that the noise is not too fine for its grid.
+    least = Fraction(1e-5) * len(scales) * max(terms)
     return min(plain, max(_within_totals(market, scales, both), least))
+
+
+def _bundle(market: Market, terms: Sequence[Fraction], group: int) -> Fraction:
+    """The largest sum of terms over the resources that an option of an agent of a group touches."""
+    each = sorted((_sum(terms, own) for own in wanted_with(market, group)), reverse=True)
+    return sum(each[: market.bundle_size], Fraction(0))
+
+
+def _union(market: Market, terms: Sequence[Fraction], one: int, two: int) -> Fraction:
+    """The largest sum of terms over the resources that two options touch, of agents of two groups.
+
+    Either option touches at most `bundle_size` declared resources, and what goes with them.
+    """
+    k = market.bundle_size
+    with_one, with_two = wanted_with(market, one), wanted_with(market, two)
+    each = [
+        (_sum(terms, a), _sum(terms, b), _sum(terms, {*a, *b}))
+        for a, b in zip(with_one, with_two, strict=True)
+    ]
+    if one == two:
+        return sum(sorted((a for a, _, _ in each), reverse=True)[: 2 * k], Fraction(0))
+    if k == len(each):
+        return sum((both for _, _, both in each), Fraction(0))
+    best = {(0, 0): Fraction(0)}
+    for a, b, both in each:
+        for (i, j), so_far in list(best.items()):
+            for more in ((i + 1, j, a), (i, j + 1, b), (i + 1, j + 1, both)):
+                if max(more[:2]) <= k:
+                    own = more[0], more[1]
+                    best[own] = max(best.get(own, Fraction(0)), so_far + more[2])
+    return max(best.values())
+
+
+def _sum(terms: Sequence[Fraction], some: Iterable[int]) -> Fraction:
+    return sum((terms[j] for j in some), Fraction(0))
 
 
 def _within_totals(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
     """The largest sum of (code / scale)^2 of one or two options on different resources."""
-    k = market.bundle_width
+    k = bundle_width(market)
     bounded = {j for total in market.max_totals for j in total.resources}
     free = sorted(((TOP / s) ** 2 for j, s in enumerate(scales) if j not in bounded), reverse=True)
     whole = sum(free[: both * k], Fraction(0))
@@ -131,7 +194,7 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
             squared = worst(market, step.query, (scale,), board)
             moves = [math.isqrt(round(squared * Fraction(scale) ** 2))]
             if step.query == "demand":
-                touched = min(market.bundle_width * _records(market), len(market.resources))
+                touched = min(bundle_width(market) * _records(market), len(market.resources))
                 moves = [TOP] * touched
             return squared / 2, sum(_outside(scale, bound, move) for move in moves)
         case _:
@@ -181,14 +244,17 @@ def spent(tape: Tape) -> tuple[Fraction, float, Fraction]:
 
 def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
     """The filter charges what a run costs, and that is within the budget."""
-    wrong, unlike, some, most, budgets = list[str](), list[str](), 0, 0.0, dict[Budget, Finding]()
+    wrong, unlike, some, most = list[str](), list[str](), 0, 0.0
+    budgets = dict[tuple[Budget, float], Finding]()
     for tape in tapes:
         if tape.board is None:
             continue
         budget, (rho, tails, grid) = tape.budget, spent(tape)
         some += 1
         most = max(most, float(rho / Fraction(budget.rho)))
-        budgets.setdefault(budget, of_budget(budget))
+        excess = tape.people.market.excess_probability
+        if (budget, excess) not in budgets:
+            budgets[budget, excess] = of_budget(budget, excess)
         if rho > Fraction(budget.rho):
             wrong.append(f"the releases cost rho {float(rho):.9g}, of {budget.rho:.9g}")
         if tails > budget.truncation * (1.0 + 1e-6):
@@ -201,7 +267,8 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
             # The filter rounds every charge up by less than 2^-100, and integer claims are rounded
             # up too.
             extra = Fraction(tape.spent.rho) - rho
-            if not 0 <= extra <= rho * Fraction(1, 10**6):
+            coarse = bool(tape.people.market.groups)  # where the claim may exceed the cost
+            if not 0 <= extra <= (rho if coarse else rho * Fraction(1, 10**6)):
                 unlike.append(
                     f"the filter charged rho {float(tape.spent.rho):.9g}, the cost is "
                     f"{float(rho):.9g}"
@@ -243,43 +310,57 @@ def of_charges(tapes: Iterable[Tape]) -> list[Finding]:
 
 
 def of_factors(tapes: Iterable[Tape]) -> Finding:
-    """The certificate's factors leave enough supply for the noise in the loads.
+    """The certificate leaves enough supply for the noise in the loads, and for the coins.
 
-    The cost of a repair rests on this: it is a delta for an event of probability beta. If the
-    factors left less than the exact quantile of the noise, repairs would happen more often.
+    The cost of a repair rests on this: it is a delta for an event of probability beta. If factors
+    and bounds left less than the exact quantile, repairs would happen more often.
     """
     wrong, some = [], 0
     for tape in tapes:
         board = tape.board
         if board is None or board.certificate is None:
             continue
-        market, beta = board.header.market, tape.budget.beta
-        loads = _least_bounds(board, beta)
-        if loads is None:
+        market, posted = tape.people.market, board.certificate
+        never, excess = market.excess_probability == 0.0, market.excess_probability
+        loads = _least_loads(board, tape.budget.beta if never else excess, spare=never)
+        surely = _least_loads(board, SURELY, spare=False)
+        if loads is None or surely is None:
             continue
         some += 1
-        for j, (load, factor) in enumerate(zip(loads, board.certificate.factors, strict=True)):
-            if factor * load > SHARE * (1.0 + 1e-6):
+        if (posted.load_surely is None) != never:
+            wrong.append(f"load_surely is {posted.load_surely}, at an excess of {excess:g}")
+        for j, r in enumerate(market.resources):
+            if loads[j] > 1.0 + 1e-6:
                 wrong.append(
-                    f"the factor {factor / SHARE:.6g} is too large for {market.resources[j].name!r}"
-                    f": its load may be {load:.6g} times the supply"
+                    f"the factor {posted.factors[j] / SHARE:.6g} is too large for {r.name!r}: the "
+                    f"load given may be {loads[j]:.6g} times the supply"
                 )
+            stated = [("load_at_most", posted.load_at_most[j], min(1.0, loads[j]))]
+            if posted.load_surely is not None:
+                stated.append(("load_surely", posted.load_surely[j], surely[j]))
+            wrong += [
+                f"{name} is {most:.6g} for {r.name!r}, but the load may be {least:.6g}"
+                for name, most, least in stated
+                if least > most * (1.0 + 1e-6)
+            ]
     return fact(
         "certificate: factors",
-        "the factors leave enough supply for the noise in the loads",
+        "factors and bounds leave enough supply for the noise in the loads and for the coins",
         wrong,
         f"checked in {some} runs",
         tested=some > 0,
     )
 
 
-def _least_bounds(board: Billboard, beta: float) -> list[float] | None:
-    """For each resource, the least that may be certified of its load before scaling or thinning.
+def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] | None:
+    """For each resource, the least that may be certified of the load given.
 
-    Noise and coins exceed less than this with a probability above beta / m, for the records or for
-    a neighbour with one cap more.
+    Noise and coins exceed less than this with a probability above beta / m, for the records or, if
+    `spare`, for a neighbour with one cap more. Coins decide what is granted, and then which grants
+    are kept, each with the probability that the factor says. At worst every grant is a whole cap.
     """
-    market = board.header.market
+    market, posted = board.header.market, board.certificate
+    assert posted is not None
     m, counted = len(market.resources), [r for r in board.releases if r.step.weight]
     if not all(isinstance(r.step.noise, Gaussian) for r in counted):
         return None
@@ -287,31 +368,68 @@ def _least_bounds(board: Billboard, beta: float) -> list[float] | None:
     z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)
     first = counted[0].step
     weight = first.weight if first.batch else sum(r.step.weight for r in counted)
-    chance = next((r.answer for r in board.releases if r.step.query == "chance"), (0,) * m)
+    chance = next((r for r in board.releases if r.step.query == "chance"), None)
     found = []
     for j, supply in enumerate(market.supply_codes):
         scales = [(deviation(r.step.noise) * m)[j] for r in counted]
-        squares = [(r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True)]
-        spread = math.sqrt(sum(squares) + max(0, chance[j]) * CHANCE_UNIT * weight**2)
-        total = (
-            sum(r.step.weight * r.answer[j] for r in counted) + weight * TOP * board.header.repaired
-        )
-        found.append((total + z * spread) / (weight * supply))
+        noise = sum((r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True))
+        total = sum(r.step.weight * r.answer[j] for r in counted) / weight
+        f, spread = posted.factors[j] / SHARE, math.sqrt(noise) / weight
+        if chance is not None:
+            scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
+            coins = float(chance.answer[j] * CHANCE_UNIT)
+            spread = _with_doubt(spread**2, coins, scale, math.log(m / beta))
+        more = 0.0 if market.divisible else _kept(total / TOP, f, z * z / 2.0) * TOP
+        least = f * total + math.hypot(z * f * spread, more) + TOP * spare * f
+        found.append(least / supply)
     return found
 
 
-def of_budget(budget: Budget) -> Finding:
-    """The parts of (epsilon, delta): noise, its truncation, and the repair."""
+def _with_doubt(noise: float, coins: float, scale: float, tail: float) -> float:
+    """The deviation of noise and coins, whose variance was released with noise of this scale.
+
+    The tail of a normal number, averaged over what its variance may be, is that of the least of
+    tail / l + l variance / 2 + l^3 scale^2 / 8. Without doubt that is sqrt(2 tail variance).
+    """
+    coins = min(coins, 2.0 * coins)  # what is released below 0 says that there are hardly any
+    rates = math.sqrt(2.0 * tail / (noise + abs(coins) + scale)) * 10.0 ** (_EXPONENTS / 40.0)
+    variance = np.maximum(noise, noise + coins + (rates * scale) ** 2 / 4.0)
+    return float((tail / rates + rates * variance / 2.0).min()) / math.sqrt(2.0 * tail)
+
+
+def _kept(grants: float, f: float, tail: float) -> float:
+    """How far above f times their number coins keep grants, each at odds f, by Chernoff's bound."""
+    if not 0.0 < f < 1.0 or grants <= 0.0:
+        return 0.0
+    low, high = f, 1.0
+    for _ in range(40):
+        a = (low + high) / 2.0
+        entropy = a * math.log(a / f) + (1.0 - a) * math.log((1.0 - a) / (1.0 - f))
+        low, high = (low, a) if grants * entropy >= tail else (a, high)
+    return (low - f) * grants
+
+
+def of_budget(budget: Budget, excess: float = 0.0) -> Finding:
+    """The parts of (epsilon, delta): noise, its truncation, and the repair.
+
+    Everything is repaired, unless the market says with what probability a supply may be exceeded.
+    """
     normal = budget.accounting == "gdp"
     total = (gaussian_delta if normal else conversion)(budget.rho, budget.epsilon)
     # With normal noise the certificate leaves one cap more, so that neighbours need no second beta.
     repair = (1.0 if normal else 1.0 + math.exp(budget.epsilon)) * budget.beta
-    total += budget.truncation + repair * budget.repaired
-    wrong = [f"the parts of delta sum to {total:.6g}, above {budget.delta:.6g}"]
+    total += budget.truncation + (repair if excess == 0.0 else 0.0)
+    wrong = []
+    if total > budget.delta * (1.0 + 1e-6):
+        wrong.append(f"the parts of delta sum to {total:.6g}, above {budget.delta:.6g}")
+    if budget.repaired != (excess == 0.0):
+        wrong.append(f"the budget says repaired = {budget.repaired}, at an excess of {excess:g}")
+    if excess > 0.0 and budget.beta > excess:
+        wrong.append(f"bounds fail with probability {budget.beta:g}, above {excess:g}")
     return fact(
         "budget: epsilon and delta",
         "rho, truncation and repair together give (epsilon, delta)",
-        wrong if total > budget.delta * (1.0 + 1e-6) else [],
+        wrong,
         f"the parts of delta sum to {total / budget.delta:.4%} of it",
     )
 
@@ -474,7 +592,8 @@ def of_filter(people: People, epsilon: float, delta: float) -> Finding:
         step = setting.policy.start(people.market, tape.budget)
         right = math.floor(Fraction(tape.budget.rho) / cost(people.market, step)[0])
         seen.append(len(tape.calls))
-        if len(tape.calls) != right or not tape.error.startswith("BudgetError"):
+        sooner = bool(people.market.groups) and len(tape.calls) < right  # the claim is coarser
+        if (len(tape.calls) != right and not sooner) or not tape.error.startswith("BudgetError"):
             wrong.append(f"noise was drawn in {len(tape.calls)} rounds, the budget covers {right}")
     return fact(
         "budget: refusal",

@@ -41,7 +41,9 @@ def of_every_run(groups: Sequence[Group]) -> Iterator[Finding]:
         own = [] if group.replayed else [next(made) for _ in ended]
         found = guarded("runs: checked", functools.partial(_of_group, group, own))
         yield from located(found, group.where)
-    yield from answers.of_seeds([tape for group in recorded for tape in group.tapes])
+    tapes = [tape for group in recorded for tape in group.tapes]
+    yield from answers.of_seeds(tapes)
+    yield from answers.of_statements(tapes)
 
 
 def _of_group(group: Group, made: Sequence[Any]) -> Iterator[Finding]:

@@ -42,8 +42,12 @@ _CODE = "from jdpack.audit.fold import main; main()"
 _PATIENCE = 600  # seconds
 
 
-def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given: Any) -> Any:
-    """Rebuild a billboard and its pages from a run's arguments, its answers and its seed alone.
+def made_again(
+    text: str, policy: dict[str, Any], market: dict[str, Any], given: Any, shown: bool
+) -> Any:
+    """Rebuild a billboard from a run's arguments, its answers and its seed alone.
+
+    If the run was `shown`, its pages too.
 
     Returns the lines, the SHA-256 of each page, the rho and delta spent, and the query that the
     policy still wants to ask when the posted answers run out.
@@ -74,7 +78,7 @@ def made_again(text: str, policy: dict[str, Any], market: dict[str, Any], given:
         board.post(certify(board))
         board.post(seed)
     pages = {}
-    if board.finished:
+    if board.finished and shown:
         pages = {
             "index.html": billboard_page.public_page(board),
             "report.html": public_report.public_report(board),
@@ -108,6 +112,7 @@ def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
             "policy": tape.setting.policy.to_dict(),
             "market": tape.people.market.to_dict(),
             "given": [tape.setting.epsilon, tape.setting.delta],
+            "shown": bool(tape.files),
         }
         for tape in tapes
         if tape.board is not None

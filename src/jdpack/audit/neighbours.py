@@ -244,11 +244,15 @@ def of_sensitivity(group: Family) -> list[Finding]:
             for (record_, tape), answers in zip(tapes, exact, strict=True)
             if tape.lines[at].step == line.step  # otherwise `of_steps` fails
         ]
+        ratios: dict[tuple[int, ...], float] = {}
         for (one, a), (two, b) in itertools.combinations(pairs, 2):
-            if relation is Neighbours.ADD_REMOVE and (one is None) == (two is None):
+            if a == b or (relation is Neighbours.ADD_REMOVE and (one is None) == (two is None)):
                 continue
-            move = [abs(x - y) for x, y in zip(a, b, strict=True)]
-            ratio = max(moved(query, move, claimed), *(_over(move, *bound) for bound in own))
+            move = tuple(abs(x - y) for x, y in zip(a, b, strict=True))
+            if move not in ratios:
+                over = (_over(move, *bound) for bound in own)
+                ratios[move] = max(moved(query, move, claimed), *over)
+            ratio = ratios[move]
             most[query] = max(ratio, most.get(query, 0.0))
             if ratio > 1.0:
                 wrong[query].append(

@@ -40,10 +40,13 @@ from jdpack.audit.people import (
     caps_of,
     everything,
     example,
+    example_groups,
     example_sparse,
     example_totals,
+    group_of,
     nothing,
     plain,
+    with_rules,
 )
 from jdpack.audit.recording import (
     Setting,
@@ -193,16 +196,20 @@ class InProcess(Mapped):
 def crowd(market: Market, seed: int, *, texts: bool = False) -> People:
     """Many agents, with bundles of every size from empty to the largest."""
     market, rng = plain(market), np.random.default_rng([seed, 5])
-    m, agents = len(market.resources), market.agents
+    m, agents = len(market.declared), market.agents
     counts = rng.integers(1, market.options + 1, agents)
     rows = int(counts.sum())
     ranks = rng.random((rows, m)).argsort(axis=1)
     sizes = np.minimum(rng.geometric(0.5, rows) - 1, market.bundle_size)
     touched = ranks < sizes[:, None]
     demands = touched * rng.choice([0.1, 0.5, 1.0], (rows, 1)) * rng.random((rows, m))
-    demands *= [r.max_demand for r in market.resources]
-    if market.max_totals:
+    demands *= [r.max_demand for r in market.declared]
+    if market.totals:
         demands = np.array([counted(market, row) for row in demands.tolist()])
+    if market.groups:
+        groups = np.repeat(rng.integers(-1, len(market.groups), agents), counts).tolist()
+        own = zip(demands.tolist(), groups, strict=True)
+        demands = np.array([with_rules(market, row, group) for row, group in own])
     values = market.max_value * rng.random(rows) ** 2
     values[::3] = np.round(values[::3] / market.max_value * 4.0) * market.max_value / 4.0  # ties
     codes = demand_codes(market, demands[::7]).sum(axis=1)
@@ -280,15 +287,18 @@ def tight(*, divisible: bool, options: int, neighbours: Neighbours) -> Market:
     )
 
 
-def filled(codes: Callable[[int], int], *, divisible: bool) -> People:
+def filled(
+    codes: Callable[[int], int], *, divisible: bool, supply: float = 40.0, excess: float = 0.0
+) -> People:
     """Agents whose joint demand for the first resource is `codes(its supply)`, all in codes."""
     market = plain(
         Market(
-            supply=[40.0, 240.0],
+            supply=[supply, 6.0 * supply],
             max_demand=[1.0, 2.5],
             max_value=1.0,
-            agents=200,
+            agents=int(5 * supply),
             divisible=divisible,
+            excess_probability=excess,
             name="full",
         )
     )
@@ -319,7 +329,7 @@ class Paths:
         """Take every path. One that raises is a failure."""
         for path in (
             *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
-            *(self.formats, self.scaling, self.full, self.repair),
+            *(self.formats, self.scaling, self.thinning, self.full, self.repair, self.excess),
             *(self.folders, self.interruption, self.policies, self.ledger, self.local),
         ):
             with known(Script):
@@ -331,8 +341,10 @@ class Paths:
     def direct(self) -> None:
         """Ask engines directly, at prices, factors and bounds that few runs reach."""
         wrong, asked = list[str](), 0
-        totals = example_totals(agents=300, options=2)
-        for market in (dense(900), dense(700, 3), sparse(900), sparse(700, 3), totals):
+        totals, near = example_totals(agents=300, options=2), example_groups(agents=300)
+        wide = example_groups(agents=300, wide=True, excess=0.02)
+        markets = dense(900), dense(700, 3), sparse(900), sparse(700, 3), totals, near, wide
+        for market in markets:
             people = crowd(market, self.seed, texts=market.options > 1)
             own, m = reference(people), len(market.resources)
             tape = record(self.setting(HALF), people)
@@ -381,10 +393,12 @@ class Paths:
             example(agents=30),
             example_sparse(agents=30, plenty=True),
             example_totals(agents=30),
+            example_groups(agents=30),
+            example_groups(agents=30, wide=True),
         ):
             people = People.invented(market, self.seed)
             setting = self.setting(Script())
-            caps = tuple(r.max_demand for r in market.resources)
+            caps = with_rules(market, [r.max_demand for r in market.declared], -1)
             value, one = market.max_value, everything(market)[0]
             bad: list[tuple[str, People]] = [
                 (f"a record beyond the bounds ({at})", people.replaced(7, (option,)))
@@ -401,10 +415,10 @@ class Paths:
                     ]
                 )
             ]
-            if market.bundle_size < len(caps):
+            if market.bundle_size < len(market.declared):
                 bad.append(("a bundle that is too large", people.replaced(7, ((value, caps),))))
-            if market.max_totals:
-                total = tuple(caps_of(market))
+            if market.totals:
+                total = with_rules(market, caps_of(market), -1)
                 bad.append(("more in total than allowed", people.replaced(7, ((value, total),))))
             many = people.agents[3] * (market.options + 1)
             bad.append(("too many options", people.replaced(7, many[: market.options + 1])))
@@ -478,6 +492,12 @@ class Paths:
                 tested=_has_ray(),
             )
         )
+        for wide in (False, True):
+            people = crowd(example_groups(agents=400, wide=wide), self.seed, texts=True)
+            tapes = [
+                record(self.setting(Script()), people, one, 2) for one in (Sharded(), Parted())
+            ]
+            self.groups.append(Group(f"engines, groups, {'sparse' if wide else 'dense'}", tapes))
         with tempfile.TemporaryDirectory() as folder:  # a store of other records must not be used
             kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
             two = [people, people.replaced(250, nothing(people.market)), people]
@@ -487,12 +507,13 @@ class Paths:
     def formats(self) -> None:
         """Records in every form that `solve` accepts, with ids of both kinds and without ids."""
         tapes = []
-        for market in (sparse(150, 3), dense(150, divisible=True)):
+        near, wide = (example_groups(agents=90, wide=wide) for wide in (False, True))
+        for market in (sparse(150, 3), dense(150, divisible=True), near, wide):
             people = crowd(market, self.seed, texts=market.options > 1)
             long = replace(people, market=_long(people.market))
             setting, data = self.setting(Script()), people.arrays
             matrix = scipy("sparse").csr_matrix(data["demands"])
-            ids = {"values": data["values"], "ids": data["ids"]}
+            ids = {name: own for name, own in data.items() if name != "demands"}
             with tempfile.TemporaryDirectory() as place:
                 files = [Path(place) / name for name in ("wide.csv", "long.csv", "long.parquet")]
                 pyarrow.csv.write_csv(people.table, files[0])
@@ -521,6 +542,8 @@ class Paths:
             ("sparse", example_sparse(agents=60, plenty=True), "mapped"),
             ("divisible", example(agents=60, divisible=True, neighbours=relation), "memory"),
             ("totals", example_totals(agents=60, options=2, plenty=True), "memory"),
+            ("groups", example_groups(agents=60, plenty=True), "memory"),
+            ("sparse groups", example_groups(agents=60, plenty=True, wide=True), "mapped"),
         ]:
             setting = self.setting(Script(), clamp=True)
             group = neighbours.family(setting, People.invented(market, self.seed), 5, 0, engine)
@@ -546,6 +569,21 @@ class Paths:
             found.append(neighbours.of_others(group))
             met.append(any(line.step.query == "luck" for line in group.recorded.lines))
         self.found += [*_merged(found, "scaling"), _ran("paths: scaling", met)]
+
+    def thinning(self) -> None:
+        """A market so large that the coins that thin grants, not the noise, decide how it fits."""
+        tapes = []
+        for excess in (0.0, 0.01):
+            people = filled(lambda s: 2 * s, divisible=False, supply=1500.0, excess=excess)
+            tapes.append(record(self.setting(GREEDY), people))
+        self.groups.append(Group("thinning", tapes))
+        thinned = [
+            tape.board is not None
+            and tape.board.certificate is not None
+            and min(tape.board.certificate.factors) < SHARE
+            for tape in tapes
+        ]
+        self.found.append(_ran("paths: thinning", thinned))
 
     def full(self) -> None:
         """A market that is nearly full, or full to the last code, needs no repair."""
@@ -588,6 +626,27 @@ class Paths:
             replace(answers.of_allocation(certain, repaired=True), check="paths: repair"),
             _ran("paths: repair of crowds", cut),
         ]
+
+    def excess(self) -> None:
+        """Where a supply may rarely be exceeded, nobody is dropped if it is."""
+        found, certain = list[Finding](), list[Tape]()
+        for divisible in (False, True):
+            people = filled(lambda s: int(1.5 * s), divisible=divisible, excess=0.01)
+            certain.append(record(self.setting(GREEDY), people, draws=low))
+            market = example_groups(agents=70, divisible=divisible, excess=0.05)
+            for policy in (replace(HALF, shaped=True), Newton()):
+                people = People.invented(market, self.seed)
+                group = neighbours.family(self.setting(policy), people, 4)
+                goods = f"{'' if divisible else 'in'}divisible, {policy.name}"
+                self.groups += groups_of(group, f"excess, {goods}")
+                found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+        self.groups.append(Group("excess", certain))
+        over = [
+            tape.private is not None
+            and tape.private.loads[0] > SHARE * tape.people.market.supply_codes[0]
+            for tape in certain
+        ]
+        self.found += [*_merged(found, "excess"), _ran("paths: excess", over)]
 
     def policies(self) -> None:
         """Every policy, in a market where its prices come within reach, with neighbours."""
@@ -823,6 +882,8 @@ def markets() -> list[Market]:
             dense(50, options, neighbours=relation, divisible=divisible),
             sparse(50, options, neighbours=relation, divisible=divisible),
             example_totals(options=options, neighbours=relation, divisible=divisible),
+            example_groups(options=options, neighbours=relation, divisible=divisible),
+            example_groups(options=options, neighbours=relation, divisible=divisible, wide=True),
         )
     ]
 
@@ -835,17 +896,19 @@ def _long(market: Market) -> Market:
 
 
 def _long_table(people: People) -> pa.Table:
-    names = [r.column for r in people.market.resources]
+    names = [r.column for r in people.market.declared]
     rows = []
     for id, record_ in zip(people.ids, people.agents, strict=True):
+        group = group_of(people.market, record_)
         for option, (value, amounts) in enumerate(record_):
             pairs: list[tuple[Any, Any]] = [
-                (name, a) for name, a in zip(names, amounts, strict=True) if a
+                (name, a) for name, a in zip(names, amounts, strict=False) if a
             ]
-            rows += [(id, f"o{option}", value, *pair) for pair in pairs or [(None, None)]]
-    columns = dict(
-        zip(("id", "option", "value", "resource", "amount"), zip(*rows, strict=True), strict=True)
-    )
+            rows += [(id, f"o{option}", group, value, *pair) for pair in pairs or [(None, None)]]
+    named = ("id", "option", "group", "value", "resource", "amount")
+    columns = dict(zip(named, zip(*rows, strict=True), strict=True))
+    if not people.market.groups:
+        del columns["group"]
     if people.market.options == 1:
         del columns["option"]
     return pa.table({name: list(column) for name, column in columns.items()})

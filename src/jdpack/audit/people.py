@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from jdpack.agent.options import counted
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.groups import Group
 from jdpack.market.market import Columns, Market, Neighbours
 from jdpack.market.totals import MaxTotal
 from jdpack.records.codes import BLOCK, Part
@@ -28,7 +29,7 @@ from jdpack.records.encode import encode
 from jdpack.records.source import Source
 
 Option = tuple[float, tuple[float, ...]]
-"""A value and an amount of each resource."""
+"""A value and an amount of each resource, derived ones included (`with_rules`)."""
 Record = tuple[Option, ...]
 """One agent's options."""
 
@@ -94,28 +95,48 @@ def example_totals(
     )
 
 
-def plain(market: Market) -> Market:
-    """The same market with the audit's own column names, and derived resources as declared ones.
+def example_groups(
+    *,
+    divisible: bool = False,
+    options: int = 2,
+    neighbours: Neighbours = Neighbours.REPLACE_ONE,
+    agents: int = 80,
+    plenty: bool = False,
+    wide: bool = False,
+    excess: float = 0.0,
+) -> Market:
+    """A market with caps and reserves for two groups, and a total that limits them too.
 
-    What a group's rules derive has the same grid and supply, so the same codes mean the same. The
-    audit's records may ask for it freely, within what one option can touch and the totals that hold
-    for every option: that is more than agents of one group can do.
+    If `wide`, it has more resources, and its records are kept in sparse form.
     """
-    resources = market.resources
-    return market.changed(
-        supply=[r.supply for r in resources],
-        max_demand=[r.max_demand for r in resources],
-        names=[r.name for r in resources],
-        units=[r.unit for r in resources],
-        resource_columns=[f"amount {j}" for j in range(len(resources))],
-        bundle_size=market.bundle_width,
-        max_total=[
-            MaxTotal(total.amount, tuple(resources[j].name for j in total.resources))
-            for total in market.max_totals
+    caps = [1.0, 2.0, 0.5] + [1.0] * (9 if wide else 0)
+    size = (1e6 if plenty else 0.3) * agents
+    names = [f"resource {j + 1}" for j in range(len(caps))]
+    first, second, third = names[:3]
+    return Market(
+        supply=[size * cap for cap in caps],
+        max_demand=caps,
+        max_value=4.0,
+        agents=agents,
+        bundle_size=2,
+        options=options,
+        max_total=[MaxTotal(2.2, (first, second, third))],
+        groups=[
+            Group("near", cap={first: 0.5 * size}, reserve={second: 0.7 * size}),
+            Group("far", cap={first: 0.4 * size, second: 0.9 * size}, reserve={third: 0.2 * size}),
         ],
-        groups=(),
-        columns=Columns(),
+        neighbours=neighbours,
+        divisible=divisible,
+        names=names,
+        excess_probability=excess,
+        name="groups",
     )
+
+
+def plain(market: Market) -> Market:
+    """The same market with the audit's own column names."""
+    columns = [f"amount {j}" for j in range(len(market.declared))]
+    return market.changed(resource_columns=columns, columns=Columns())
 
 
 @dataclass(frozen=True)
@@ -154,21 +175,29 @@ class People:
     def arrays(self) -> dict[str, Any]:
         """The records as arguments of `solve`."""
         options = [option for record in self.agents for option in record]
-        return {
+        count = len(self.market.declared)
+        found: dict[str, Any] = {
             "values": np.array([value for value, _ in options]),
-            "demands": np.array([amounts for _, amounts in options]),
+            "demands": np.array([amounts[:count] for _, amounts in options]),
             "ids": [
                 name for name, record in zip(self.ids, self.agents, strict=True) for _ in record
             ],
         }
+        if self.market.groups:
+            found["groups_of"] = [
+                group_of(self.market, record) for record in self.agents for _ in record
+            ]
+        return found
 
     @property
     def table(self) -> pa.Table:
         """The records as a wide table."""
         data = self.arrays
         columns = {"id": data["ids"], "value": data["values"]}
-        for j, resource in enumerate(self.market.resources):
+        for j, resource in enumerate(self.market.declared):
             columns[resource.column] = data["demands"][:, j]
+        if self.market.groups:
+            columns[self.market.columns.group] = data["groups_of"]
         return pa.table(columns)
 
     def write(self, folder: Path, files: int = 3) -> None:
@@ -207,6 +236,39 @@ class People:
         return np.cumsum([0, *(len(record) for record in self.agents)])[:-1]
 
 
+# --- groups -------------------------------------------------------------------------------
+
+
+def with_rules(market: Market, amounts: Sequence[float], group: int) -> tuple[float, ...]:
+    """The amounts of all resources, if an agent of a group (-1: none) wants these declared ones.
+
+    Members want what their group's caps limit; everybody else wants what is left by its reserve.
+    """
+    rest = [
+        amounts[rule.base] if (rule.group == group) == rule.members else 0.0
+        for _, rule in market.derived
+    ]
+    return (*amounts, *rest)
+
+
+def group_of(market: Market, record: Record) -> str | None:
+    """The name of the first group, if any, whose members may have this record.
+
+    If there are several, the rules treat this record alike in all of them.
+    """
+    count = len(market.declared)
+    for group in range(-1, len(market.groups)):
+        if all(with_rules(market, amounts[:count], group) == amounts for _, amounts in record):
+            return None if group < 0 else market.groups[group].name
+    return None  # an amount is not a number
+
+
+def _widest(market: Market) -> int:
+    """The group whose members ask for the most derived resources; -1 if there are no groups."""
+    whole = [1.0] * len(market.declared)
+    return max(range(-1, len(market.groups)), key=lambda g: sum(with_rules(market, whole, g)))
+
+
 # --- neighbours ---------------------------------------------------------------------------
 
 
@@ -215,19 +277,21 @@ def nothing(market: Market) -> Record:
     return ((0.0, (0.0,) * len(market.resources)),)
 
 
-def everything(market: Market, first: int = 0) -> Record:
+def everything(market: Market, first: int = 0, group: int | None = None) -> Record:
     """An agent who wants the most allowed at the highest value.
 
-    Its bundle starts at the resource of number `first`.
+    Its bundle starts at the resource of number `first`. By default it is in the group that asks for
+    most.
     """
-    return ((market.max_value, tuple(counted(market, caps_of(market, first)))),)
+    group = _widest(market) if group is None else group
+    return ((market.max_value, with_rules(market, counted(market, caps_of(market, first)), group)),)
 
 
 def caps_of(market: Market, first: int = 0) -> list[float]:
-    """The caps of one bundle, whatever the totals allow."""
-    m = len(market.resources)
+    """The caps of one bundle of declared resources, whatever the totals allow."""
+    m = len(market.declared)
     wanted = {(first + j) % m for j in range(market.bundle_size)}
-    return [r.max_demand if j in wanted else 0.0 for j, r in enumerate(market.resources)]
+    return [r.max_demand if j in wanted else 0.0 for j, r in enumerate(market.declared)]
 
 
 def candidates(
@@ -241,9 +305,11 @@ def candidates(
     found: list[Record | None] = [nothing(market), everything(market)]
     if market.neighbours is Neighbours.ADD_REMOVE:
         found.insert(0, None)
-    if market.bundle_size < len(market.resources):
+    if market.bundle_size < len(market.declared):
         found.append(everything(market, market.bundle_size))
-    if market.max_totals:
+    if market.groups:
+        found += [everything(market, 0, group) for group in range(-1, len(market.groups))]
+    if market.totals:
         found += [everything(market, first) for first in (1, 2)]
     found.append(_modest(market, rng))
     for turn in range(count - len(found)):
@@ -251,7 +317,7 @@ def candidates(
             found.append(_some(market, rng))
             continue
         prices = posted[turn % len(posted)]
-        only = int(rng.integers(len(market.resources))) if turn % 2 else None
+        only = int(rng.integers(len(market.declared))) if turn % 2 else None
         found.append(_close(market, prices, rng, only))
     return found[:count]
 
@@ -259,11 +325,14 @@ def candidates(
 def beyond(market: Market, turn: int) -> Record:
     """An agent who claims more than the public bounds allow; clamped, it counts for the bounds."""
     value, amounts, more = market.max_value, caps_of(market, turn), 10.0 ** (1 + turn)
-    if market.max_totals and turn % 2:
+    if market.totals and turn % 2:
         more = 1.0  # within every cap, but not within the totals
-    options = [(value * more, tuple(a * more for a in amounts))]
+    group = turn % (len(market.groups) + 1) - 1
+    options = [(value * more, with_rules(market, [a * more for a in amounts], group))]
     if market.options > 1:
-        options.append((value / 2, tuple(a * more for a in reversed(amounts))))
+        options.append(
+            (value / 2, with_rules(market, [a * more for a in reversed(amounts)], group))
+        )
     return tuple(options)
 
 
@@ -271,12 +340,13 @@ def _close(
     market: Market, prices: tuple[int, ...], rng: np.random.Generator, only: int | None
 ) -> Record:
     """Options at the caps, of one or several resources, worth about what they cost."""
-    m, caps = len(market.resources), [r.max_demand for r in market.resources]
-    options = []
+    m, caps = len(market.declared), [r.max_demand for r in market.declared]
+    options, group = [], _any_group(market, rng)
     for _ in range(int(rng.integers(1, market.options + 1))):
         wanted = [only] if only is not None else rng.permutation(m)[: market.bundle_size].tolist()
-        amounts = tuple(counted(market, [caps[j] if j in wanted else 0.0 for j in range(m)]))
-        cost = sum(market.demand_code(j, amounts[j]) * prices[j] for j in wanted)
+        own = counted(market, [caps[j] if j in wanted else 0.0 for j in range(m)])
+        amounts = with_rules(market, own, group)
+        cost = sum(market.demand_code(j, a) * prices[j] for j, a in enumerate(amounts))
         near = int(cost * float(rng.choice([0.9, 1.0, 1.0, 1.02, 1.1])))
         code = min(market.value_cap_code, -(-near // VALUE_UNITS))
         options.append((code * market.value_step, amounts))
@@ -286,19 +356,24 @@ def _close(
 def _modest(market: Market, rng: np.random.Generator) -> Record:
     """An agent who wants so little that it accepts nearly any price."""
     value, amounts = everything(market)[0]
-    parts = rng.uniform(0.001, 0.02, len(amounts)).tolist()
-    return ((value, tuple(a * part for a, part in zip(amounts, parts, strict=True))),)
+    parts = rng.uniform(0.001, 0.02, len(market.declared)).tolist()
+    own = [a * part for a, part in zip(amounts, parts, strict=False)]
+    return ((value, with_rules(market, own, _any_group(market, rng))),)
+
+
+def _any_group(market: Market, rng: np.random.Generator) -> int:
+    return int(rng.integers(-1, len(market.groups))) if market.groups else -1
 
 
 def _some(market: Market, rng: np.random.Generator) -> Record:
-    m, caps = len(market.resources), [r.max_demand for r in market.resources]
-    options = []
+    m, caps = len(market.declared), [r.max_demand for r in market.declared]
+    options, group = [], _any_group(market, rng)
     for _ in range(int(rng.integers(1, market.options + 1))):
         parts = rng.choice([rng.random(), 1.0, 0.5], m) * rng.uniform(0.5, 1.0, m)
         parts[rng.permutation(m)[market.bundle_size :]] = 0.0
         worth = float(rng.uniform(0.2, 1.0)) * float(parts.sum()) / market.bundle_size
         amounts = counted(market, [float(p) * cap for p, cap in zip(parts, caps, strict=True)])
-        options.append((market.max_value * worth, tuple(amounts)))
+        options.append((market.max_value * worth, with_rules(market, amounts, group)))
     return tuple(options)
 
 

@@ -50,6 +50,7 @@ from jdpack.privacy.queries import CLOSING
 _one_at_a_time = threading.RLock()
 
 SEED_BYTES = 16
+_LAWS_MOST = 512
 
 Chooser = Callable[[int, float, list[int]], list[int]]
 """Chooses what a sampler returns, from the number of the call, its scale, and an honest draw."""
@@ -116,6 +117,8 @@ class Tape:
     """What happened, in order: "bytes", "records", "noise"."""
     told: list[tuple[Any, ...]] = field(default_factory=list)
     """Progress and warnings, in order."""
+    forced: bool = False
+    """Whether the audit chose the noise."""
     board: Billboard | None = None
     shares: NDArray[np.uint32] | None = None
     private: Allocation | None = None
@@ -288,7 +291,7 @@ def _run(
     # Import the module, so that every run looks up its `solve` again.
     from jdpack.run import solve as pipeline
 
-    setting = tape.setting
+    setting, tape.forced = tape.setting, draws is not None
     arguments: dict[str, Any] = {
         "policy": setting.policy,
         "epsilon": setting.epsilon,
@@ -365,11 +368,8 @@ class _Noted:
 
 def _noted(tape: Tape) -> dict[str, Any]:
     data = tape.people.arrays
-    return {
-        "values": _Noted(data["values"], tape),
-        "demands": _Noted(data["demands"], tape),
-        "ids": data["ids"],
-    }
+    noted = {name: _Noted(data[name], tape) for name in ("values", "demands")}
+    return data | noted
 
 
 @contextlib.contextmanager
@@ -379,16 +379,10 @@ def watching(
     """Record what the samplers and the operating system return, or choose it."""
     invoke: Any = Measurement.__call__
     urandom = os.urandom
-    stated: dict[int, tuple[Any, str, float]] = {}
 
     def sampled(self: Any, arg: Any) -> Any:
         drawn = invoke(self, arg)
-        if id(self) not in stated:
-            stated[id(self)] = (
-                self,
-                *_law_of(self),
-            )  # keeps the sampler alive, so its id stays unique
-        _, kind, scale = stated[id(self)]
+        kind, scale = _stated(self)
         honest = list(drawn) if isinstance(drawn, list) else [drawn]
         returned = honest if draws is None else draws(len(tape.calls), scale, honest)
         tape.calls.append(Call(kind, scale, list(returned)))
@@ -424,6 +418,18 @@ def _not_by_us(frame: FrameType | None) -> bool:
             return bool(module != "jdpack")
         frame = frame.f_back
     return False
+
+
+_laws: dict[int, tuple[Any, tuple[str, float]]] = {}  # a sampler that is kept keeps its id
+
+
+def _stated(sampler: Any) -> tuple[str, float]:
+    """`_law_of` a sampler, asked once."""
+    if id(sampler) not in _laws:
+        if len(_laws) >= _LAWS_MOST:
+            _laws.clear()
+        _laws[id(sampler)] = sampler, _law_of(sampler)
+    return _laws[id(sampler)][1]
 
 
 def _law_of(sampler: Any) -> tuple[str, float]:

@@ -340,8 +340,31 @@ def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
 def dearest(market: Market, rounds: Rounds) -> int:
     """The most that any option can have cost in any round, in value codes; from 1 to the cap."""
     most = sorted(map(max, zip(*(step.prices for step in rounds.steps), strict=True)))
-    cost = Fraction(TOP * sum(most[-market.bundle_width :]), PRICE_UNITS_PER_VALUE_CODE)
+    cost = Fraction(TOP * sum(most[-bundle_width(market) :]), PRICE_UNITS_PER_VALUE_CODE)
     return max(1, min(math.ceil(cost), value_cap(market)))
+
+
+def wanted_with(market: Market, group: int) -> list[list[int]]:
+    """For each declared resource: itself, and the derived ones that agents of a group want with it.
+
+    A cap counts what its group takes, and a reserve what everybody else takes.
+    """
+    found = [[j] for j in range(len(market.declared))]
+    for j, rule in market.derived:
+        if rule.members == (rule.group == group):
+            found[rule.base].append(j)
+    return found
+
+
+def groups_in(market: Market) -> range:
+    """The numbers of the groups that an agent may be in; -1 is none."""
+    return range(-1, len(market.groups))
+
+
+def bundle_width(market: Market) -> int:
+    """The most resources that one option can touch, derived ones included."""
+    each = [sorted(map(len, wanted_with(market, group)))[::-1] for group in groups_in(market)]
+    return max(sum(counts[: market.bundle_size]) for counts in each)
 
 
 def luck_range(market: Market, factors: Sequence[int]) -> tuple[int, int]:
@@ -371,12 +394,15 @@ def demand_codes(market: Market, amounts: NDArray[np.float64]) -> Ints:
     """The smallest number of units that covers an amount, after cutting it to the public cap."""
     sizes = np.array(market.unit_sizes)
     capped = np.minimum(amounts, [r.max_demand for r in market.resources])
+    wanted = capped > 0.0
     codes = np.ceil(capped / sizes)
     codes = np.where((codes - 1.0) * sizes >= capped, codes - 1.0, codes)  # products are exact
     found: Ints = np.where(codes * sizes < capped, codes + 1.0, codes).astype(np.int64)
     for total in market.totals:
         for row in np.atleast_2d(found):
             _cut(row, total, sizes.tolist())
+    for j, rule in market.derived:  # whoever wants it wants as much as of the resource it is about
+        found[..., j] = np.where(wanted[..., j], found[..., rule.base], 0)
     return found
 
 
@@ -418,6 +444,17 @@ def wrong_grid(market: Market) -> list[str]:
         supply, fits = market.supply_codes[j], math.floor(Fraction(r.supply) / Fraction(unit))
         if supply != fits:
             wrong.append(f"the supply of {r.name!r} is {supply} codes, but {fits} by size")
+    rules = [
+        (base, amount, members)
+        for group in market.groups
+        for members, stated in ((True, group.cap), (False, group.reserve))
+        for base, amount in stated.items()
+    ]
+    for (j, rule), (base, amount, members) in zip(market.derived, rules, strict=True):
+        r, of = market.resources[j], market.resources[rule.base]
+        limit = amount if members else of.supply - amount
+        if (r.max_demand, r.supply, of.name) != (of.max_demand, limit, base):
+            wrong.append(f"{r.name!r} is not what its rule says")
     top = value_cap(market)
     if market.value_cap_code != top or top >= 2**32:
         wrong.append(f"the value cap is code {market.value_cap_code}, but {top} by size")

@@ -69,7 +69,7 @@ class Script:
         found = []
         for at, level in enumerate(self.levels):
             prices = _prices(market, level, uneven=self.uneven and at % 2 == 1)
-            shape = _shape(market) if self.shaped and at % 2 == 1 else (1.0,)
+            shape = _shape(market, at) if self.shaped and at % 2 == 1 else (1.0,)
             for query in self.queries:
                 own = shape if query == "demand" else (1.0,)
                 step = Step(query, prices, self._noise(query, market, budget, own))
@@ -111,9 +111,10 @@ def _prices(market: Market, level: float, *, uneven: bool) -> tuple[int, ...]:
     return tuple(0 if uneven and 2 * j >= m else price for j in range(m))
 
 
-def _shape(market: Market) -> tuple[float, ...]:
-    """Noise that is largest for the first resource and smallest for the second."""
-    return tuple((3.0, 1.0, 2.0)[j % 3] for j in range(len(market.resources)))
+def _shape(market: Market, level: int) -> tuple[float, ...]:
+    """Noise that is largest for the first resource, and later for the second."""
+    scales = (3.0, 1.0, 2.0) if level % 4 == 1 else (1.0, 5.0, 4.0)
+    return tuple(scales[j % 3] for j in range(len(market.resources)))
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ chosen on simulated markets (`experiments/`). Privacy does not depend on any of 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -183,6 +184,7 @@ class Newton:
         start = self.start_prices
         return {"name": self.name, "start_prices": None if start is None else list(start)}
 
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         rho, weights = tail_bounds.rounds_rho(market, budget), _weights()
         noises = [self._noise(market, rho, self._steering + t) for t in range(len(weights))]
@@ -421,6 +423,7 @@ def _swing(release: Release, loads: FloatArray) -> FloatArray:
     return np.stack([loads, loads * loads, prices, prices * prices])
 
 
+@functools.cache
 def _weights() -> list[int]:
     weights, last = [WEIGHT] * TAIL, float(WEIGHT)
     for _ in range(SETTLE):
