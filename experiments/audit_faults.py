@@ -144,9 +144,9 @@ FAULTS = [
         ),
     ),
     Fault(
-        "symmetric-curvature-noise",
-        "Privacy: entries (j, k) and (k, j) of the curvature share one draw as if the matrix "
-        "were symmetric, but it is not, so their difference is released exactly.",
+        "half-of-the-curvature-bare",
+        "Privacy: noise is drawn for one half of the curvature, which is symmetric, and the other "
+        "half is posted as it is.",
         (
             Edit(
                 "door.py",
@@ -154,7 +154,7 @@ FAULTS = [
                 _DRAW
                 + '    if step.query == "curvature":  # a matrix of second derivatives\n'
                 + "        m = len(step.prices)\n"
-                + "        noise = [noise[min(j, k) * m + max(j, k)] "
+                + "        noise = [noise[j * m + k] if j <= k else 0 "
                 + "for j in range(m) for k in range(m)]\n",
             ),
         ),
@@ -309,14 +309,14 @@ FAULTS = [
         ),
     ),
     Fault(
-        "curvature-of-options-as-of-one",
-        "Privacy: the curvature's entries are taken to be non-negative with several options "
-        "too, where they have any sign, so the noise is too small by up to a factor of root 2.",
+        "curvature-of-two-agents-as-of-one",
+        "Privacy: the sensitivity of the curvature with add-remove is used with replace-one too, "
+        "where two agents move it, so the noise is too small by a factor of root 2.",
         (
             Edit(
                 "privacy/queries.py",
-                "squared * ((4 if several else 2) if both else 1)",
-                "squared * (2 if both else 1)",
+                "_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2 * (1 + both))",
+                "_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2)",
             ),
         ),
     ),
