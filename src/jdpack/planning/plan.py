@@ -252,6 +252,11 @@ def _round_noise(
     market: Market, budget: Budget, policy: Policy[Any], outlook: Outlook
 ) -> tuple[float, float | None]:
     supply = max(market.supply_codes)
+    if outlook.batches is not None and outlook.scales is not None:  # blocks, then all batches
+        step = policy.step(policy.start(market, budget))
+        assert step is not None
+        block, whole = deviation(step.noise)[0], outlook.scales[0]
+        return min(block, whole) / supply, max(block, whole) / supply
     if outlook.scales is not None:
         return min(outlook.scales) / supply, max(outlook.scales) / supply
     if outlook.variance == 0.0:
