@@ -124,7 +124,7 @@ ALGORITHMS = [
         "sqrt(m n) / (alpha epsilon)", {**ROOT, "n": 0.5}, "n", base=LARGE,
     ),
     Algorithm(
-        "mwu-adaptive", lambda alpha: MwuAdaptive(alpha=alpha / 2),
+        "mwu-adaptive", lambda alpha: MwuAdaptive(),
         "sqrt(m) / (alpha epsilon)", ROOT, "n",
     ),
     Algorithm(

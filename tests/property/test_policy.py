@@ -99,7 +99,8 @@ def close(budget: Budget, spent: Cost, numbers: Iterator[int], board: Billboard)
 
 def answer(step: Step, filter: Filter, numbers: Iterator[int], board: Billboard) -> Release:
     width = queries.width(board.header.market, step.query)
-    filter.charge(step.noise.cost(closing.change(board, step.query), width), step.batch)
+    cost = step.noise.cost(closing.change(board, step.query), width)
+    filter.charge(cost, step.batch, step.span)
     return Release(step, tuple(next(numbers) for _ in range(width)))
 
 

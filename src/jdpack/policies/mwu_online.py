@@ -51,6 +51,7 @@ from jdpack.privacy.tail_bounds import Outlook
 STEERING = 0.6
 """The part of what the rounds may spend that the blocks get; the sum of all batches gets the rest."""
 
+
 @dataclass(frozen=True)
 class State:
     """The fold over the billboard."""

@@ -29,8 +29,8 @@ one round that asked it, all or nothing, and W is the weight of one round. An an
 block of batches. Over disjoint blocks that hold every batch, the sums of C1 are then the load of
 all batches together, of indivisible goods too, and coins decide nothing. Which blocks these are is
 fixed beforehand: the one that ends with the last batch, the one that ends just before it, and so
-on. If the agents add the noise themselves, nothing is known about value, and nothing is repaired. Batches give no
-bound on the optimum: duality needs the demand of all agents at the same prices.
+on. If the agents add the noise themselves, nothing is known about value, and nothing is repaired.
+Batches give no bound on the optimum: duality needs the demand of all agents at the same prices.
 
 `load_at_most` bounds the load of what is given. Dropping agents in a repair only lowers that load.
 If the market says how often a supply may be exceeded, nothing is repaired: beta is that

@@ -266,7 +266,14 @@ def test_a_run_is_charged_what_it_costs():
 def test_a_filter_that_forgets_a_batch_is_found():
     assert budget_checks.of_batch_filter(SETTING).verdict == "ok"
     charge = Filter.charge
-    with mock.patch.object(Filter, "charge", lambda self, cost, batch=None: charge(self, cost)):
+    with mock.patch.object(
+        Filter, "charge", lambda self, cost, batch=None, span=1: charge(self, cost)
+    ):
+        assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"
+    # Blocks charged as if only their last batch were in them.
+    with mock.patch.object(
+        Filter, "charge", lambda self, cost, batch=None, span=1: charge(self, cost, batch)
+    ):
         assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"
     with mock.patch.object(Filter, "charge", return_value=None):
         assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"

@@ -96,7 +96,7 @@ def batches_of(records: Records, order: bytes, count: int) -> dict[Any, int]:
     engine = MemoryEngine(records.encode())
     found = {}
     for index in range(count):
-        (demand,) = engine.batch_demand((0,), Batch(index, count), order)
+        (demand,) = engine.batch_demand([(0,)], Batch(index, count), order)
         for bit, agent in enumerate(sorted(records.ids, key=str)):
             if demand >> bit & 1:
                 assert agent not in found
