@@ -251,7 +251,7 @@ class MwuAdaptive:
 
 @functools.lru_cache(maxsize=256)
 def _least_alpha(policy: MwuAdaptive, market: Market, budget: Budget) -> float:
-    """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha makes all of it easier to meet."""
+    """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha makes it all easier to meet."""
 
     def meets(steps: int) -> bool:
         own = replace(policy, alpha=steps / _ALPHA_STEPS)
