@@ -29,8 +29,8 @@ from jdpack.billboard.lines import Seed
 from jdpack.common.coins import siphash as plain_siphash
 from jdpack.door import SystemRandomness
 from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX, SHARE
-from jdpack.policies.registry import KINDS
 from jdpack.policies import nested_blocks
+from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.queries import Query
