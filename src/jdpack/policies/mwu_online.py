@@ -51,7 +51,7 @@ from jdpack.privacy.tail_bounds import Outlook
 STEERING = 0.6
 """The part of what the rounds may spend that the blocks get, and that steers the prices. The sum of
 all batches gets the rest. The loss from steering falls with the cube root of this part, and is
-several times the margin of that sum wherever we measured it."""
+several times the margin of that sum on the market of Table 1, where this part was chosen."""
 
 
 @dataclass(frozen=True)
