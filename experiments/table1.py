@@ -108,7 +108,7 @@ class Algorithm:
 
 
 SMALL = Case()
-LARGE = Case(m=4, n=10_000, epsilon=8.0, alpha=0.25)
+LARGE = Case(m=4, n=4_000, epsilon=8.0, alpha=0.25)
 ROOT = {"m": 0.5, "n": 0.0, "epsilon": -1.0, "alpha": -1.0}
 ALGORITHMS = [
     Algorithm(
@@ -124,7 +124,7 @@ ALGORITHMS = [
         "sqrt(m n) / (alpha epsilon)", {**ROOT, "n": 0.5}, "n", base=LARGE,
     ),
     Algorithm(
-        "mwu-adaptive", lambda alpha: MwuAdaptive(alpha=alpha / 2),
+        "mwu-adaptive", lambda alpha: MwuAdaptive(),
         "sqrt(m) / (alpha epsilon)", ROOT, "n",
     ),
     Algorithm(
@@ -147,7 +147,7 @@ SWEEPS: dict[Case, dict[str, list[float]]] = {
     },
     LARGE: {
         "m": [1, 2, 4, 8, 16],
-        "n": [5_000, 7_000, 10_000, 14_000, 20_000],
+        "n": [1_000, 2_000, 4_000, 8_000, 16_000],
         "epsilon": [4.0, 5.5, 8.0, 11.0, 16.0],
         "alpha": [0.15, 0.18, 0.21, 0.25, 0.3],
     },
@@ -224,7 +224,7 @@ def sweep(
     algorithm = next(a for a in ALGORITHMS if a.name == name)
     store = Store(folder / f"{name} {parameter}.json")
     found: list[tuple[float, float]] = []
-    guess = 6 * GRID if algorithm.base.n is None else 10 * GRID
+    guess = 6 * GRID if algorithm.base.n is None else 8 * GRID
     for point in points:
         case = replace(algorithm.base, **{parameter: point})
         policy = algorithm.policy(case.alpha)

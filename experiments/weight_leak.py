@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from jdpack import Billboard, Market, MwuAdaptive, solve
 from jdpack.door import statistic
 from jdpack.engines.memory import MemoryEngine
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.records.encode import encode
 from jdpack.records.tables import array_pieces
 
@@ -233,7 +234,7 @@ class Coalition:
         for release, none, full in zip(
             board.releases, self.expected(board, 0.0), self.expected(board, CAP), strict=True
         ):
-            variance = release.step.noise.scale**2
+            variance = release.step.noise.scales[0] ** 2
             for answer, a, b in zip(release.answer, none, full, strict=True):
                 total += ((answer - a) ** 2 - (answer - b) ** 2) / (2.0 * variance)
         return total
@@ -242,8 +243,8 @@ class Coalition:
         """The attack on the printed algorithm: the largest demand from each small step size."""
         errors, expected = [], self.expected(board, 0.0)
         for release, answer in zip(board.releases, expected, strict=True):
-            if release.step.query == "scale" and release.answer[0] > self.market.supply_code:
-                errors.append((release.answer[0] - answer[0]) / self.market.cap_codes[0])
+            if release.step.query == "scale" and release.answer[0] > min(self.market.supply_codes):
+                errors.append((release.answer[0] - answer[0]) / DEMAND_CODE_MAX)
         return errors
 
     def read_demands(self, board: Billboard) -> tuple[float, float]:
@@ -254,11 +255,10 @@ class Coalition:
         weighted, weights = 0.0, 0.0
         for release, own in zip(board.releases, self.expected(board, 0.0), strict=True):
             if release.step.query == "demand":
-                precision = release.step.noise.scale**-2
+                precision = release.step.noise.scales[0] ** -2
                 weighted += precision * (release.answer[0] - own[0])
                 weights += precision
-        cap = self.market.cap_codes[0]
-        return weighted / weights / cap, weights**-0.5 / cap
+        return weighted / weights / DEMAND_CODE_MAX, weights**-0.5 / DEMAND_CODE_MAX
 
 
 # --- how often the attacks are right ------------------------------------------------------

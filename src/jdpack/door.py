@@ -8,6 +8,7 @@ other function hands the public side a number that depends on the records.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from opendp.mod import enable_features
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Seed, Step
+from jdpack.common.batches import Batch
 from jdpack.engines.base import Engine
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
@@ -59,7 +61,8 @@ def statistic(
     assert coin_seed is not None or step.query != "luck", "coins need their seed"
     match step.query:
         case "demand" if step.batch is not None:
-            return engine.batch_demand(step.prices, step.batch, board.header.order)
+            prices = _posted(step.prices, step.batch, step.span, board)
+            return engine.batch_demand(prices, step.batch, board.header.order)
         case "demand":
             return engine.demand(step.prices)
         case "scale":
@@ -77,6 +80,20 @@ def statistic(
         case "luck":
             extent = closing.luck_range(board) or (0, 0)
             return (engine.luck(board, cast(Seed, coin_seed), bounds.factors(board), *extent),)
+
+
+def _posted(
+    prices: tuple[int, ...], batch: Batch, span: int, board: Billboard
+) -> list[tuple[int, ...]]:
+    """The prices of each batch of a block; `prices` are those of the last one."""
+    before = (
+        r.step.prices
+        for r in reversed(board.releases)
+        if r.step.batch is not None and r.step.batch.index < batch.index
+    )
+    found = [prices, *itertools.islice(before, span - 1)]
+    assert len(found) == span, "the billboard lacks a round before this one"
+    return found[::-1]
 
 
 def _scale(supplies: tuple[int, ...], demand: tuple[int, ...]) -> int:

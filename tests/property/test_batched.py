@@ -128,9 +128,11 @@ def test_the_demand_of_a_batch_is_that_of_big_integers(drawn, order):
     ]
     assert sum(map(len, members)) == len(agents)
     for price in posted:
-        found = [engine.batch_demand(price, Batch(i, count), order) for i in range(count)]
+        found = [engine.batch_demand([price], Batch(i, count), order) for i in range(count)]
         assert [list(demand) for demand in found] == [total(some, price)[0] for some in members]
         assert tuple(map(sum, zip(*found, strict=True))) == engine.demand(price)
+        whole = engine.batch_demand([price] * count, Batch(count - 1, count), order)
+        assert whole == engine.demand(price)
 
 
 @settings(max_examples=50)
@@ -234,8 +236,15 @@ def test_several_blocks_agree_with_big_integers(sparse, options, count, cut, mon
     engine = MemoryEngine(encoded)
     for index in {0, count // 2, count - 1}:
         mine = [options for options, t in zip(agents, turns, strict=True) if t == index]
-        found = engine.batch_demand(posted[index], Batch(index, count), order)
+        found = engine.batch_demand([posted[index]], Batch(index, count), order)
         assert list(found) == total(mine, posted[index])[0]
+    for first, last in {(0, count - 1), (count // 3, count // 2)}:
+        block = [
+            total([o for o, t in zip(agents, turns, strict=True) if t == index], posted[index])[0]
+            for index in {t for t in turns if first <= t <= last}
+        ]
+        found = engine.batch_demand(posted[first : last + 1], Batch(last, count), order)
+        assert list(found) == [sum(numbers) for numbers in zip([0] * m, *block, strict=True)]
     everybody = zip(agents, turns, records.ids, strict=True)
     rounds, expected = [step.prices for step in board.rounds], []
     for own, index, agent in everybody:
@@ -263,7 +272,7 @@ def test_an_engine_answers_for_the_order_that_it_is_asked_about():
         for count in (2, 3):
             order = bytes([key]) * 16
             mine = [i for i in range(8) if turn_of(order, i, count) == 1]
-            assert engine.batch_demand((0,), Batch(1, count), order) == (sum(2**i for i in mine),)
+            assert engine.batch_demand([(0,)], Batch(1, count), order) == (sum(2**i for i in mine),)
 
 
 def test_numbered_agents_have_the_turns_of_their_numbers():
@@ -280,5 +289,5 @@ def test_numbered_agents_have_the_turns_of_their_numbers():
     order, price = bytes(range(16)), some_rounds(3, 1)[0]
     mine = [a for i, a in enumerate(exact(records)) if turn_of(order, i, 9) == 4]
     assert (
-        list(MemoryEngine(plain).batch_demand(price, Batch(4, 9), order)) == total(mine, price)[0]
+        list(MemoryEngine(plain).batch_demand([price], Batch(4, 9), order)) == total(mine, price)[0]
     )

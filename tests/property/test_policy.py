@@ -99,7 +99,8 @@ def close(budget: Budget, spent: Cost, numbers: Iterator[int], board: Billboard)
 
 def answer(step: Step, filter: Filter, numbers: Iterator[int], board: Billboard) -> Release:
     width = queries.width(board.header.market, step.query)
-    filter.charge(step.noise.cost(closing.change(board, step.query), width), step.batch)
+    cost = step.noise.cost(closing.change(board, step.query), width)
+    filter.charge(cost, step.batch, step.span)
     return Release(step, tuple(next(numbers) for _ in range(width)))
 
 
@@ -168,7 +169,13 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
     rounds = list(board.rounds)
     demands = sum(release.step.query == "demand" for release in board.releases)
     assert 1 <= len(rounds) <= demands <= outlook.rounds_at_most
-    noise = [Fraction(step.weight) * scales_of(step)[0] for step in rounds]
+    if not board.header.local and rounds[-1].batch is not None:
+        assert rounds[-1].span == len(rounds)  # the sum of all batches, on which the load rests
+        resting = rounds[-1:]
+    else:
+        assert {step.span for step in rounds} == {1}
+        resting = rounds
+    noise = [Fraction(step.weight) * scales_of(step)[0] for step in resting]
     squares = sum(x * x for x in noise)
     if board.header.local:  # every agent adds its own
         assert outlook.scales is None and len(set(noise)) == 1
@@ -180,7 +187,7 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
         assert squares <= Fraction(outlook.variance) * hair
         assert max(noise) <= Fraction(outlook.peak) * hair
     if outlook.scales is not None:  # then weights and scales are fixed before the first round
-        check_scales(market, rounds, outlook.scales)
+        check_scales(market, resting, outlook.scales)
         assert shaped or squares * hair >= Fraction(outlook.variance)
         assert board.weight == outlook.weight
     assert 0 < board.weight <= min(outlook.weight, WEIGHT_SUM_MAX)

@@ -471,6 +471,25 @@ def test_no_agent_moves_its_batch_further_than_claimed_and_no_other_at_all():
     assert len(moved) == 4 + BATCHES + len(Neighbours)  # the search reaches all of them
 
 
+def test_no_agent_moves_a_block_further_than_claimed_and_none_without_its_batch():
+    """Blocks of batches, each at the prices of its own round, which differ."""
+    moved = set()
+    for case in the_cases():
+        board = Billboard(case.board.header)
+        for index in range(BATCHES):
+            prices = tuple(p * index for p in case.rounds[0][0])
+            step = Step("demand", prices, Gaussian((1.0,)), 1, Batch(index, BATCHES))
+            for span in range(1, index + 2):
+                block = replace(step, span=span)
+                answers = [statistic(block, e, board, None) for e in case.engines]
+                moves = tuple(abs(a - b) for a, b in zip(*answers, strict=True))
+                assert not exceeds("demand", moves, case.claim("demand")), (case, span, moves)
+                assert index - span < own_batch(case) <= index or not any(moves)
+                moved |= {(index, span)} if any(moves) else set()
+            board.post(Release(step, (0,) * len(prices)))
+    assert len(moved) == BATCHES * (BATCHES + 1) // 2
+
+
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_negative_control_a_slightly_smaller_claim_on_a_batch_is_refuted(neighbours):
     for case in itertools.islice(cases(neighbours), 3000):

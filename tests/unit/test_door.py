@@ -58,9 +58,9 @@ class Log:
         self.filter = Filter(Budget(1.0, 0.5, rho, truncation, 0.01))
         self.noise = [7, -8, 9, 10, -11, 12, 13, 14, -15]
 
-    def charge(self, cost: Cost, batch=None) -> None:
+    def charge(self, cost: Cost, batch=None, span=1) -> None:
         self.events.append(("charge", cost))
-        self.filter.charge(cost, batch)
+        self.filter.charge(cost, batch, span)
 
     def demand(self, prices):
         self.events.append(("demand", prices))

@@ -227,7 +227,7 @@ def spent(tape: Tape) -> tuple[Fraction, float, Fraction]:
     """
     assert tape.board is not None
     totals = [Fraction(0)] * 3
-    of_batches: dict[Batch, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 3)
+    of_batches: dict[int, list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 3)
     for release in tape.board.releases:
         step = release.step
         rho, delta = cost(tape.people.market, step, tape.board)
@@ -235,8 +235,9 @@ def spent(tape: Tape) -> tuple[Fraction, float, Fraction]:
         if step.batch is None:
             totals = [a + b for a, b in zip(totals, each, strict=True)]
         else:
-            own = of_batches[step.batch]
-            of_batches[step.batch] = [a + b for a, b in zip(own, each, strict=True)]
+            for batch in range(step.batch.index - step.span + 1, step.batch.index + 1):
+                own = of_batches[batch]
+                of_batches[batch] = [a + b for a, b in zip(own, each, strict=True)]
     for at, parts in enumerate(zip(*of_batches.values(), strict=True)):
         totals[at] += max(parts)
     return totals[0], float(totals[1]), totals[2]
@@ -366,8 +367,13 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         return None
     # The lattice moves the quantile a little.
     z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)
-    first = counted[0].step
+    first, last = counted[0].step, counted[-1].step
     weight = first.weight if first.batch else sum(r.step.weight for r in counted)
+    if last.batch is not None:  # the blocks that end last hold every batch once
+        ends = {last.batch.index: last.span}
+        while (end := min(ends) - ends[min(ends)]) >= 0:
+            ends[end] = counted[end].step.span
+        counted = [counted[end] for end in sorted(ends)]
     chance = next((r for r in board.releases if r.step.query == "chance"), None)
     found = []
     for j, supply in enumerate(market.supply_codes):
@@ -498,18 +504,21 @@ def of_batch_filter(setting: Setting) -> Finding:
         budget = Budget.split(setting.epsilon, setting.delta, truncated=False)
         filter, all_agents = Filter(budget), Fraction(0)
         batches: dict[int, Fraction] = defaultdict(Fraction)
-        for _ in range(30):
+        # In the order of a run: each block after the smaller blocks in it.
+        blocks = sorted(rng.choices([(0, 1), (1, 1), (1, 2), (2, 1), (3, 1), (3, 4)], k=30))
+        for index, span in blocks:
             rho = Fraction(budget.rho) * Fraction(rng.randrange(1, 2**20), 2**23)
-            batch = None if rng.random() < 0.3 else Batch(rng.randrange(4), 4)
+            batch = None if rng.random() < 0.3 else Batch(index, 4)
             whole, parts = all_agents, dict(batches)
             if batch is None:
                 whole += rho
             else:
-                parts[batch.index] = batches[batch.index] + rho
+                for one in range(index - span + 1, index + 1):
+                    parts[one] = batches[one] + rho
             total = whole + max(parts.values(), default=Fraction(0))
             fits = total * (1 + Fraction(1, 2**60)) <= Fraction(budget.rho)
             try:
-                filter.charge(Cost(rho), batch)
+                filter.charge(Cost(rho), batch, 1 if batch is None else span)
                 accepted = True
             except BudgetError:
                 accepted = False
@@ -525,7 +534,7 @@ def of_batch_filter(setting: Setting) -> Finding:
                 batches.update(parts)
     return fact(
         "budget: batches",
-        "costs of all agents add up, and batches of one partition cost what the dearest does",
+        "costs of all agents add up, and blocks of batches cost what the dearest batch pays",
         wrong,
         f"{taken} charges were rightly accepted and {refused} rightly refused",
         tested=refused > 0,

@@ -276,24 +276,24 @@ def _sensitivity(query: Query, wrong: list[str], most: float) -> Finding:
 
 
 def _of_batches(tapes: list[tuple[Record | None, Tape]]) -> list[Finding]:
-    """One agent moves the answers of one batch only, so all batches together cost as one."""
+    """One agent moves only answers about its own batch, so the dearest batch is what it pays."""
     wrong, asked, some = [], 0, 0
     for (one, a), (two, b) in itertools.combinations(tapes, 2):
-        moved_in = {
-            x.step.batch
+        moved_in = [
+            range(x.step.batch.index - x.step.span + 1, x.step.batch.index + 1)
             for x, y in zip(a.lines, b.lines, strict=True)
             if x.step.batch is not None and x.exact != y.exact
-        }
+        ]
         asked += any(line.step.batch is not None for line in a.lines)
         some += len(moved_in) > 0
-        if len(moved_in) > 1:
-            wrong.append(f"{_shown(one)} and {_shown(two)} differ in {len(moved_in)} batches")
+        if moved_in and not set.intersection(*map(set, moved_in)):
+            wrong.append(f"{_shown(one)} and {_shown(two)} differ in two batches")
     if not asked:
         return []
     return [
         fact(
             "sensitivity: batches",
-            "one agent moves the answers of one batch only",
+            "one agent moves only answers about its own batch",
             wrong,
             f"{some} pairs of records differ, each in one batch",
             tested=some > 0,

@@ -214,7 +214,7 @@ def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
     rounds = Rounds((), board.header.order)
     for release in board.releases:
         step = release.step
-        if step.query in CLOSING:
+        if step.query in CLOSING or step.span > 1:
             rounds = Rounds(tuple(steps), board.header.order)
         found.append(own.answer(step, rounds, board))
         if step.weight:

@@ -129,6 +129,16 @@ class Reference:
             rows = rows * (self.turns(order, batch.count) == batch.index)
         return _whole(rows @ self.demands)
 
+    def block(self, step: Step, rounds: Rounds) -> tuple[int, ...]:
+        """The demand of the step's batch and of those before it in its span."""
+        total = np.array(self.demand(step.prices, step.batch, rounds.order))
+        if step.batch is not None:
+            for other in rounds.steps:
+                assert other.batch is not None
+                if step.batch.index - step.span < other.batch.index < step.batch.index:
+                    total += self.demand(other.prices, other.batch, rounds.order)
+        return _whole(total)
+
     def scale(self, prices: tuple[int, ...]) -> int:
         supplies = self.market.supply_codes
         least = min(supplies)
@@ -313,7 +323,7 @@ class Reference:
         """The exact answer to a step of a finished billboard, given the rounds before it."""
         match step.query:
             case "demand":
-                return self.demand(step.prices, step.batch, rounds.order)
+                return self.block(step, rounds)
             case "scale":
                 return (self.scale(step.prices),)
             case "value":

@@ -30,7 +30,10 @@ ALL: tuple[Query, ...] = ("demand", "scale", "value", "gauge", "curvature")
 
 @dataclass(frozen=True)
 class Script:
-    """Asks the same queries at each price level, of all agents or of one batch per level."""
+    """Asks the same queries at each price level, of all agents or of one batch per level.
+
+    With batches, the answer of every second level also holds the batch before.
+    """
 
     levels: tuple[float, ...] = LEVELS
     queries: tuple[Query, ...] = ALL
@@ -75,7 +78,8 @@ class Script:
                 step = Step(query, prices, self._noise(query, market, budget, own))
                 if query == "demand":
                     batch = Batch(at, len(self.levels)) if self.batch else None
-                    step = replace(step, weight=1, batch=batch)
+                    span = 2 if self.batch and at % 2 == 1 else 1
+                    step = replace(step, weight=1, batch=batch, span=span)
                 found.append(step)
         return tuple(found)
 
@@ -88,7 +92,7 @@ class Script:
     def _noise(
         self, query: Query, market: Market, budget: Budget, shape: tuple[float, ...]
     ) -> Gaussian:
-        count = 1 if self.batch else len(self.levels) * len(self.queries)
+        count = 2 if self.batch else len(self.levels) * len(self.queries)
         rho = rounds_rho(market, budget, batches=self.batch) / count * (1.0 - 1e-9)
         noise = gaussian(queries.change(market, query), rho, shape)
         assert isinstance(noise, Gaussian), "an audit needs a finite budget"

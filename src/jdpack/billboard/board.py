@@ -193,6 +193,8 @@ class Billboard:
             self._check_round(record.step)
         elif isinstance(record, Release) and record.step.batch is not None:
             raise BillboardError("only rounds that count may ask a batch")
+        if isinstance(record, Release) and not record.step.spans_right:
+            raise BillboardError(f"a span of {record.step.span} batches does not end at its own")
         bounded = self.header.budget.rho < math.inf
         if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
             raise BillboardError("an answer without noise exceeds every budget")

@@ -32,6 +32,14 @@ class Step:
     """How much the round counts in the allocation; 0 if it only steers."""
     batch: Batch | None = None
     """The agents who are asked; None for all."""
+    span: int = 1
+    """How many batches the answer sums up: this one and those just before it, each at the prices of
+    its own round."""
+
+    @property
+    def spans_right(self) -> bool:
+        """Whether there are as many batches up to its own as it says; 1 if it asks all agents."""
+        return 1 <= self.span <= (1 if self.batch is None else self.batch.index + 1)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
                 "noise": step.noise.to_dict(),
                 "weight": step.weight,
                 **({"batch": [step.batch.index, step.batch.count]} if step.batch else {}),
+                **({"span": step.span} if step.span != 1 else {}),
                 "answer": list(answer),
             }
         case Certificate():
@@ -119,7 +120,10 @@ def line_from_dict(data: dict[str, Any], market: Market) -> Release | Certificat
             if len(noises.deviation(added)) not in (1, count):
                 raise BillboardError(f"its noise has other than 1 or {count} scales")
             batch = _batch(data["batch"]) if "batch" in data else None
-            step = Step(query, tuple(prices), added, weight, batch)
+            span = data.get("span", 1)
+            if not _whole([span], 1):
+                raise BillboardError(f"span {span!r} is not a whole number")
+            step = Step(query, tuple(prices), added, weight, batch, span)
             return Release(step, tuple(answer))
         case {
             "type": "certificate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -75,8 +76,10 @@ class Engine(Protocol):
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
 
     def batch_demand(
-        self, prices: tuple[int, ...], batch: Batch, order: bytes
-    ) -> tuple[int, ...]: ...
+        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+    ) -> tuple[int, ...]:
+        """The demand of a block of batches, each at its own prices; `batch` is the last one."""
+        ...
 
     def value(self, prices: tuple[int, ...]) -> int: ...
 

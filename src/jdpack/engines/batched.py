@@ -1,4 +1,4 @@
-"""Private: ask the agents in the public order, one batch after the other.
+"""Private: ask the agents in the public order, batch after batch, each at its own prices.
 
 The choices are exactly those of `jdpack.engines.best_response`. But the few agents of a batch are
 scattered over memory, so their rows are read individually.
@@ -22,62 +22,64 @@ class Batched:
         turn = turns(places, count)
         self._part = part
         self._order = np.argsort(turn, kind="stable")  # keeps the rows of an agent together
-        self._first = np.searchsorted(turn[self._order], np.arange(count + 1))
+        self._turn = turn[self._order].astype(np.int32)
         first = np.cumsum(part.fill) - part.fill
         block = np.searchsorted(first, self._order, side="right") - 1
         self._slots = block * BLOCK + self._order - first[block]
 
-    def demand(self, prices: NDArray[np.float64], index: int) -> NDArray[np.int64]:
-        """How many codes of each resource one batch takes."""
-        rows = slice(self._first[index], self._first[index + 1])
-        demands = np.zeros(len(prices), np.int64)
-        self._choose(rows, prices, demands)
+    def demand(self, prices: NDArray[np.float64], last: int) -> NDArray[np.int64]:
+        """How many codes of each resource a block of batches takes, up to the batch `last`.
+
+        `prices` is [batch of the block, resource].
+        """
+        _, demands, _ = self._choose(prices, last - len(prices) + 1)
         return demands
 
     def shares(self, prices: NDArray[np.float64]) -> NDArray[np.uint32]:
         """The share of each row of the part; `prices` is [batch asked, resource]."""
-        out, demands = np.zeros(len(self._order), np.uint32), np.zeros(prices.shape[1], np.int64)
-        for index, posted in enumerate(prices):
-            rows = slice(self._first[index], self._first[index + 1])
-            out[self._order[rows]] = self._choose(rows, posted, demands)
+        out = np.zeros(len(self._order), np.uint32)
+        rows, _, shares = self._choose(prices, 0)
+        out[self._order[rows]] = shares
         return out
 
     def _choose(
-        self, rows: slice, prices: NDArray[np.float64], demands: NDArray[np.int64]
-    ) -> NDArray[np.uint32]:
-        """The shares of some rows; adds what they take to `demands`."""
-        part, slots = self._part, self._slots[rows]
-        shares = np.zeros(len(slots), np.uint32)
+        self, prices: NDArray[np.float64], first: int
+    ) -> tuple[slice, NDArray[np.int64], NDArray[np.uint32]]:
+        """The rows of some batches from `first` on, what they take together, and their shares."""
+        part = self._part
+        rows = slice(*np.searchsorted(self._turn, [first, first + len(prices)]).tolist())
+        slots, at = self._slots[rows], self._turn[rows] - np.int32(first)
+        demands, shares = np.zeros(prices.shape[1], np.int64), np.zeros(len(slots), np.uint32)
         if part.pairs is None:
-            _dense(part.codes, part.values, part.several, slots, prices, demands, shares)
+            _dense(part.codes, part.values, part.several, slots, at, prices, demands, shares)
         else:
-            _sparse(part.pairs, part.values, part.several, slots, prices, demands, shares)
-        return shares
+            _sparse(part.pairs, part.values, part.several, slots, at, prices, demands, shares)
+        return rows, demands, shares
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _dense(codes, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
+def _dense(codes, values, starts, slots, at, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
     for i in range(slots.size):
-        for j in range(prices.size):
-            costs[i] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK] * prices[j]
+        for j in range(demands.size):
+            costs[i] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK] * prices[at[i], j]
     _best(values, starts, slots, costs, shares)
     for i in range(slots.size):
         if shares[i]:
-            for j in range(prices.size):
+            for j in range(demands.size):
                 demands[j] += codes[slots[i] // BLOCK, j, slots[i] % BLOCK]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _sparse(pairs, values, starts, slots, prices, demands, shares):  # type: ignore[no-untyped-def]
+def _sparse(pairs, values, starts, slots, turn, prices, demands, shares):  # type: ignore[no-untyped-def]
     costs = np.zeros(slots.size, np.float64)
     for r in range(slots.size):
         b, i = slots[r] // BLOCK, slots[r] % BLOCK
         for pair in range(pairs.offsets[b] + i, pairs.offsets[b + 1], BLOCK):
-            costs[r] += pairs.codes[pair] * prices[pairs.resources[pair]]
+            costs[r] += pairs.codes[pair] * prices[turn[r], pairs.resources[pair]]
         at = rest_of(pairs, b, i)
         while at < pairs.rest_offsets[b + 1] and pairs.rest_rows[at] == i:
-            costs[r] += pairs.rest_codes[at] * prices[pairs.rest_resources[at]]
+            costs[r] += pairs.rest_codes[at] * prices[turn[r], pairs.rest_resources[at]]
             at += 1
     _best(values, starts, slots, costs, shares)
     for r in range(slots.size):

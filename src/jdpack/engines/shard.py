@@ -7,7 +7,7 @@ threads. Every answer is a sum over its agents, so shards on many machines answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -106,7 +106,9 @@ class Shard:
         rest = self._sum(best_response.demand, self._box.open, codes)
         return tuple(a + b for a, b in zip(self._box.demand, rest, strict=True))
 
-    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+    def batch_demand(
+        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+    ) -> tuple[int, ...]:
         codes, parts = np.array(prices, dtype=np.float64), self._in_order(order, batch.count)
         return tuple(np.sum([part.demand(codes, batch.index) for part in parts], axis=0).tolist())
 

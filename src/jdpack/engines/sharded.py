@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ class Combined(ABC):
             self._last = prices, _sums(self._all("demand", prices))
         return self._last[1]
 
-    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
+    def batch_demand(
+        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+    ) -> tuple[int, ...]:
         return _sums(self._all("batch_demand", prices, batch, order))
 
     def value(self, prices: tuple[int, ...]) -> int:

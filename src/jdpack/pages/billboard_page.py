@@ -291,23 +291,27 @@ def _load_chart(
 
 
 def _load(market: Market, release: Release, resource: int) -> float:
-    """Demand divided by supply; a batch is scaled up as if all batches were like it."""
-    batch = release.step.batch
+    """Demand divided by supply; a block is scaled up as if all batches were like its own."""
     load = release.answer[resource] / market.supply_codes[resource]
-    return load * (1 if batch is None else batch.count)
+    return load * _blocks(release)
+
+
+def _blocks(release: Release) -> float:
+    """How many blocks like the one that is asked would hold all agents."""
+    batch = release.step.batch
+    return 1.0 if batch is None else batch.count / release.step.span
 
 
 def _deviation(board: Billboard, release: Release, resource: int) -> float:
     """The standard deviation of the noise in `_load`."""
-    market, noise, batch = board.header.market, release.step.noise, release.step.batch
+    market, noise = board.header.market, release.step.noise
     scales = deviation(noise)
     own = scales[resource if len(scales) > 1 else 0]
     if isinstance(noise, TruncatedLaplace):
         own = min(math.sqrt(2.0) * own, float(noise.bound))
-    count = 1 if batch is None else batch.count
     if board.header.local:  # each agent who is asked adds its own noise
-        own *= math.sqrt(max(1.0, market.agents / count))
-    return own / market.supply_codes[resource] * count
+        own *= math.sqrt(max(1.0, market.agents / _blocks(release)))
+    return own / market.supply_codes[resource] * _blocks(release)
 
 
 # --- other numbers ------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | No
                 i + 2,
                 step.query,
                 "" if step.batch is None else step.batch.index,
+                "" if step.batch is None else step.span,
                 step.weight,
                 noise.to_dict()["kind"],
                 scale,
@@ -105,7 +106,7 @@ def releases_table(board: Billboard, spending: list[Spent] | None) -> Table | No
         "Cost (rho)", "Spent so far",
     )  # fmt: skip
     columns = (
-        "line", "query", "batch", "weight", "noise", "noise_scale", "sensitivity", "rho",
+        "line", "query", "batch", "span", "weight", "noise", "noise_scale", "sensitivity", "rho",
         "rho_so_far", "answer_if_one_number",
     )  # fmt: skip
     return Table("Releases", heads, shown, columns, data, words=(1,))
@@ -116,8 +117,11 @@ def _kind(noise: object) -> str:
 
 
 def _turn(release: Release) -> str:
-    batch = release.step.batch
-    return "" if batch is None else f", batch {batch.index + 1:,} of {batch.count:,}"
+    batch, span = release.step.batch, release.step.span
+    if batch is None:
+        return ""
+    last = f"{batch.index + 1:,} of {batch.count:,}"
+    return f", batch {last}" if span == 1 else f", batches {batch.index - span + 2:,} to {last}"
 
 
 # --- goods, prices and loads --------------------------------------------------------------

@@ -12,7 +12,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,9 @@ class Plan:
     round_noise: tuple[float, float | None]
     """The smallest and the largest standard deviation of the noise in a round that counts, as a
     share of each supply; None if it depends on the run."""
+    alpha: float | None
+    """The loss that mwu-adaptive aims for, as a fraction of the agents times the value cap: the
+    given one, or the one that it picks. None for other policies."""
     margin: float
     """The share of each supply that is kept free; above 1 if noise exceeds supply."""
     floor: float
@@ -151,6 +154,7 @@ class Plan:
             "beta": self.budget.beta,
             "rounds_at_most": self.rounds_at_most,
             "round_noise": self.round_noise,
+            "alpha": self.alpha,
             "margin": self.margin,
             "floor": self.floor,
             "share_expected": self.share_expected,
@@ -219,6 +223,7 @@ def plan(
         budget=budget,
         rounds_at_most=need.outlook.rounds_at_most,
         round_noise=_round_noise(market, budget, policy, need.outlook),
+        alpha=policy.alpha_in(market, budget) if isinstance(policy, MwuAdaptive) else None,
         margin=margin,
         floor=least,
         share_expected=expected_share(market, margin) if steered else None,
@@ -252,6 +257,11 @@ def _round_noise(
     market: Market, budget: Budget, policy: Policy[Any], outlook: Outlook
 ) -> tuple[float, float | None]:
     supply = max(market.supply_codes)
+    if outlook.batches is not None and outlook.scales is not None:  # blocks, then all batches
+        step = policy.step(policy.start(market, budget))
+        assert step is not None
+        block, whole = deviation(step.noise)[0], outlook.scales[0]
+        return min(block, whole) / supply, max(block, whole) / supply
     if outlook.scales is not None:
         return min(outlook.scales) / supply, max(outlook.scales) / supply
     if outlook.variance == 0.0:
@@ -300,6 +310,17 @@ def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[Leas
 # --- text ---------------------------------------------------------------------------------
 
 
+def _why_alpha(plan: Plan) -> str:
+    policy, alpha = plan.policy, plan.alpha
+    assert isinstance(policy, MwuAdaptive) and alpha is not None
+    if policy.alpha is not None:
+        return "as given"
+    own = replace(policy, alpha=alpha)
+    if own.supply_ratio(plan.market, plan.budget) < 1.0:
+        return "the largest that it picks; the supplies are too small to prove a loss this small"
+    return "the least loss to aim for that these supplies and a million rounds are enough for"
+
+
 def _text(plan: Plan) -> Iterator[str]:
     market, budget = plan.market, plan.budget
     m = len(market.resources)
@@ -328,6 +349,8 @@ def _text(plan: Plan) -> Iterator[str]:
         upto = " or more" if most is None else f" to {short_percent(most)}" if most > least else ""
         noise = f"noise of deviation {short_percent(least)}{upto} of each supply"
     yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
+    if plan.alpha is not None:
+        yield f"  alpha      {plan.alpha:g}: {_why_alpha(plan)}"
     what = "is kept free" if plan.margin < 1.0 else "would have to stay free: more than exists"
     yield f"  margin     {short_percent(plan.margin)} of the supplies {what}"
     name, most = plan.tightest

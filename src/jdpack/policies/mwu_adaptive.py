@@ -13,10 +13,12 @@ b (1 - L_j), and its price p_j is P_j / b. `docs/notes-on-the-paper.md` explains
    that is too large by order ln(Tm/delta).
 5. A floor of 1e-300 on relative prices prevents underflow, which real numbers do not have.
 6. The number of rounds has a public bound, the one that the paper proves.
+7. Without an alpha, it takes the least one that the supplies meet (`MwuAdaptive.alpha_in`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -41,6 +43,8 @@ SCALE_SHARE = 0.1
 
 _SLACK = 1.0 - 1e-9  # keeps float rounding in the noise scales on the private side of the filter
 _FLOOR = 1e-300
+_ALPHA_STEPS = 1000  # an alpha that it picks itself is a multiple of 1 / this
+_ALPHA_MOST = 100  # the largest that it picks: 0.1
 NOISES = ("gaussian", "truncated-laplace")
 
 
@@ -64,6 +68,7 @@ class State:
 class _Constants:
     """What Algorithm 1 fixes before its first round."""
 
+    alpha: float
     price_sum: float
     """p_max: the paper's 2n/b per unit, so 2 n V for whole supplies."""
     theta_max: int
@@ -82,17 +87,19 @@ class MwuAdaptive:
     """Algorithm 1 with its parameter alpha. It aims for an additive loss of order alpha n V.
 
     Args:
-        alpha: the loss to aim for, as a fraction of n times the value cap.
+        alpha: the loss to aim for, as a fraction of n times the value cap. Without it, the least
+            that the supplies meet (`alpha_in`).
         noise: "gaussian", or "truncated-laplace" as in the paper.
     """
 
-    alpha: float = 0.1
+    alpha: float | None = None
     noise: str = "gaussian"
 
     name: ClassVar[str] = "mwu-adaptive"
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        if self.alpha is not None:
+            check_alpha(self.alpha)
         if self.noise not in NOISES:
             shown = checks.quoted(self.noise)
             raise MarketError(f"noise {shown} is not known", f"one of: {', '.join(NOISES)}")
@@ -157,6 +164,17 @@ class MwuAdaptive:
             scaled=False,
         )
 
+    def alpha_in(self, market: Market, budget: Budget) -> float:
+        """The alpha of a run in this market: the given one, or the least that the supplies meet.
+
+        That is the least multiple of 1/1000 with a `supply_ratio` of at least 1, for which at most
+        `fixed_rounds.ROUNDS_MAX` rounds are enough (their number grows as 1 / alpha^2), and for
+        which the delta for truncated noise is enough. If none up to 0.1 meets this, it is 0.1: what
+        the requirement allows for noise is far above what noise does on average, so a larger
+        alpha would lose more.
+        """
+        return _least_alpha(self, market, budget) if self.alpha is None else self.alpha
+
     def supply_ratio(self, market: Market, budget: Budget, failure: float = 0.05) -> float:
         """The supply as a multiple of what the paper requires, with every constant explicit.
 
@@ -171,18 +189,21 @@ class MwuAdaptive:
         a promise: the certificate says what a run achieved.
         """
         c = self._constants(market, budget)
+        if c.demand_variance == 0.0:
+            return math.inf
         m = len(market.resources)
         total = (c.theta_sum + c.theta_max) / SHARE
         spread = 2.0 if self.truncated else 1.0  # the variance of Laplace noise at the same rho
         s = math.sqrt(spread * c.demand_variance / total) / min(market.supply_codes)
-        z = math.sqrt(2.0 * math.log(2 * m / failure)) + math.sqrt(2.0 * math.log(2 / failure))
-        required = (math.sqrt(4 * z * z + 8 * total * self.alpha) - 2 * z) / (4 * total)
+        log = portable_math.log  # a picked alpha rests on this, and must be the same everywhere
+        z = math.sqrt(2.0 * log(2 * m / failure)) + math.sqrt(2.0 * log(2 / failure))
+        required = (math.sqrt(4 * z * z + 8 * total * c.alpha) - 2 * z) / (4 * total)
         return required / s
 
     def _constants(self, market: Market, budget: Budget) -> _Constants:
-        m = len(market.resources)
-        theta_max = int(self.alpha * SHARE)
-        theta_sum = math.ceil(portable_math.log(m + 1.0) / self.alpha * SHARE)
+        m, alpha = len(market.resources), self.alpha_in(market, budget)
+        theta_max = int(alpha * SHARE)
+        theta_sum = math.ceil(portable_math.log(m + 1.0) / alpha * SHARE)
         # With variance v / theta at step theta, the demand releases cost a total rho of
         # sum_t theta_t Delta^2 / (2 v) <= (Theta + alpha) Delta^2 / (2 v), whatever the number
         # of rounds. This is the paper's noise scale, inversely proportional to sqrt(eta). A scale
@@ -192,10 +213,11 @@ class MwuAdaptive:
         scale = queries.change(market, "scale").squares * (theta_sum + 2 * theta_max) / SHARE
         rho = tail_bounds.rounds_rho(market, budget) * _SLACK
         return _Constants(
+            alpha=alpha,
             price_sum=2.0 * fixed_rounds.worth(market),
             theta_max=theta_max,
             theta_sum=theta_sum,
-            rounds_at_most=math.ceil((3 * m + 1) * theta_sum / SHARE / self.alpha),
+            rounds_at_most=math.ceil((3 * m + 1) * theta_sum / SHARE / alpha),
             demand_variance=demand / (2.0 * rho * (1.0 - SCALE_SHARE)),
             scale_variance=scale / (2.0 * rho * SCALE_SHARE),
         )
@@ -205,7 +227,8 @@ class MwuAdaptive:
             return _gaussian(state.constants.demand_variance, state.theta)
         scale = _deviation(state.constants.demand_variance, state.theta)
         # The paper's support [mu - (1 - alpha), mu + (1 - alpha)] for the exponent, in codes.
-        bound = int((1.0 - self.alpha) * min(state.market.supply_codes) / (state.theta / SHARE))
+        room = (1.0 - state.constants.alpha) * min(state.market.supply_codes)
+        bound = int(room / (state.theta / SHARE))
         return TruncatedLaplace(scale, bound)
 
     def _check_truncation(self, state: State, budget: Budget) -> None:
@@ -224,6 +247,27 @@ class MwuAdaptive:
                 f"only {budget.truncation:.2g} is set aside for it",
                 "use Gaussian noise, a larger supply, or a larger epsilon",
             )
+
+
+@functools.lru_cache(maxsize=256)
+def _least_alpha(policy: MwuAdaptive, market: Market, budget: Budget) -> float:
+    """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha makes it all easier to meet."""
+
+    def meets(steps: int) -> bool:
+        own = replace(policy, alpha=steps / _ALPHA_STEPS)
+        if own.outlook(market, budget).rounds_at_most > fixed_rounds.ROUNDS_MAX:
+            return False
+        try:
+            own.start(market, budget)
+        except BudgetError:
+            return False
+        return own.supply_ratio(market, budget) >= 1.0
+
+    low, high = 0, _ALPHA_MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high / _ALPHA_STEPS
 
 
 def _gaussian(variance: float, theta: int) -> Gaussian | NoNoise:

@@ -8,16 +8,24 @@ needs no trusted party: agents can add the noise themselves (`jdpack.run.local`)
 
 * P sums to 2 n V with a dummy resource, and all prices start equal, as in mwu-adaptive.
 * There are T = n / `batch` rounds, rounded up. The order is a public hash
-  (`jdpack.common.batches`), so a round asks `batch` agents on average (the paper: exactly one). T
-  times the load of a round's batch estimates the load of all agents. P_j *= exp(theta (T Lhat_tj -
-  1)), with the exponent cut to [-1, 1].
-* An agent is in one batch, and batches compose in parallel (`Filter`): each round's noise may cost
-  all of rho. But the noise of T rounds adds up in the load of what is taken, to a standard
-  deviation of sqrt(T) Delta / sqrt(2 rho) with Delta of order sqrt(m) / b. That is the sqrt(m n) of
-  Table 1. A larger `batch` means fewer rounds and so less noise, unless agents add their own.
-* The paper gives theta up to constants. Ours minimises the regret lemma's bound
-  2nV (ln(m+1) / (theta T) + theta (W^2 + s^2)): W = max_j n c_j / b_j is the largest estimate that
-  a batch of average size can give, and s the standard deviation of its noise.
+  (`jdpack.common.batches`), so a round asks `batch` agents on average (the paper: exactly one).
+* Multiplicative weights in closed form: after t rounds, P_j is proportional to
+  exp(theta (T Lhat_j - t)), with Lhat_j the noisy load of what the first t batches took.
+* With a curator, each answer sums up a block of batches (`jdpack.policies.nested_blocks`), so the
+  noise of Lhat grows only with the logarithm of T. The last answer sums up all batches. The
+  certificate rests on it alone, and it gets `1 - STEERING` of the budget, so the margin does not
+  grow with T at all. An agent is in one batch, and pays for the blocks that contain it (`Filter`).
+* Agents who add the noise themselves add it independently: each batch has noise of its own, each
+  may cost all of rho, and T of them sum to sqrt(T) times as much. That is the sqrt(m n) of Table 1.
+* The paper gives theta up to constants. In units of 2 n V, the regret lemma bounds the loss by
+  ln(m+1) / (theta T) + theta g, with g the second moment of T times the load of a round's batch.
+  With independent noise we minimise that for g = W^2 + s^2: W = max_j n c_j / b_j is the largest
+  estimate that a batch of average size can give, and s the deviation of its noise. With a curator,
+  g = 1 + T max_j c_j / b_j, the second moment of a batch's own estimate for loads near 1. Noise of
+  deviation d in Lhat moves the logarithms of the prices by theta T d, up or down alike. That raises
+  a price by a factor of 1 + (theta T d)^2 / 2 on average, so its cost is of second order. We take
+  the smaller of the two theta that minimise ln(m+1) / (theta T) plus one of these terms. This is a
+  rule for the step size, not a proof: the certificate says what a run achieved.
 """
 
 from __future__ import annotations
@@ -31,17 +39,19 @@ import numpy as np
 from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.batches import BATCHES_MAX, Batch
-from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
 from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market, Neighbours
-from jdpack.policies import fixed_rounds
+from jdpack.policies import fixed_rounds, nested_blocks
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.tail_bounds import Outlook
 
-_FLOOR = 1e-300  # for relative prices: prevents underflow
+STEERING = 0.6
+"""The part of what the rounds may spend that the blocks get, and that steers the prices. The sum of
+all batches gets the rest. The loss from steering falls with the cube root of this part, and is
+several times the margin of that sum on the market of Table 1, where this part was chosen."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,15 @@ class State:
 
     market: Market
     noise: Gaussian | NoNoise
+    """Of a block."""
+    last_noise: Gaussian | NoNoise
+    """Of the last answer."""
     rounds_at_most: int
     theta: float
-    weights: FloatArray
-    """Relative prices of the m resources and the dummy; they sum to 1."""
+    leaf: int
+    """Where this round's batch is in the tree of blocks."""
+    prefixes: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Noisy sums of the demand of the first so many batches; the last is of all so far."""
     rounds: int = 0
 
 
@@ -85,48 +100,74 @@ class MwuOnline:
         return {"name": self.name, "batch": self.batch, "local": self.local}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        rounds, noise = self._rounds(market), self._noise(market, budget)
-        scale = deviation(noise)[0]
-        noises = market.agents if self.local else rounds
+        rounds = self._rounds(market)
+        scale = deviation(self._noises(market, budget, rounds)[1])[0]
+        noises = market.agents if self.local else 1
         return Outlook(
             rounds_at_most=rounds,
             variance=noises * scale * scale,
             peak=scale,
             weight=1,
-            scales=None if self.local or scale == 0.0 else (scale,) * rounds,
+            scales=None if self.local or scale == 0.0 else (scale,),
             batches=rounds,
         )
 
     def start(self, market: Market, budget: Budget) -> State:
-        m, rounds, noise = len(market.resources), self._rounds(market), self._noise(market, budget)
+        m, rounds = len(market.resources), self._rounds(market)
+        noise, last_noise = self._noises(market, budget, rounds)
         if self.local and market.neighbours is Neighbours.ADD_REMOVE:
             raise MarketError(
                 "agents who add the noise themselves cannot hide that they take part",
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
-        noise.cost(queries.change(market, "demand"))  # refuses noise that cannot be drawn
-        spread = rounds * fixed_rounds.sigma(market, noise)
+        for each in (noise, last_noise):
+            each.cost(queries.change(market, "demand"))  # refuses noise that cannot be drawn
+        sigma = rounds * fixed_rounds.sigma(market, noise)
+        cap = float(DEMAND_CODE_MAX) / min(market.supply_codes)
+        size = portable_math.log(m + 1.0) / rounds
         if self.local:
-            spread *= math.sqrt(max(1.0, market.agents / rounds))
-        width = market.agents * float(DEMAND_CODE_MAX) / min(market.supply_codes)
-        theta = math.sqrt(portable_math.log(m + 1.0) / (rounds * (width * width + spread * spread)))
-        return State(market, noise, rounds, theta, np.full(m + 1, 1.0 / (m + 1)))
+            noisy = sigma * sigma * max(1.0, market.agents / rounds)
+            theta = math.sqrt(size / ((market.agents * cap) ** 2 + noisy))
+        else:
+            theta = math.sqrt(size / (1.0 + rounds * cap))
+            noisy = sigma * sigma * nested_blocks.terms(rounds)
+            if size < noisy * theta**3:
+                theta = portable_math.power(size / noisy, 1.0 / 3.0)
+        leaf = nested_blocks.first_leaf(rounds)
+        return State(market, noise, last_noise, rounds, theta, leaf)
 
     def step(self, state: State) -> Step | None:
         if state.rounds >= state.rounds_at_most:
             return None
-        whole = state.weights * (2.0 * fixed_rounds.worth(state.market))
+        exponents = np.zeros(len(state.market.resources) + 1)  # the last is the dummy's
+        if state.prefixes:
+            load = np.array(state.prefixes[-1][1]) / fixed_rounds.supplies(state.market)
+            exponents[:-1] = state.theta * (state.rounds_at_most * load - state.rounds)
+        weights = portable_math.exp_down(exponents - exponents.max())
+        whole = weights * (2.0 * fixed_rounds.worth(state.market) / math.fsum(weights.tolist()))
         prices = fixed_rounds.price_codes(state.market, whole)
-        batch = Batch(state.rounds, state.rounds_at_most)
-        return Step("demand", prices, state.noise, weight=1, batch=batch)
+        batch, span = Batch(state.rounds, state.rounds_at_most), 1
+        last = batch.index == batch.count - 1
+        if not self.local:
+            span = batch.count if last else nested_blocks.span(state.leaf)
+        noise = state.last_noise if last else state.noise
+        return Step("demand", prices, noise, weight=1, batch=batch, span=span)
 
     def observe(self, state: State, release: Release) -> State:
-        loads = fixed_rounds.loads(state.market, release)
-        exponent = state.theta * (state.rounds_at_most * loads - 1.0)
-        weights = state.weights.copy()
-        weights[:-1] *= portable_math.exp(np.clip(exponent, -1.0, 1.0))
-        weights = np.maximum(weights / math.fsum(weights.tolist()), _FLOOR)
-        return replace(state, weights=weights, rounds=state.rounds + 1)
+        rounds = state.rounds + 1
+        begin = rounds - release.step.span
+        kept = [prefix for prefix in state.prefixes if prefix[0] <= begin]
+        before = kept[-1][1] if kept else (0,) * len(release.answer)
+        total = tuple(a + b for a, b in zip(before, release.answer, strict=True))
+        if self.local:
+            kept = []  # no later block goes back further than this
+        more = rounds < state.rounds_at_most
+        return replace(
+            state,
+            leaf=nested_blocks.next_leaf(state.leaf) if more else state.leaf,
+            prefixes=(*kept, (rounds, total)),
+            rounds=rounds,
+        )
 
     def _rounds(self, market: Market) -> int:
         rounds = -(-market.agents // self.batch)
@@ -138,6 +179,15 @@ class MwuOnline:
             )
         return rounds
 
-    def _noise(self, market: Market, budget: Budget) -> Gaussian | NoNoise:
-        rho = budget.rho if self.local else tail_bounds.rounds_rho(market, budget, batches=True)
-        return gaussian(queries.change(market, "demand"), rho)
+    def _noises(
+        self, market: Market, budget: Budget, rounds: int
+    ) -> tuple[Gaussian | NoNoise, Gaussian | NoNoise]:
+        """The noise of a block, and that of the last answer."""
+        change = queries.change(market, "demand")
+        if self.local:
+            return (gaussian(change, budget.rho),) * 2
+        rho = tail_bounds.rounds_rho(market, budget, batches=True)
+        if rounds == 1:
+            return (gaussian(change, rho),) * 2
+        block = gaussian(change, rho * STEERING / nested_blocks.levels(rounds))
+        return block, gaussian(change, rho * (1.0 - STEERING))

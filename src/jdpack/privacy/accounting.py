@@ -13,6 +13,7 @@ budget says which one it uses:
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -291,12 +292,17 @@ class Filter:
     the one of `jdpack.privacy.gdp`, and such a budget takes only Gaussian noise: it has no delta
     for any other. zCDP needs no limit on `transfer`.
 
-    Batches of one public partition of the agents compose in parallel. Neighbours differ in one
-    agent. Given the releases so far, a release about a batch without that agent has the same
+    Batches of one public partition of the agents compose in parallel. A release may be about
+    several of them in a row: a block. Neighbours differ in one agent, and that agent is in one
+    batch. Given the releases so far, a release about a block without that batch has the same
     distribution for both neighbours, so it costs nothing between them. What is spent is therefore
-    the cost of the releases about all agents, plus the largest total cost of those about any one
-    batch. For every pair of neighbours, that sum bounds the adaptively chosen costs, as the filter
-    requires.
+    the cost of the releases about all agents, plus the largest total cost of the releases whose
+    blocks contain any one batch. For every pair of neighbours, that sum bounds the adaptively
+    chosen costs, as the filter requires. If blocks are nested, each batch pays once per level.
+
+    The filter keeps that maximum for disjoint stretches of batches. A release joins the stretches
+    that its block touches into one, and adds its cost to the largest of their maxima. If the block
+    contains all of these stretches, this is the exact maximum; otherwise it is at least that.
     """
 
     def __init__(self, budget: Budget, spent: Cost | None = None) -> None:
@@ -309,7 +315,10 @@ class Filter:
             limits = limits._replace(transfer=math.inf)
         self._limits = limits
         self._of_all = _grains(spent) if spent else _NOTHING
-        self._of_batches: dict[Batch, _Grains] = {}
+        self._batches = 0
+        """The number of batches in the partition; 0 until one is asked."""
+        self._of_batches: list[tuple[int, int, _Grains]] = []
+        """Disjoint stretches (first, last) of batches in order, with their largest total cost."""
         self._most = _NOTHING
         """The largest total cost of the releases about any one batch."""
 
@@ -322,18 +331,26 @@ class Filter:
             Fraction(int(transfer), _GRAIN),
         )
 
-    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
-        """Spend `cost` on all agents or one batch, or raise BudgetError and spend nothing."""
+    def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
+        """Spend `cost` on all agents, or on `span` batches of which `batch` is the last.
+
+        It raises BudgetError if the budget does not cover it, and then spends nothing.
+        """
         if cost.rho <= 0 or cost.delta < 0:
             raise BudgetError(f"a release must cost something, not rho = {float(cost.rho):.3g}")
-        of_all, of_batch, most = self._of_all, _NOTHING, self._most
+        of_all, most = self._of_all, self._most
         if batch is None:
             of_all = of_all.plus(_grains(cost))
         else:
-            if self._of_batches and next(iter(self._of_batches)).count != batch.count:
+            if self._batches not in (0, batch.count):
                 raise BudgetError("batches from two partitions do not compose in parallel")
-            of_batch = self._of_batches.get(batch, of_batch).plus(_grains(cost))
-            most = most.or_more(of_batch)
+            first, last, joined = batch.index - span + 1, batch.index, _NOTHING
+            begin = bisect.bisect_left(self._of_batches, first, key=lambda known: known[1])
+            end = bisect.bisect_right(self._of_batches, last, key=lambda known: known[0])
+            for low, high, largest in self._of_batches[begin:end]:
+                first, last, joined = min(first, low), max(last, high), joined.or_more(largest)
+            joined = joined.plus(_grains(cost))
+            most = most.or_more(joined)
         spent, asked = self._of_all.plus(self._most), of_all.plus(most)
         for what, more, so_far, limit in zip(
             _Grains._fields, asked, spent, self._limits, strict=True
@@ -346,7 +363,8 @@ class Filter:
                 )
         self._of_all, self._most = of_all, most
         if batch is not None:
-            self._of_batches[batch] = of_batch
+            self._batches = batch.count
+            self._of_batches[begin:end] = [(first, last, joined)]
 
 
 class _Grains(NamedTuple):

@@ -60,7 +60,8 @@ draws, and e^epsilon R'(T) < 1e-110 for epsilon <= 100. The same holds with D an
 
 Batches. Noise that does not touch the agent in which D and D' differ has the same distribution on
 both. G1 holds with a move of 0 there, and P and R may have the same noise there. So only the
-releases about all agents, and those about one batch, count towards rho and c.
+releases about all agents, and those about blocks that contain the batch of that agent, count
+towards rho and c.
 
 Groups. For g agents mu becomes g mu. G2 to G4 do not depend on the moves. If the agents are in
 several batches, up to g batches count. The cost is still at most g^2 rho, and c is at most g times

@@ -154,7 +154,9 @@ def change(market: Market, query: Query) -> Change:
       one of the two is the zero option, so at most k do. `DemandChange` adds what totals imply. The
       same bounds hold for a batch (`jdpack.common.batches`): an agent's turn depends only on its id
       and a public key, so the differing agent moves the answer of its own batch by x - y and leaves
-      every other batch alone.
+      every other batch alone. They hold for a block of batches too, each at the prices of its own
+      round. These prices are public before the release. The agent is in at most one batch of the
+      block and takes at most one option there, so the sum over the block moves by x - y.
     * scale, the largest of Q and, over all j, of |S_j - D_j| Q / S_j rounded down, with Q the
       smallest S_j: |S_j - D_j| moves by at most C, so each term moves by at most C Q / S_j <= C
       before rounding, and by at most the whole number C after it. So does the maximum.

@@ -82,7 +82,7 @@ def _noisy_totals(board: Billboard) -> tuple[list[int], list[Sum]]:
     outlook = registry.from_dict(board.header.policy).outlook(market, budget)
     totals, variances = [0] * m, [0.0] * m
     scales: list[list[float]] = [[] for _ in range(m)]
-    counted = [release for release in board.releases if release.step.weight]
+    counted = _resting(board)
     alike = all(len(deviation(release.step.noise)) == 1 for release in counted)
     for release in counted:
         weight, spreads = release.step.weight, deviation(release.step.noise)
@@ -97,6 +97,21 @@ def _noisy_totals(board: Billboard) -> tuple[list[int], list[Sum]]:
     whole = float(sum(release.step.weight for release in counted))
     sums = [Sum(variances[j], whole, tuple(scales[j])) for j in range(1 if alike else m)]
     return totals, sums * m if alike else sums
+
+
+def _resting(board: Billboard) -> list[Release]:
+    """The releases that bound the load: all rounds, or with batches disjoint blocks of them (C3).
+
+    The blocks are found from the last batch backwards.
+    """
+    counted = [release for release in board.releases if release.step.weight]
+    if counted and counted[0].step.batch is None:
+        return counted
+    found, last = [], len(counted) - 1
+    while last >= 0:
+        found.append(counted[last])
+        last -= counted[last].step.span
+    return found[::-1]
 
 
 def _thinning(load: float, q: float, tail: float, *, repaired: bool) -> int:

@@ -25,10 +25,12 @@ factor for which `tail_bounds.kept_at_most` of the load U_j - C / S_j of these r
 both. An option that touches several resources uses the smallest of their factors.
 
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
-one round that asked it, all or nothing, and W is the weight of one round. The sums of C1 are then
-the load of all batches together, of indivisible goods too, and coins decide nothing. If the agents
-add the noise themselves, nothing is known about value, and nothing is repaired. Batches give no
-bound on the optimum: duality needs the demand of all agents at the same prices.
+one round that asked it, all or nothing, and W is the weight of one round. An answer may sum up a
+block of batches. Over disjoint blocks that hold every batch, the sums of C1 are then the load of
+all batches together, of indivisible goods too, and coins decide nothing. Which blocks these are is
+fixed beforehand: the one that ends with the last batch, the one that ends just before it, and so
+on. If the agents add the noise themselves, nothing is known about value, and nothing is repaired.
+Batches give no bound on the optimum: duality needs the demand of all agents at the same prices.
 
 `load_at_most` bounds the load of what is given. Dropping agents in a repair only lowers that load.
 If the market says how often a supply may be exceeded, nothing is repaired: beta is that

@@ -19,10 +19,13 @@ def charge(step: Step, filter: Filter, board: Billboard) -> None:
         raise BudgetError(f"the cost of a {step.query} release is proved only for Gaussian noise")
     if step.batch is not None and step.query != "demand":
         raise BudgetError(f"a batch can be asked only for its demand, not for {step.query}")
+    if not step.spans_right:
+        raise BudgetError(f"a span of {step.span} batches does not end at its own")
     if step.query == "chance" and not board.header.coins:
         raise BudgetError("chance is about coins, and this run uses none")
     width = queries.width(board.header.market, step.query)
-    filter.charge(step.noise.cost(closing.change(board, step.query), width), step.batch)
+    cost = step.noise.cost(closing.change(board, step.query), width)
+    filter.charge(cost, step.batch, step.span)
 
 
 def totals(board: Billboard) -> list[float] | None:

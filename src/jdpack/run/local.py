@@ -109,7 +109,8 @@ class LocalAgent:
             raise AgentsError(
                 "a price is not a price code", f"a whole number up to {PRICE_CODE_MAX}"
             )
-        if step.batch is None or self.turn(step.batch.count) != step.batch.index:
+        mine = step.batch is not None and self.turn(step.batch.count) == step.batch.index
+        if not mine or step.span != 1:
             raise AgentsError("this round does not ask this agent", "answer in your own turn only")
         engine = cast(Engine, _OneAgent(self._options))
         answered = release(step, engine, self._filter, SystemRandomness(), self._board, None)
@@ -127,9 +128,11 @@ class _OneAgent:
     def __init__(self, options: list[tuple[int, list[int]]]) -> None:
         self._options = options
 
-    def batch_demand(self, prices: tuple[int, ...], batch: Batch, order: bytes) -> tuple[int, ...]:
-        taken = best_option(self._options, prices)
-        return (0,) * len(prices) if taken is None else tuple(self._options[taken][1])
+    def batch_demand(
+        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+    ) -> tuple[int, ...]:
+        taken = best_option(self._options, prices[-1])
+        return (0,) * len(prices[-1]) if taken is None else tuple(self._options[taken][1])
 
 
 class LocalRun:

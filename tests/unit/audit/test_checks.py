@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import broken
-from jdpack import DualGd, Market, MwuAdaptive, Newton
+from jdpack import DualGd, Market, MwuAdaptive, MwuOnline, Newton
 from jdpack.audit import answers, budget_checks, fold, neighbours, noise_checks, paths
 from jdpack.audit.checks import Group, of_every_run
 from jdpack.audit.findings import guarded
@@ -29,6 +29,7 @@ from jdpack.billboard.lines import Seed
 from jdpack.common.coins import siphash as plain_siphash
 from jdpack.door import SystemRandomness
 from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX, SHARE
+from jdpack.policies import nested_blocks
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries
 from jdpack.privacy.accounting import Filter
@@ -266,10 +267,34 @@ def test_a_run_is_charged_what_it_costs():
 def test_a_filter_that_forgets_a_batch_is_found():
     assert budget_checks.of_batch_filter(SETTING).verdict == "ok"
     charge = Filter.charge
-    with mock.patch.object(Filter, "charge", lambda self, cost, batch=None: charge(self, cost)):
+    with mock.patch.object(
+        Filter, "charge", lambda self, cost, batch=None, span=1: charge(self, cost)
+    ):
+        assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"
+    # Blocks charged as if only their last batch were in them.
+    with mock.patch.object(
+        Filter, "charge", lambda self, cost, batch=None, span=1: charge(self, cost, batch)
+    ):
         assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"
     with mock.patch.object(Filter, "charge", return_value=None):
         assert budget_checks.of_batch_filter(SETTING).verdict == "FAILED"
+
+
+def test_blocks_that_are_charged_for_one_level_only_are_found():
+    """The noise of mwu-online calibrated for one level, and a filter that lets it pass."""
+    setting = Setting(MwuOnline(batch=5), 1.0, 1e-6)
+    honest = record(setting, people(divisible=True))
+    assert verdicts(budget_checks.of_charges([honest]))["budget: charges"] == "ok"
+    charge = Filter.charge
+    with (
+        mock.patch.object(
+            Filter, "charge", lambda self, cost, batch=None, span=1: charge(self, cost, batch)
+        ),
+        mock.patch.object(nested_blocks, "levels", return_value=1),
+    ):
+        broken = record(setting, people(divisible=True))
+    assert broken.board is not None
+    assert verdicts(budget_checks.of_charges([broken]))["budget: charges"] == "FAILED"
 
 
 @pytest.mark.parametrize("query", QUERIES)

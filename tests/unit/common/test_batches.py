@@ -96,7 +96,7 @@ def batches_of(records: Records, order: bytes, count: int) -> dict[Any, int]:
     engine = MemoryEngine(records.encode())
     found = {}
     for index in range(count):
-        (demand,) = engine.batch_demand((0,), Batch(index, count), order)
+        (demand,) = engine.batch_demand([(0,)], Batch(index, count), order)
         for bit, agent in enumerate(sorted(records.ids, key=str)):
             if demand >> bit & 1:
                 assert agent not in found
@@ -199,6 +199,17 @@ def test_a_line_names_its_batch_and_how_many_there_are():
     ]  # fmt: skip
 
 
+def test_a_line_names_its_span_if_it_sums_up_several_batches():
+    board = Billboard(a_header())
+    board.post(Release(a_step(0), (0, 0)))
+    board.post(Release(replace(a_step(1), span=2), (0, 0)))
+    assert [line.get("span") for line in map(json.loads, board.lines())] == [None, None, 2]
+    assert Billboard.from_text(text_of(board)).releases == board.releases
+    for span in (0, -1, 4):
+        with pytest.raises(BillboardError, match="does not end at its own"):
+            board.post(Release(replace(a_step(2), span=span), (0, 0)))
+
+
 def test_a_round_of_all_agents_names_no_batch():
     board = Billboard(a_header())
     board.post(Release(replace(a_step(0), batch=None), (1, 2)))
@@ -253,6 +264,11 @@ BROKEN: dict[str, tuple[Change, int, str]] = {
     "all agents first": (lambda lines: lines[1].pop("batch"), 3, "some rounds ask all"),
     "out of order": (swap, 2, "do not follow each other"),
     "beginning late": (lambda lines: lines.pop(1), 2, "do not follow each other"),
+    "a span of more than there are": (put(span=3), 3, "a span of 3 batches"),
+    "a span of none": (put(span=0), 3, "a span of 0 batches"),
+    "a span of all agents": (lambda lines: (lines[2].pop("batch"), put(span=2)(lines)), 3, "ask"),
+    "a fraction of a span": (put(span=2.0), 3, "span 2.0 is not a whole number"),
+    "a span of one": (put(span=1), 3, "not written as schema 2"),
     "at the end of the line": (move, 3, "not written as schema 2"),
 }
 

@@ -45,6 +45,17 @@ def test_exp_of_zero_is_one():
     assert portable_math.exp(np.zeros(3)).tolist() == [1.0, 1.0, 1.0]
 
 
+@given(st.floats(-690.0, 0.0))
+def test_exp_down_is_right_to_twelve_digits(x):
+    found, right = float(portable_math.exp_down(np.array([x]))[0]), exact("exp", x)
+    assert abs(Decimal(found) / right - 1) < Decimal("1e-12")
+
+
+def test_exp_down_has_a_floor():
+    low, lower = portable_math.exp_down(np.array([-690.0, -1e9])).tolist()
+    assert low == lower > 0.0
+
+
 def test_exp_refuses_what_it_is_not_for():
     for x in (1.0000001, -2.0, math.inf, math.nan):
         with pytest.raises(AssertionError, match="exponents in"):

@@ -20,6 +20,6 @@ def test_the_batches_demand_together_what_all_demand(sparse: bool, options: int)
     engine = MemoryEngine(random_records(rng, market).encode())
     assert all(len(part.fill) > 1 for part in engine.agents.parts)
     prices = tuple(rng.integers(0, 2**33, len(market.resources)).tolist())
-    asked = [engine.batch_demand(prices, Batch(i, 3), bytes(16)) for i in range(3)]
+    asked = [engine.batch_demand([prices], Batch(i, 3), bytes(16)) for i in range(3)]
     assert all(sum(answer) > 0 for answer in asked)
     assert tuple(np.sum(asked, axis=0).tolist()) == engine.demand(prices)

@@ -13,7 +13,8 @@ from jdpack.billboard.lines import Release
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import DEMAND_CODE_MAX, SHARE
 from jdpack.policies import registry
-from jdpack.policies.mwu_adaptive import SCALE_SHARE
+from jdpack.policies.fixed_rounds import ROUNDS_MAX
+from jdpack.policies.mwu_adaptive import NOISES, SCALE_SHARE
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
@@ -253,7 +254,55 @@ def test_the_supply_ratio_grows_with_supply_and_epsilon():
     assert ratio(1000.0, 2.0) == pytest.approx(2 * ratio(1000.0, 1.0), rel=0.1)
 
 
-@pytest.mark.parametrize("alpha", [0.0, -0.1, 0.6, 1, math.nan, "0.1", None])
+def a_scaled_market(supply: float, m: int = 3) -> Market:
+    return Market(supply=[supply] * m, max_demand=1.0, max_value=1.0, agents=10**6)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(
+    ("supply", "epsilon"), [(2e3, 1.0), (1e4, 1.0), (1e4, 4.0), (1e5, 1.0), (1e5, 0.2)]
+)
+def test_without_an_alpha_it_takes_the_least_that_the_supplies_meet(supply, epsilon, noise):
+    market, policy = a_scaled_market(supply), MwuAdaptive(noise=noise)
+    budget = Budget.split(epsilon, 1e-8, truncated=policy.truncated)
+    alpha = policy.alpha_in(market, budget)
+    assert 0.001 <= alpha <= 0.1
+
+    def meets(alpha: float) -> bool:
+        own = MwuAdaptive(alpha, noise)
+        try:
+            own.start(market, budget)
+        except BudgetError:
+            return False
+        few = own.outlook(market, budget).rounds_at_most <= ROUNDS_MAX
+        return few and own.supply_ratio(market, budget) >= 1.0
+
+    steps = round(alpha * 1000)
+    assert alpha == steps / 1000
+    assert [meets(s / 1000) for s in range(1, steps)] == [False] * (steps - 1)
+    assert meets(alpha) or steps == 100
+    if meets(alpha):
+        # Then it is the policy with that alpha, step by step.
+        given, picked = (p.start(market, budget) for p in (MwuAdaptive(alpha, noise), policy))
+        assert given.constants == picked.constants
+        outlooks = [p.outlook(market, budget) for p in (MwuAdaptive(alpha, noise), policy)]
+        assert outlooks[0] == outlooks[1]
+
+
+def test_more_supply_or_budget_gives_a_smaller_alpha_until_rounds_run_out():
+    def alpha(supply: float, epsilon: float) -> float:
+        budget = Budget.split(epsilon, 1e-8, truncated=False)
+        return MwuAdaptive().alpha_in(a_scaled_market(supply), budget)
+
+    assert alpha(100.0, 1.0) == 0.1
+    assert alpha(100.0, 1.0) > alpha(5e3, 1.0) > alpha(2e4, 1.0)
+    assert alpha(5e3, 1.0) > alpha(5e3, 3.0)
+    # Without noise the rounds alone limit it: 10 ln(4) / alpha^2 of them.
+    least = math.ceil(1000 * math.sqrt(10 * math.log(4) / ROUNDS_MAX)) / 1000
+    assert alpha(1e9, math.inf) == least
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.1, 0.6, 1, math.nan, "0.1"])
 def test_an_alpha_that_makes_no_sense_is_refused(alpha):
     with pytest.raises(MarketError, match="alpha"):
         MwuAdaptive(alpha)

@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 from jdpack import Budget, BudgetError
 from jdpack.common.batches import Batch
+from jdpack.policies import nested_blocks
 from jdpack.privacy import gdp, zcdp
 from jdpack.privacy.accounting import (
     EXACT_BETA,
@@ -417,16 +418,23 @@ asked = st.lists(st.tuples(costs, st.none() | st.integers(0, PARTS - 1)), max_si
 class Forgetful(Filter):
     """The negative control: remembers only the last batch, and forgets what it cost before."""
 
-    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
+    def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
         self._of_batches.clear()
+        super().charge(cost, batch, span)
+
+
+class OneLevel(Filter):
+    """Another: charges a block as if only its last batch were in it, so only one of the levels."""
+
+    def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
         super().charge(cost, batch)
 
 
 class Indifferent(Filter):
     """Another: treats batches with the same index as equal, whatever their partition."""
 
-    def charge(self, cost: Cost, batch: Batch | None = None) -> None:
-        super().charge(cost, None if batch is None else Batch(batch.index, 1000))
+    def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
+        super().charge(cost, None if batch is None else Batch(batch.index, 1000), span)
 
 
 def holds(filter: Filter, charges: list[tuple[Cost, int | None]]) -> bool:
@@ -503,6 +511,69 @@ def test_negative_control_two_partitions_would_exceed_the_budget():
     honest.charge(Cost(Fraction(1, 4)), Batch(0, 2))
     with pytest.raises(BudgetError):
         honest.charge(Cost(Fraction(1, 4)), Batch(1, 3))
+
+
+blocks = st.lists(st.tuples(costs, st.none() | st.integers(0, 7), st.integers(1, 8)), max_size=24)
+
+
+def paid(filter: Filter, charges: list[tuple[Cost, int | None, int]], *, exact: bool) -> bool:
+    """Whether no batch pays more than `spent`, in plain rationals; if exact, also not less.
+
+    A release about a block is paid by every batch in it.
+    """
+    rho = [Fraction(0)] * 8
+    for count, (cost, last, span) in enumerate(charges, start=1):
+        first = 0 if last is None else max(0, last - span + 1)
+        batch, span = (None, 1) if last is None else (Batch(last, 8), last - first + 1)
+        try:
+            filter.charge(cost, batch, span)
+        except BudgetError:
+            continue
+        for i in range(8) if last is None else range(first, last + 1):
+            rho[i] += cost.rho
+        most = filter.spent.rho
+        if max(rho) > min(most, Fraction(1, 4)) or (exact and most > max(rho) + count * TINY):
+            return False
+    return True
+
+
+@settings(max_examples=150)
+@given(blocks)
+def test_every_batch_of_a_block_pays_for_it(charges):
+    assert paid(a_filter(), charges, exact=False)
+
+
+@settings(max_examples=150)
+@given(blocks, st.integers(0, 3))
+def test_nested_blocks_in_the_order_of_a_run_are_charged_exactly(charges, all_agents):
+    """Blocks of 1, 2, 4 and 8 batches, each when its last batch has been asked."""
+    nested = []
+    for cost, last, span in charges:
+        size = 1 << span.bit_length() - 1
+        ends = None if last is None else (last // size + 1) * size - 1
+        nested.append((cost, ends, size))
+    nested.sort(key=lambda charge: (-1, 0) if charge[1] is None else (charge[1], charge[2]))
+    asked_all = [charge for charge in nested if charge[1] is None][:all_agents]
+    assert paid(a_filter(), asked_all + [c for c in nested if c[1] is not None], exact=True)
+
+
+def test_negative_control_a_tree_charged_for_one_level_is_caught():
+    """The blocks of mwu-online: a batch is in at most two of them."""
+    leaf, tree = nested_blocks.first_leaf(6), []
+    for last in range(5):
+        tree.append((last, nested_blocks.span(leaf)))
+        leaf = nested_blocks.next_leaf(leaf)
+    assert [span for _, span in tree] == [1, 1, 3, 1, 2] and nested_blocks.levels(6) == 2
+    half = [(Cost(Fraction(1, 8)), *block) for block in tree]
+    honest = a_filter()
+    assert paid(honest, half, exact=True)
+    assert honest.spent.rho == Fraction(1, 4)
+    whole = [(Cost(Fraction(1, 4)), *block) for block in tree]
+    refusing = a_filter()
+    assert paid(refusing, whole, exact=True)
+    with pytest.raises(BudgetError, match="would exceed"):
+        refusing.charge(Cost(Fraction(1, 4)), Batch(2, 8), 3)
+    assert not paid(OneLevel(a_filter().budget), whole, exact=False)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 17.25, 123456.789])

@@ -153,6 +153,7 @@ def test_what_an_agent_refuses_costs_it_nothing(monkeypatch):
     )
     cases: list[tuple[Step, list[str]]] = [
         (replace(step, batch=None), ["does not ask this agent"]),
+        (replace(step, span=2), ["does not ask this agent"]),
         (replace(step, batch=Batch((index + 1) % count, count)), ["does not ask this agent"]),
         (replace(step, noise=Gaussian((scale * (1 - 1e-6),))), ["would exceed the budget"]),
         (replace(step, noise=Gaussian((1.0,))), ["would exceed the budget"]),
