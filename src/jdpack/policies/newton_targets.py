@@ -49,6 +49,7 @@ def best_shape(
     doubt: FloatArray,
     reach: float,
     dearer: Callable[[FloatArray], FloatArray],
+    lost: Callable[[FloatArray], float],
 ) -> tuple[float, ...]:
     """The best shape of the noise of the rounds that count.
 
@@ -59,12 +60,19 @@ def best_shape(
         doubt: how far these loads may be off.
         reach: the radius of the certificate with noise of one scale, in codes.
         dearer: how far log prices rise if these parts of the supplies are kept free.
+        lost: about what is lost if these parts of the supplies are kept free.
     """
     change = queries.change(market, "demand")
     supply = np.array(market.supply_codes, dtype=np.float64)
     touched = change.squares / float(DEMAND_CODE_MAX) ** 2
     if len(supply) == 1:
         return (1.0,)
+
+    def kept_free(shape: FloatArray) -> FloatArray:
+        """The margins that noise of this shape needs."""
+        factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
+        return reach * factor * shape / supply
+
     # A price that was misjudged must not cost the run. How likely that is falls with the slack.
     slack = np.maximum(0.0, 1.0 - loads)
     far = slack / np.sqrt(_NEAR * _NEAR + doubt * doubt)
@@ -75,13 +83,17 @@ def best_shape(
         shares = prices * portable_math.exp(risen / _DEAR) ** _DEAR
         shares = (shares / math.fsum(shares.tolist()) + spare) * scarce
         shape = on_grid(1.0 / np.sqrt(water_fill(shares / supply, touched)))
-        factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
-        margins = reach * factor * shape / supply
+        margins = kept_free(shape)
         risen = 0.5 * (risen + np.clip(dearer(np.minimum(margins, 1.0)), 0.0, float(_DEAR)))
         # Where noise would eat up the slack, it costs as if the supply were scarce.
         eaten = np.clip(margins / np.maximum(_SAFE * slack, 1e-3), 1.0, 4.0) ** 3
         most = np.maximum(1.0, even / shares)
         scarce = np.where(slack > 0.0, scarce * np.minimum(eaten, most), 1.0)
+    # First-order shares know nothing of loads that prices can hardly tell apart, because everybody
+    # asks for everything. Then one large margin holds for all, and equal margins are best.
+    alike = on_grid(supply)
+    if lost(kept_free(alike)) < lost(kept_free(shape)):
+        shape = alike
     return tuple(shape.tolist())
 
 
@@ -151,17 +163,38 @@ def radii(
     divisible goods.
     """
     tail, cap = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX)
+    supply = np.array(market.supply_codes, dtype=np.float64)
     each = [0.0] * len(sums) if coins is None else coins.tolist()
-    found: dict[tuple[float, float], float] = {}
-    for noise, own in zip(sums, each, strict=True):
-        if (noise.variance, own) in found:
+    found: dict[tuple[float, float, float], float] = {}
+    columns = list(zip(sums, supply.tolist(), each, strict=True))
+    for noise, size, own in columns:
+        if (noise.variance, size, own) in found:
             continue
         if coins is None:
             radius = noise.radius(tail)
         else:
-            coin = tail_bounds.coins_on(market, budget, noise, weight, own)
+            coin = tail_bounds.coins_on(market, budget, noise, weight, size, own)
             radius = noise.radius_with_coins(coin, tail)
-        found[noise.variance, own] = radius / weight + (cap if budget.repaired else 0.0)
-    radii = [found[noise.variance, own] for noise, own in zip(sums, each, strict=True)]
-    relative = np.array(radii) / np.array(market.supply_codes, dtype=np.float64)
-    return np.minimum(relative, _UNBOUNDED)
+        found[noise.variance, size, own] = radius / weight + (cap if budget.repaired else 0.0)
+    radii = [found[noise.variance, size, own] for noise, size, own in columns]
+    return np.minimum(np.array(radii) / supply, _UNBOUNDED)
+
+
+def steepness(market: Market, budget: Budget, sums: list[Sum], weight: float) -> FloatArray:
+    """How steeply the certificate's factors fall, per resource, if a load is not certified to fit.
+
+    Below 1, a load that is too large by a little is thinned by 1 / (1 - steepness) times as much.
+    """
+    tail = tail_bounds.tail(market, budget)
+    found: dict[tuple[float, float], float] = {}
+    columns = list(zip(sums, market.supply_codes, strict=True))
+    for noise, size in columns:
+        if (noise.variance, size) not in found:
+            coins = tail_bounds.coins_on(market, budget, noise, weight, float(size), 0.0)
+            found[noise.variance, size] = noise.fits(coins, tail)[0].rise
+    return np.array([found[noise.variance, size] for noise, size in columns])
+
+
+def spare_chance(steep: FloatArray) -> FloatArray:
+    """How many deviations of the chance release to keep free: more, the steeper thinning is."""
+    return np.minimum(2.0, 0.3 + 1.4 * steep)
