@@ -95,7 +95,6 @@ _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count afte
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
 _CAUTION = 0.05  # against large price moves for small gains in load; it falls to 0 at the end
 _BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
-_FREE = 1e-3  # and where only the size of a move is bounded
 _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
@@ -355,20 +354,6 @@ class Newton:
             short = np.where(state.center <= state.floor, 0.0, margins)
             return model.moves(state.center, short, _BOLD, trust) / 2.0
 
-        slack = np.maximum(0.0, 1.0 - state.seen / BRIDGE - noise)
-
-        def lost(margins: FloatArray) -> float:
-            """What prices keep free, and what everything must make room for besides."""
-            assert model is not None
-            shares = state.center / math.fsum(state.center.tolist())
-            short = np.where(state.center <= state.floor, 0.0, np.minimum(margins, 1.0))
-            short = np.maximum(0.0, short - slack)
-            moves = _bounded(state, model.moves(state.center, short, _FREE, trust), 1.0)
-            freed = model.falls(state.center, moves)
-            over = max(0.0, float((short - freed).max()))
-            wide = state.market.bundle_width / len(shares)
-            return math.fsum((shares * freed).tolist()) + wide * over
-
         shape = best_shape(
             state.market,
             state.center,
@@ -376,7 +361,6 @@ class Newton:
             noise / math.sqrt(BRIDGE),
             reach,
             dearer,
-            lost,
         )
         shape = shape if max(shape) > 1.0 else (1.0,)
         return self._aimed_at(replace(state, shape=shape))

@@ -49,7 +49,6 @@ def best_shape(
     doubt: FloatArray,
     reach: float,
     dearer: Callable[[FloatArray], FloatArray],
-    lost: Callable[[FloatArray], float],
 ) -> tuple[float, ...]:
     """The best shape of the noise of the rounds that count.
 
@@ -60,19 +59,12 @@ def best_shape(
         doubt: how far these loads may be off.
         reach: the radius of the certificate with noise of one scale, in codes.
         dearer: how far log prices rise if these parts of the supplies are kept free.
-        lost: about what is lost if these parts of the supplies are kept free.
     """
     change = queries.change(market, "demand")
     supply = np.array(market.supply_codes, dtype=np.float64)
     touched = change.squares / float(DEMAND_CODE_MAX) ** 2
     if len(supply) == 1:
         return (1.0,)
-
-    def kept_free(shape: FloatArray) -> FloatArray:
-        """The margins that noise of this shape needs."""
-        factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
-        return reach * factor * shape / supply
-
     # A price that was misjudged must not cost the run. How likely that is falls with the slack.
     slack = np.maximum(0.0, 1.0 - loads)
     far = slack / np.sqrt(_NEAR * _NEAR + doubt * doubt)
@@ -83,17 +75,13 @@ def best_shape(
         shares = prices * portable_math.exp(risen / _DEAR) ** _DEAR
         shares = (shares / math.fsum(shares.tolist()) + spare) * scarce
         shape = on_grid(1.0 / np.sqrt(water_fill(shares / supply, touched)))
-        margins = kept_free(shape)
+        factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
+        margins = reach * factor * shape / supply
         risen = 0.5 * (risen + np.clip(dearer(np.minimum(margins, 1.0)), 0.0, float(_DEAR)))
         # Where noise would eat up the slack, it costs as if the supply were scarce.
         eaten = np.clip(margins / np.maximum(_SAFE * slack, 1e-3), 1.0, 4.0) ** 3
         most = np.maximum(1.0, even / shares)
         scarce = np.where(slack > 0.0, scarce * np.minimum(eaten, most), 1.0)
-    # First-order shares know nothing of loads that prices can hardly tell apart, because everybody
-    # asks for everything. Then one large margin holds for all, and equal margins are best.
-    alike = on_grid(supply)
-    if lost(kept_free(alike)) < lost(kept_free(shape)):
-        shape = alike
     return tuple(shape.tolist())
 
 

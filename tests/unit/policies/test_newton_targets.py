@@ -153,13 +153,7 @@ def shape_of(market, prices, loads=None, **more):
     """The shape with nothing to rise and nothing in doubt."""
     m = len(market.resources)
     loads = np.ones(m) if loads is None else np.array(loads)
-    given = {
-        "doubt": np.full(m, 0.01),
-        "reach": 1e6,
-        "dearer": np.zeros_like,
-        "lost": lambda _: 0.0,
-    }
-    given = {**given, **more}
+    given = {"doubt": np.full(m, 0.01), "reach": 1e6, "dearer": np.zeros_like, **more}
     return best_shape(market, np.array(prices, dtype=float), loads, **given)
 
 
@@ -176,14 +170,6 @@ def test_a_scarce_resource_gets_less_noise_if_its_price_is_as_high():
     scarce, plenty = shape_of(market, [1.0, 1.0])
     assert scarce == 1.0
     assert 0.99 * 4.0 / GRID <= plenty <= 4.0 * GRID
-
-
-def test_where_one_large_margin_holds_for_all_margins_are_equal():
-    """Everybody asks for everything, so prices cannot lower one load alone."""
-    market = a_market([1000.0, 64_000.0])
-    scarce, plenty = shape_of(market, [1.0, 1.0], lost=lambda margins: float(margins.max()))
-    assert plenty == pytest.approx(64.0 * scarce)
-    assert shape_of(market, [1.0, 1.0], lost=lambda margins: float(margins.sum()))[1] < 8.0
 
 
 def test_a_resource_that_is_free_gets_more_noise_than_one_that_is_dear():
