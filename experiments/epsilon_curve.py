@@ -24,7 +24,7 @@ import numpy as np
 
 from families import FAMILIES, SIZES
 from jdpack import BudgetWarning, SupplyWarning
-from loss import Cell, Run, head, line, mean_loss, measure, yes
+from loss import Cell, Run, head, line, mean_loss, measure, numbers, yes
 
 EPSILONS = [float(f"{e:.2g}") for e in np.geomspace(0.2, 5.0, 12)]
 COMPARED = [0.3, 1.0, 4.0]
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--n", type=float, default=N, help="agents")
     parser.add_argument("--seeds", type=int, default=6, help="runs per point")
     parser.add_argument("--other-seeds", type=int, default=2, help="the same for the others")
+    parser.add_argument("--compared", type=numbers, default=COMPARED, help="epsilons (0.3,1,4)")
     parser.add_argument("--others", nargs="*", default=OTHERS, help="algorithms to compare with")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where the files go")
     given = parser.parse_args()
@@ -128,8 +129,9 @@ def main() -> None:
     head_of_curves = ["family", "n", "goods", *(f"{e:g}" for e in EPSILONS)]
     show([*head_of_curves, "rise", "noise", "falls"],
          curves(measured(EPSILONS, ["default"], given.seeds)))  # fmt: skip
-    show(["family", "n", "goods", "epsilon", "default", "best other", "policy", "behind", "fine"],
-         contests(measured(COMPARED, ["default", *given.others], given.other_seeds)))  # fmt: skip
+    names = ["family", "n", "goods", "epsilon", "default", "best other", "policy", "behind", "fine"]
+    policies = ["default", *given.others]
+    show(names, contests(measured(given.compared, policies, given.other_seeds)))
 
 
 def show(names: list[str], rows: Iterable[list[str]]) -> None:

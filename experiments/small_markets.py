@@ -20,6 +20,7 @@ The seed of a run is its number. The table goes to stdout and to small_markets.j
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
@@ -294,6 +295,16 @@ def line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(str(marks.get(key, row.get(key))) for key in HEAD)} |"
 
 
+def on_file(path: Path, numbers: range) -> list[Verdict]:
+    """The verdicts on file; a line that was cut off counts as missing."""
+    found = {}
+    for text in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            own = Verdict(**json.loads(text))
+            found[own.number] = own
+    return [found[number] for number in numbers if number in found]
+
+
 def main() -> None:
     """Play, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -303,11 +314,22 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="where the file goes")
     given = parser.parse_args()
     os.environ["NUMBA_NUM_THREADS"] = "1"  # the workers read it when they start
-    begin, verdicts = time.perf_counter(), []
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        numbers = range(given.first, given.first + given.runs)
-        for v in pool.imap_unordered(verdict, numbers, chunksize=16):
+    given.results.mkdir(parents=True, exist_ok=True)
+    path, numbers = (
+        given.results / "small_markets.jsonl",
+        range(given.first, given.first + given.runs),
+    )
+    verdicts = on_file(path, numbers)
+    left = sorted(set(numbers) - {v.number for v in verdicts})
+    begin = time.perf_counter()
+    with (
+        multiprocessing.get_context("spawn").Pool(given.workers) as pool,
+        path.open("a") as file,
+    ):
+        for v in pool.imap_unordered(verdict, left, chunksize=16):
             verdicts.append(v)
+            file.write(json.dumps(dataclasses.asdict(v)) + "\n")
+            file.flush()
             if len(verdicts) % 200 == 0 or len(verdicts) == given.runs:
                 seconds = time.perf_counter() - begin
                 print(f"{len(verdicts)} of {given.runs}, {seconds:.0f} s", file=sys.stderr)
@@ -316,7 +338,6 @@ def main() -> None:
     print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|")
     for row in table:
         print(line(row))
-    given.results.mkdir(parents=True, exist_ok=True)
     found = {"first": given.first, "runs": given.runs, "value_beta": VALUE_BETA, "table": table}
     (given.results / "small_markets.json").write_text(json.dumps(found, indent=1))
 

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -29,6 +29,8 @@ from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.tail_bounds import Fit, Sum
+from jdpack.protocol import bounds
 from jdpack.records import tables
 from jdpack.records.codes import BLOCK, Agents, Part
 from jdpack.records.encode import encode
@@ -556,3 +558,15 @@ def places_of(svg: str, kind: str) -> list[float]:
     """Where the vertical lines of a lane chart are."""
     paths = re.findall(rf'<path class="{kind}" d="([^"]*)"', svg)
     return [float(x) for path in paths for x in re.findall(r"M([\d.]+)", path)]
+
+
+def smaller_radii(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
+    """Bounds that are too small, for negative controls, without the cap for neighbours."""
+    radius, fits = Sum.radius, Sum.fits
+
+    def fewer(*given: Any, **more: Any) -> list[Fit]:
+        return [replace(fit, radius=times * fit.radius) for fit in fits(*given, **more)]
+
+    monkeypatch.setattr(Sum, "radius", lambda *given, **more: times * radius(*given, **more))
+    monkeypatch.setattr(Sum, "fits", fewer)
+    monkeypatch.setattr(bounds, "_spare", lambda board: [0.0] * len(board.header.market.resources))

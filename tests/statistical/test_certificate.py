@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from helpers import smaller_radii
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
 from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.curator.optimum import optimum
@@ -22,7 +23,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import SHARE
 from jdpack.privacy import queries
 from jdpack.privacy.noise import Gaussian
-from jdpack.privacy.tail_bounds import Sum
+from jdpack.privacy.tail_bounds import Fit
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.bounds import load_bounds
 from jdpack.protocol.certificate import certify
@@ -48,13 +49,6 @@ def says(count: int) -> float:
     return float(stats.binom.sf(count - 1, RUNS, BETA))
 
 
-def a_third(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A bound on noise that is too small, for negative controls, without the cap for neighbours."""
-    real = getattr(Sum, name)
-    monkeypatch.setattr(Sum, name, lambda *given, **more: real(*given, **more) / 3)
-    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
-
-
 # --- divisible goods --------------------------------------------------------------------------
 
 
@@ -75,7 +69,8 @@ def agents() -> tuple[MemoryEngine, float]:
         supply=[60.0] * RESOURCES, max_demand=1.0, max_value=1.0, agents=n, divisible=True
     )
     values, demands = rng.random(n), rng.random((n, RESOURCES))
-    batch = OptionRows(values, pa.array(range(n)), [np.ascontiguousarray(d) for d in demands.T])
+    columns = [np.ascontiguousarray(d) for d in demands.T]
+    batch = OptionRows(values, pa.array(range(n)), columns=columns)
     best = optimum(values, demands, [60.0] * RESOURCES).value
     return MemoryEngine(encode(market, [[batch]]), threads=1), best
 
@@ -120,7 +115,7 @@ def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
 @kinds
 def test_negative_control_a_third_of_the_radius_is_caught(kind, monkeypatch):
     runs(kind)  # played with the right radius
-    a_third(monkeypatch, "radius")
+    smaller_radii(monkeypatch, 1.0 / 3.0)
     assert says(overloads(kind)) < NEVER
 
 
@@ -228,7 +223,7 @@ def test_what_is_given_exceeds_its_bound_no_more_often_than_beta():
 
 
 def test_negative_control_a_third_of_the_radius_of_noise_and_coins_is_caught(monkeypatch):
-    a_third(monkeypatch, "radius_with_coins")
+    smaller_radii(monkeypatch, 1.0 / 3.0)
     assert says(exceeded()) < NEVER
 
 
@@ -244,6 +239,6 @@ def test_agents_are_dropped_no_more_often_than_beta():
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
-    monkeypatch.setattr(bounds, "_thinning", lambda load, *_, **__: min(SHARE, int(SHARE / load)))
-    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
+    monkeypatch.setattr(Fit, "factor", lambda _, g: min(1.0, g))
+    smaller_radii(monkeypatch, 0.0)
     assert says(repairs()) < NEVER

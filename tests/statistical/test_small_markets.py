@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers import smaller_radii
 from jdpack import Billboard, Budget, Market, MwuAdaptive, Newton
 from jdpack.billboard.lines import Header, Seed, Step
 from jdpack.door import SeededRandomness, release
@@ -23,7 +24,7 @@ from jdpack.market.grid import SHARE
 from jdpack.planning.headroom import floor as margin_of
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
-from jdpack.privacy.tail_bounds import Sum
+from jdpack.privacy.tail_bounds import Fit
 from jdpack.protocol import bounds, certificate, closing
 from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.protocol.certificate import certify
@@ -135,18 +136,14 @@ def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
 
 def test_negative_control_no_radius_is_caught(monkeypatch):
     played("dense")
-    for name in ("radius", "radius_with_coins"):
-        real = getattr(Sum, name)
-        less = lambda *a, real=real, **more: 0.0 * real(*a, **more)  # noqa: E731
-        monkeypatch.setattr(Sum, name, less)
-    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)  # the cap that is kept free for neighbours
+    smaller_radii(monkeypatch, 0.0)
     assert says("load", verdicts("dense"), BETA) < NEVER
 
 
 def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
     played("thinned")
-    monkeypatch.setattr(bounds, "_thinning", lambda load, *_, **__: min(SHARE, int(SHARE / load)))
-    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
+    monkeypatch.setattr(Fit, "factor", lambda _, g: min(1.0, g))
+    smaller_radii(monkeypatch, 0.0)
     found = verdicts("thinned")
     assert says("load", found, BETA) < NEVER
     assert says("repaired", found, BETA) < NEVER
@@ -155,11 +152,7 @@ def test_negative_control_coins_without_a_margin_are_caught(monkeypatch):
 def test_bounds_on_loads_are_sharp(monkeypatch):
     """Two fifths of the radius, without the cap kept free for neighbours, are too little."""
     played("dense")
-    for name in ("radius", "radius_with_coins"):
-        real = getattr(Sum, name)
-        less = lambda *a, real=real, **more: 0.4 * real(*a, **more)  # noqa: E731
-        monkeypatch.setattr(Sum, name, less)
-    monkeypatch.setattr(bounds, "DEMAND_CODE_MAX", 0)
+    smaller_radii(monkeypatch, 0.4)
     assert sum(v.load for v in verdicts("dense")) >= 2
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,11 +34,11 @@ from jdpack.pages.number_text import rounded_up, short_percent
 from jdpack.policies import newton
 from jdpack.policies.base import Policy, budget_of
 from jdpack.policies.newton import Newton
-from jdpack.policies.newton_targets import likely_shares
+from jdpack.policies.newton_targets import likely_shares, spare_chance
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import gaussian
-from jdpack.privacy.tail_bounds import Outlook, Sum
+from jdpack.privacy.tail_bounds import Coins, Outlook, Sum
 
 MARGIN_MOST = 0.2
 """If the margin is larger than this, supply is too small for the budget."""
@@ -100,33 +100,38 @@ class Need:
             stretched = shape * math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
         policy = self.policy.to_dict()
         coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
-        coins = newton.coins_expected(supplies)
-        if coins_decide:
-            coins = coins + 2.0 * tail_bounds.chance_scale(market, budget)
+        spreads = math.sqrt(outlook.variance) * stretched / weight
+        coins = newton.coins_expected(supplies, spreads)
 
         @functools.cache  # supplies are often alike
-        def radius(times: float, variance: float) -> float:
+        def margin(times: float, supply: float, variance: float) -> float:
             noise = Sum(
                 outlook.variance * times * times,
                 float(weight),
                 None if outlook.scales is None else tuple(s * times for s in outlook.scales),
                 outlook.peak * times,
             )
-            if not coins_decide:
-                return noise.radius(tail, truncated=truncated)
-            decided = tail_bounds.coins_on(market, budget, noise, float(weight), variance)
-            return noise.radius_with_coins(decided, tail, truncated=truncated)
+            spare = cap if budget.repaired else 0.0
+            if market.divisible:
+                return (noise.radius(tail, truncated=truncated) / weight + spare) / supply
+            coins = Coins(0.0, 0.0, weight * cap, 0.0, weight * weight * cap * supply / 4.0)
+            if coins_decide:
+                coins = tail_bounds.coins_on(market, budget, noise, float(weight), supply, variance)
+            fits = noise.fits(coins, tail, truncated=truncated)
+            if coins_decide:  # what newton keeps free because the chance release is noisy
+                spare_of = float(spare_chance(np.array([fits[0].rise]))[0])
+                more = spare_of * tail_bounds.chance_scale(market, budget) * weight * weight
+                coins = replace(coins, released=coins.released + more)
+                fits = noise.fits(coins, tail, truncated=truncated)
+            if isinstance(self.policy, Newton):
+                return (min(fit.radius for fit in fits) / weight + spare) / supply
+            # A full load is thinned until it fits.
+            room = 1.0 - spare / supply
+            odds = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
+            return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
 
-        radii = np.array(list(map(radius, stretched.tolist(), coins.tolist()))) / weight
-        margins: FloatArray = (radii + (cap if budget.repaired else 0.0)) / supplies
-        if market.divisible or isinstance(self.policy, Newton):
-            return margins
-        tail = tail_bounds.coin_tail(market, budget)
-        pairs = zip(margins.tolist(), supplies.tolist(), strict=True)
-        repaired = budget.repaired
-        return np.array(
-            [_odds(margin, cap / supply, tail, repaired=repaired) for margin, supply in pairs]
-        )
+        columns = stretched.tolist(), supplies.tolist(), coins.tolist()
+        return np.array(list(map(margin, *columns)))
 
     def margin(self, factor: float = 1.0) -> float:
         """The margin of the market if all supplies are multiplied by a factor."""
@@ -165,21 +170,6 @@ def factors(market: Market) -> tuple[float, float]:
     low = max(r.max_demand / r.supply for r in market.resources)
     most = 0.99 * LARGEST / max(r.supply for r in market.resources)
     return low, min(0.99 * SUPPLY_CODE_MAX / max(market.supply_codes), most)
-
-
-@functools.lru_cache(maxsize=4096)
-def _odds(margin: float, q: float, tail: float, *, repaired: bool) -> float:
-    """The margin if a full load that is certified up to `margin` is thinned until it fits.
-
-    As in `bounds._thinning`: what neighbours add is no part of the load, and must fit as well.
-    """
-    load, most = (1.0 + margin - q, 1.0 - q) if repaired else (1.0 + margin, 1.0)
-    low, high = 0.0, max(0.0, most / load)
-    while high - low > 1e-9:
-        middle = (low + high) / 2.0
-        fits = load / q * tail_bounds.entropy(most / load, middle) >= tail
-        low, high = (middle, high) if fits else (low, middle)
-    return 1.0 / low - 1.0 if low > 0.0 else math.inf
 
 
 def floor(market: Market, budget: Budget) -> float:

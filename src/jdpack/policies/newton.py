@@ -46,7 +46,14 @@ from jdpack.market.market import Market
 from jdpack.policies import fixed_rounds
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
-from jdpack.policies.newton_targets import best_shape, likely_shares, radii, steering_shape
+from jdpack.policies.newton_targets import (
+    best_shape,
+    likely_shares,
+    radii,
+    spare_chance,
+    steepness,
+    steering_shape,
+)
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
@@ -66,11 +73,15 @@ WEIGHT, FALL = 2**16, 0.7
 MATRIX_MAX = 64
 """With more resources than this, the policy does not ask for the m^2 numbers of curvature."""
 
-_COIN_SPREAD = 0.01  # first guess of how far loads swing as prices do, as a part of supply
-_COIN_SPREAD_MIN = 0.004  # its least value
-_COIN_VARIANCE = 0.3  # the variance that coins add, per load that swings and cap
+_SWING, _SWING_MIN = 4.0, 0.002  # first guess of the load that swings with prices: this many
+# deviations of the averaged noise, plus this part of supply
+_COIN_VARIANCE = 0.35  # the variance that coins add, per load that swings and cap: 1 / sqrt(pi) for
+# swings of a normal law, times the typical size of a demand
+_BALANCED = 2.5  # how many times what loads swing by, in the model, may turn at most
+_UNLIKE = 0.3  # how much options differ that ask for the same resources: a squared deviation
 _LANDING, _LANDING_COINS = 0.03, 0.15  # the part of the margin, and of what coins add to it, that
-# is left free so that thinning, which costs more, is rare
+# is left free where thinning costs much more than this
+_AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
 _WASTE = 0.65  # if the certified load is below this, aim for a full load and scale it down
@@ -113,7 +124,8 @@ class State:
     owed: FloatArray
     """Over the rounds that count: the weighted sum of observed loads minus targets."""
     swings: FloatArray
-    """Over the rounds that count: sums of loads and log prices, and of their squares."""
+    """Over the rounds that count: sums of loads, log prices, their mean and what the model says
+    that loads fell, and of the squares of each."""
     response: Response | None = None
     known: FloatArray | None = None
     """What the rounds since the approach tell us of each load: the sum of inverse variances."""
@@ -229,9 +241,9 @@ class Newton:
             gains=np.full(m, _GAIN if self.start_prices is None else 0.3),
             signs=zero,
             owed=zero,
-            swings=np.zeros((4, m)),
+            swings=np.zeros((8, m)),
         )
-        return self._aimed_at(state, np.full(m, _COIN_SPREAD))
+        return self._aimed_at(state)
 
     def step(self, state: State) -> Step | None:
         prices = fixed_rounds.price_codes(state.market, state.prices)
@@ -269,7 +281,7 @@ class Newton:
         if counting == 0 and state.value is not None:
             state = replace(state, targets=_overshoot(state, release))
         noise = scales / fixed_rounds.supplies(market)
-        if counting == TAIL // 2 and not market.divisible:
+        if counting in _AGAIN and not market.divisible:
             state = self._aimed_again(state, noise, counting)
         loads = fixed_rounds.loads(market, release)
         excess = loads - state.targets
@@ -277,7 +289,9 @@ class Newton:
         if state.rounds <= self._approach:
             return _approached(state, excess, noise)
         if counting >= 0:
-            state = replace(state, swings=state.swings + _swing(release, loads), counted=True)
+            state = replace(
+                state, swings=state.swings + _swing(state, release, loads), counted=True
+            )
         else:
             seen = loads if state.seen is None else state.seen + loads
             state = replace(state, seen=seen)
@@ -351,10 +365,10 @@ class Newton:
             dearer,
         )
         shape = shape if max(shape) > 1.0 else (1.0,)
-        return self._aimed_at(replace(state, shape=shape), np.full(len(noise), _COIN_SPREAD))
+        return self._aimed_at(replace(state, shape=shape))
 
-    def _aimed_at(self, state: State, spread: FloatArray) -> State:
-        """The state with targets for its shape, if coins decide these parts of the loads."""
+    def _aimed_at(self, state: State, swing: FloatArray | None = None) -> State:
+        """The state with targets for its shape, if these parts of the loads swing with prices."""
         market, budget, weights = state.market, state.budget, _weights()
         noises = [
             self._noise(market, state.rho, self._steering + t, state.shape)
@@ -369,10 +383,12 @@ class Newton:
             for variance, column in zip(variances, columns, strict=True)
         ]
         sums = sums * m if len(sums) == 1 else sums
-        coins = None
+        coins, steep = None, np.zeros(m)
         if not market.divisible:
-            # Two deviations more than expected, because thinning costs far more than this.
-            coins = coins_expected(supply, spread) + 2.0 * tail_bounds.chance_scale(market, budget)
+            deviations = np.array([math.sqrt(own.variance) for own in sums]) / weight
+            coins = coins_expected(supply, deviations, swing)
+            steep = steepness(market, budget, sums, float(weight))
+            coins = coins + spare_chance(steep) * tail_bounds.chance_scale(market, budget)
         reach = radii(market, budget, sums, float(weight), coins)
         # If too little would be certified, aim for a full load and let it be scaled down. But where
         # resources are asked for together, scaling for one of them takes from all.
@@ -383,7 +399,8 @@ class Newton:
         targets = np.where(1.0 - margin < _WASTE, scaled, 1.0 - reach)
         if coins is not None:
             plain = radii(market, budget, sums, float(weight), None)
-            targets = targets - _LANDING * reach - _LANDING_COINS * (reach - plain)
+            free = _LANDING * reach + _LANDING_COINS * (reach - plain)
+            targets = targets - np.minimum(1.0, steep) * free
         targets = np.maximum(targets, _LEAST)
         return replace(state, targets=targets, radii=reach)
 
@@ -395,21 +412,36 @@ class Newton:
         """
         assert state.response is not None
         mean, squares = state.swings[0::2] / counting, state.swings[1::2] / counting
-        loads, prices = np.maximum(squares - mean * mean, 0.0)
+        loads, prices, common, falls = np.maximum(squares - mean * mean, 0.0)
         # One load's swing beyond its noise is badly known; the mean over all of them is better.
         shares = state.center / math.fsum(state.center.tolist())
         beyond = math.fsum((shares * (loads - noise * noise)).tolist())
-        stiffness = state.response.common + state.response.diagonal
-        turned = np.minimum(1.0, stiffness * np.sqrt(prices / state.market.bundle_width))
-        spread = np.maximum(turned, max(_COIN_SPREAD_MIN, math.sqrt(max(0.0, beyond))))
-        again = self._aimed_at(state, spread)
+        # What an option costs follows the common move of prices, and a little of the others: less
+        # the more resources it touches, and the more alike options are.
+        width, stiffness = state.market.bundle_width, state.response.diagonal
+        if width > 1:
+            others = max(0.0, math.fsum((shares * prices).tolist()) - float(common[0]))
+            spare = min(1.0, 1.0 + _UNLIKE - width / len(loads))
+            prices = common + spare * others / width
+            stiffness = np.full(len(loads), state.response.level(state.center))
+        # Moves that balance each other in every load turn few.
+        turned = np.minimum(stiffness * np.sqrt(prices), _BALANCED * np.sqrt(falls))
+        swing = np.maximum(turned, max(_SWING_MIN, math.sqrt(max(0.0, beyond))))
+        again = self._aimed_at(state, swing)
         done = sum(_weights()[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
 
 
-def coins_expected(supply: FloatArray, spread: FloatArray | float = _COIN_SPREAD) -> FloatArray:
-    """About the variance that coins add to a load that swings by this part of supply, in codes."""
-    return _COIN_VARIANCE * spread * supply * float(DEMAND_CODE_MAX)
+def coins_expected(
+    supply: FloatArray, noise: FloatArray, swing: FloatArray | None = None
+) -> FloatArray:
+    """About the variance that coins add to a load, in squared codes.
+
+    `noise` is the deviation of the averaged load, in codes. Coins decide for agents whose decision
+    turns as prices follow the noise: by default we guess how much load that is.
+    """
+    swing = _SWING_MIN + _SWING * noise / supply if swing is None else swing
+    return _COIN_VARIANCE * np.minimum(1.0, swing) * supply * float(DEMAND_CODE_MAX)
 
 
 def _crosses(market: Market) -> bool:
@@ -418,9 +450,21 @@ def _crosses(market: Market) -> bool:
     return not alone and 1 < len(market.resources) <= MATRIX_MAX
 
 
-def _swing(release: Release, loads: FloatArray) -> FloatArray:
+def _swing(state: State, release: Release, loads: FloatArray) -> FloatArray:
     prices = np.array([portable_math.log(float(max(1, p))) for p in release.step.prices])
-    return np.stack([loads, loads * loads, prices, prices * prices])
+    supply = fixed_rounds.supplies(state.market)
+    worth = supply * np.array(release.step.prices, dtype=np.float64)
+    whole = max(1.0, math.fsum(worth.tolist()))
+    common = np.full(len(loads), math.fsum((worth * prices).tolist()) / whole)
+    assert state.response is not None
+    # Relative to the prices of the model, so that the squares of its rounding do not matter.
+    moved = [
+        portable_math.log(max(1.0, w) / p)
+        for w, p in zip(worth, state.response.prices, strict=True)
+    ]
+    falls = state.response.falls(state.response.prices, np.array(moved))
+    rows = [loads, prices, common, falls]
+    return np.stack([row for each in rows for row in (each, each * each)])
 
 
 @functools.cache

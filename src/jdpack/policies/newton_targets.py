@@ -151,17 +151,38 @@ def radii(
     divisible goods.
     """
     tail, cap = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX)
+    supply = np.array(market.supply_codes, dtype=np.float64)
     each = [0.0] * len(sums) if coins is None else coins.tolist()
-    found: dict[tuple[float, float], float] = {}
-    for noise, own in zip(sums, each, strict=True):
-        if (noise.variance, own) in found:
+    found: dict[tuple[float, float, float], float] = {}
+    columns = list(zip(sums, supply.tolist(), each, strict=True))
+    for noise, size, own in columns:
+        if (noise.variance, size, own) in found:
             continue
         if coins is None:
             radius = noise.radius(tail)
         else:
-            coin = tail_bounds.coins_on(market, budget, noise, weight, own)
+            coin = tail_bounds.coins_on(market, budget, noise, weight, size, own)
             radius = noise.radius_with_coins(coin, tail)
-        found[noise.variance, own] = radius / weight + (cap if budget.repaired else 0.0)
-    radii = [found[noise.variance, own] for noise, own in zip(sums, each, strict=True)]
-    relative = np.array(radii) / np.array(market.supply_codes, dtype=np.float64)
-    return np.minimum(relative, _UNBOUNDED)
+        found[noise.variance, size, own] = radius / weight + (cap if budget.repaired else 0.0)
+    radii = [found[noise.variance, size, own] for noise, size, own in columns]
+    return np.minimum(np.array(radii) / supply, _UNBOUNDED)
+
+
+def steepness(market: Market, budget: Budget, sums: list[Sum], weight: float) -> FloatArray:
+    """How steeply the certificate's factors fall, per resource, if a load is not certified to fit.
+
+    Below 1, a load that is too large by a little is thinned by 1 / (1 - steepness) times as much.
+    """
+    tail = tail_bounds.tail(market, budget)
+    found: dict[tuple[float, float], float] = {}
+    columns = list(zip(sums, market.supply_codes, strict=True))
+    for noise, size in columns:
+        if (noise.variance, size) not in found:
+            coins = tail_bounds.coins_on(market, budget, noise, weight, float(size), 0.0)
+            found[noise.variance, size] = noise.fits(coins, tail)[0].rise
+    return np.array([found[noise.variance, size] for noise, size in columns])
+
+
+def spare_chance(steep: FloatArray) -> FloatArray:
+    """How many deviations of the chance release to keep free: more, the steeper thinning is."""
+    return np.minimum(2.0, 0.3 + 1.4 * steep)

@@ -30,25 +30,41 @@ exceeds with probability at most p = e^-tail.
   case, with 2 l^2 V in place of l^2 V / 2, for l up to 1 / (sqrt 2 peak), where `peak` bounds every
   w_t scale_t.
 
-Noise and coins. Let N be a sum of noise as above, with E exp(l N) <= exp(l^2 V / 2), and G a sum of
-coins: given the rounds, independent numbers of mean at most 0, none above q, whose variances sum to
-Q. Which coins there are depends on the rounds, and so on N. For 0 < l < 3 / q Bernstein's
-inequality (Boucheron, Lugosi & Massart 2013, Section 2.4) says that E[exp(l G) | rounds] is at most
-exp(l^2 k Q / 2) with k = 1 / (1 - l q / 3). So the mean of exp(Z), Z = l (N + G) - l^2 (V + k Q) /
-2, is at most 1, though Q is random. What is released of Q is R = Q + E, where E is Gaussian noise
-of scale s, independent of all of this. Then
-P(N + G >= tail / l + l (V + k R + l^2 k^2 s^2 / 4) / 2)
-= P(Z - l^2 k E / 2 >= tail + l^4 k^2 s^2 / 8) <= e^-tail,
-because E exp(-l^2 k E / 2) <= exp(l^4 k^2 s^2 / 8). This holds for every l that is fixed
-beforehand. We fix a few l, for several guesses of Q, and each gets its part of the probability. V
-and q may be bounds. If the weights of the rounds are chosen as they come, the total weight is known
-only at the end, and so are q and s: then l, q and s are those of a public bound on it.
+Noise and coins. The averaged load of a resource is A = O + N, where O is observed and N is a sum of
+noise as above. Coins grant each agent at most q, with mean a_i and variance v_i, given the rounds;
+the a_i sum to A and the v_i to Q. The billboard shows R = Q + E, where E is Gaussian noise of scale
+s, independent of all else. Then it shows a factor f, and every grant is kept with probability at
+most f. How large is the load G that is given? Given the billboard, G is a sum of independent
+numbers. Keeping a grant more often only raises it, so let f be the probability itself. Then an
+agent is given f a_i on average, with a variance of at most f^2 v_i + f (1 - f) q a_i, because the
+square of a grant is at most q times the grant. For every l > 0, Bennett's inequality (Boucheron,
+Lugosi & Massart 2013, Section 2.4) with k(u) = 2 (e^u - 1 - u) / u^2, which grows with u, says
+P(G >= y | billboard) <= exp(-l (y - g A - f^2 l k(l q) Q / 2)), g = f (1 + l k(l q) (1 - f) q / 2).
+Fix a rate L and a `least` before the rounds, and let K = k(L q / least) and b = L K / 2. For a
+given f, let g be the larger root of g^2 = f g + f (1 - f) b q, so f <= g. If g >= least, then
+l = L / g has k(l q) <= K, and f^2 l <= g L, so
+P(G >= y | billboard) <= exp(-L (y / g - A - b Q)) = exp(-L (y / g - O - b R - X)), X = N - b E.
+So with y = g (O + b R + r), whatever f is as a function of the billboard,
+P(G >= y) <= E min(1, exp(-L (r - X))). Let V = s^2 b^2 + the variance of N. This is at most e^-tail
 
-Thinning. Take grants of total load U, none above q, and keep each independently with probability f.
-ln(1 - f + f e^(l x)) is convex in x and 0 at x = 0, so for x <= q it is at most (x / q) times its
-value at q. So the load kept has the moments of at most U / q coins of size q, and exceeds y, with
-f U <= y <= U, with probability at most exp(-(U / q) KL(y / U, f)), where KL is the relative entropy
-of two coins (Chernoff 1952).
+* if r >= tail / L + L V / 2, because E exp(L X) <= exp(L^2 V / 2);
+* if weights and scales are fixed beforehand and, with z = r / sqrt V and d = L sqrt V - z >= 0,
+  ln(M(z) + M(d)) - z^2 / 2 - ln sqrt(2 pi) <= -tail, where M(x) = Q(x) / phi(x) is at most
+  4 / (3 x + sqrt(x^2 + 8)) (Sampford 1953). For normal X the mean is Q(z) + exp(-L r + L^2 V / 2)
+  Q(d), and the second term is phi(z) M(d). The bound min(1, exp(-L (r - x))) grows with x and is at
+  most 1, so discrete noise adds what it adds above, with E as one more term.
+
+If f = 1 then g = 1, and O + b R + r bounds the load. We fix a few pairs of L and `least`, for
+several guesses of Q and for thinning more or less, and each gets its part of the probability. The
+variances and q may be bounds. If the weights of the rounds are chosen as they come, the total
+weight is known only at the end, and so are q and s: then L, q and s are those of a public bound on
+it. If there is nothing to decide (batches), a factor of 1 needs no coins, and N alone counts.
+
+What thinning keeps of value. Take grants of total worth U, none above q, and keep each
+independently with probability f. ln(1 - f + f e^(l x)) is convex in x and 0 at x = 0, so for x <= q
+it is at most (x / q) times its value at q. So what is kept has the moments of at most U / q coins
+of size q, and exceeds y, with f U <= y <= U, with probability at most exp(-(U / q) KL(y / U, f)),
+where KL is the relative entropy of two coins (Chernoff 1952).
 """
 
 from __future__ import annotations
@@ -74,12 +90,14 @@ CHANCE_MOST = 0.3
 CHANCE_OF_VALUE = 4.0
 """How much more noise the variance of value gets in that release than those of loads."""
 
-COIN_SHARE = 0.1
-"""The part of beta for the coins that thin what was granted; the loads of the rounds get the
-rest."""
+CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
+"""How many units of the chance release the square of a cap is."""
 
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
-_GUESSES = (1.0, 6.0, 36.0)  # how often the guess of what coins decide the bound is fitted to
+_FIRST = 0.7  # the part of the probability for the first fit of a bound; the others share the rest
+_APART = 6.0  # the ratio of one guess of what coins decide to the one before
+_MILD = 0.9  # thinning to this is as well bounded as none at all
+_THIN: tuple[float, ...] = (0.5, 0.1)  # and to these, by fits of their own
 
 
 @dataclass(frozen=True)
@@ -155,13 +173,7 @@ def chance_scale(market: Market, budget: Budget) -> float:
 
 def tail(market: Market, budget: Budget, beta: float | None = None) -> float:
     """ln(1 / probability) for the load of one resource; beta is the budget's, or another."""
-    share = 1.0 if market.divisible else 1.0 - COIN_SHARE
-    return portable_math.log(len(market.resources) / (share * (beta or budget.beta)))
-
-
-def coin_tail(market: Market, budget: Budget, beta: float | None = None) -> float:
-    """ln(1 / probability) for the coins that thin one resource."""
-    return portable_math.log(len(market.resources) / (COIN_SHARE * (beta or budget.beta)))
+    return portable_math.log(len(market.resources) / (beta or budget.beta))
 
 
 @dataclass(frozen=True)
@@ -175,7 +187,41 @@ class Coins:
     largest: float
     """No coin is above this."""
     guess: float
-    """About what their variances sum to; must be fixed beforehand."""
+    """About what their variances sum to, fixed beforehand; 0 if coins decide nothing."""
+    most: float
+    """About the most that they can sum to, also fixed beforehand: a quarter of `largest` times the
+    supply."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A bound on noise and coins together, for one rate that was fixed beforehand."""
+
+    radius: float
+    """r + b R: what an observed load may lack."""
+    rise: float
+    """b q, by which the coins that thin raise the bound."""
+    least: float
+    """The bound holds if g is at least this."""
+
+    def kept(self, f: float) -> float:
+        """g: a load bounded by U, thinned to f, is bounded by g U.
+
+        Keeping more only raises a load, so g need not be below `least`, nor above 1.
+        """
+        if f >= 1.0:
+            return 1.0
+        g = (f + math.sqrt(f * f + 4.0 * f * (1.0 - f) * self.rise)) / 2.0
+        return min(1.0, max(g, self.least))
+
+    def factor(self, g: float) -> float:
+        """The largest f that keeps at most g; 0 if this fit knows none."""
+        if g >= 1.0:
+            return 1.0
+        if g < self.least:
+            return 0.0
+        half = g + self.rise
+        return 2.0 * g * g / (half + math.sqrt(half * half - 4.0 * self.rise * g * g))
 
 
 @dataclass(frozen=True)
@@ -206,33 +252,88 @@ class Sum:
         return min(radius, z * math.sqrt(self.variance) + self.weight / 2.0)
 
     def radius_with_coins(self, coins: Coins, tail: float, *, truncated: bool = False) -> float:
-        """The sum plus coins is at most this, with probability 1 - e^-tail."""
-        noise, limit = self.variance, 3.0 / coins.largest
-        if truncated and noise > 0.0:  # E exp(l N) <= exp(2 l^2 V) for l <= 1 / (sqrt 2 peak)
-            noise, limit = 4.0 * noise, min(limit, 1.0 / (math.sqrt(2.0) * self.peak))
-        tail += portable_math.log(float(len(_GUESSES)))
-        doubt, best = coins.scale * coins.scale, math.inf
-        for factor in _GUESSES:
-            expected = noise + factor * coins.guess
-            expected += tail * doubt / (2.0 * (expected + math.sqrt(tail * doubt)))
-            rate = min(math.sqrt(2.0 * tail / expected), 0.5 * limit)
-            k = 1.0 / (1.0 - rate * coins.largest / 3.0)
-            variance = noise + k * coins.released + (rate * k) ** 2 * doubt / 4.0
-            best = min(best, tail / rate + rate * max(variance, noise) / 2.0)
-        return best
+        """The sum plus coins is at most this, with probability 1 - e^-tail, if nothing is thinned.
 
-    def _excess(self, tail: float) -> float:
-        """What the difference between discrete and normal noise adds to a tail."""
+        `fits` says more.
+        """
+        return min(fit.radius for fit in self.fits(coins, tail, truncated=truncated))
+
+    def fits(self, coins: Coins, tail: float, *, truncated: bool = False) -> list[Fit]:
+        """Bounds on the sum plus coins, which hold together with probability 1 - e^-tail."""
+        found: list[Fit] = []
+        kinds: list[tuple[float, float]] = []
+        first, guess, thin = tail - portable_math.log(_FIRST), coins.guess, _THIN
+        if guess == 0.0:  # then a factor of 1 needs no coins
+            found.append(Fit(self.radius(first, truncated=truncated), math.inf, 1.0))
+            guess, thin = coins.most, (_MILD, *thin)
+        while guess < coins.most or not (kinds or found):
+            kinds.append((guess, _MILD))
+            guess *= _APART
+        # The coins that thin count like others that decide this much.
+        kinds += [(coins.guess + 4.0 * (1.0 - least) * coins.most, least) for least in thin]
+        other = tail + portable_math.log((len(found + kinds) - 1) / (1.0 - _FIRST))
+        for guess, least in kinds:
+            found.append(self._fit(coins, guess, least, other if found else first, truncated))
+        return found
+
+    def _fit(self, coins: Coins, guess: float, least: float, tail: float, truncated: bool) -> Fit:
+        """The bound that is fitted to a guess of what coins decide."""
+        radius, b = _rate(self, coins.scale, coins.largest, guess, least, tail, truncated)
+        return Fit(radius + b * coins.released, b * coins.largest, least)
+
+    def _excess(self, tail: float, chance: float = 0.0) -> float:
+        """What the difference between discrete and normal noise adds to a tail.
+
+        `chance` is the scale of a chance release that is one more term, in its own unit.
+        """
         assert self.scales is not None
-        scales = self.scales
-        far = math.sqrt(2.0 * (tail + portable_math.log(2e9 * len(scales)))) + 0.5 / min(scales)
+        scales, least = self.scales, min(self.scales)
+        if chance > 0.0:
+            least = min(least, chance)
+        far = math.sqrt(2.0 * (tail + portable_math.log(2e9 * (len(scales) + 1)))) + 0.5 / least
         alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term does
-        terms = (far / (2.0 * s) + 1.0 / (8.0 * s * s) for s in scales[::alike])
-        return alike * math.fsum(terms) + 2e-9
+        terms = [alike * (far / (2.0 * s) + 1.0 / (8.0 * s * s)) for s in scales[::alike]]
+        if chance > 0.0:
+            terms.append(far / (2.0 * chance) + 1.0 / (8.0 * chance * chance))
+        return math.fsum(terms) + 2e-9
 
 
-def coins_on(market: Market, budget: Budget, noise: Sum, weight: float, variance: float) -> Coins:
-    """The coins on the load of one resource, in units of weight times code.
+@functools.lru_cache(maxsize=4096)
+def _rate(
+    noise: Sum,
+    scale: float,
+    largest: float,
+    guess: float,
+    least: float,
+    tail: float,
+    truncated: bool,
+) -> tuple[float, float]:
+    """The r and b at the rate that is about best for a guess of what coins decide."""
+    variance, most = noise.variance, math.inf
+    if truncated and variance > 0.0:  # E exp(l N) <= exp(2 l^2 V) for l <= 1 / (sqrt 2 peak)
+        variance, most = 4.0 * variance, 1.0 / (math.sqrt(2.0) * noise.peak)
+    doubt = scale * scale / 4.0
+
+    def about(tried: tuple[float, float]) -> float:
+        rate, k = min(tried[0] * least / largest, most), tried[1]
+        return tail / rate + rate * (variance + k * guess + (rate * k) ** 2 * doubt) / 2.0
+
+    u, k = min(_bennett(), key=about)
+    rate = min(u * least / largest, most)
+    b = rate * k / 2.0
+    variance += 4.0 * b * b * doubt
+    radius = tail / rate + rate * variance / 2.0
+    if noise.scales is not None and noise.variance > 0.0 and not truncated:
+        unit = largest * largest / CHANCE_PER_CAP  # of the chance release
+        far = _mixed_quantile(rate * math.sqrt(variance), tail + noise._excess(tail, scale / unit))
+        radius = min(radius, far * math.sqrt(variance) + (noise.weight + b * unit) / 2.0)
+    return radius, b
+
+
+def coins_on(
+    market: Market, budget: Budget, noise: Sum, weight: float, supply: float, variance: float
+) -> Coins:
+    """The coins on the load of one resource of this supply, in units of weight times code.
 
     `variance` is what they add as released or, before the run, as expected, in squared codes. Coins
     decide for agents whose decision turns as prices follow the noise, so for about as much load as
@@ -241,7 +342,8 @@ def coins_on(market: Market, budget: Budget, noise: Sum, weight: float, variance
     cap, square = float(DEMAND_CODE_MAX), weight * weight
     guess = cap * max(cap, math.sqrt(noise.variance) / weight)
     scale = chance_scale(market, budget)
-    return Coins(square * variance, square * scale, weight * cap, square * guess)
+    most = cap * supply / 4.0
+    return Coins(square * variance, square * scale, weight * cap, square * guess, square * most)
 
 
 def release_radius(scale: float, tail: float) -> float:
@@ -266,6 +368,38 @@ def normal_quantile(tail: float) -> float:
     if high < 2.0:
         return high
     for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if exponent(middle) >= tail else (middle, high)
+    return high
+
+
+@functools.cache
+def _bennett() -> list[tuple[float, float]]:
+    """Some u, from 4 down to 2^-16, each with Bennett's factor k(u), rounded up."""
+    found, u = [], 4.0
+    while u > 2.0**-16:
+        term, k = 1.0, 0.0
+        for i in range(3, 60):
+            k, term = k + term, term * u / i
+        found.append((u, k * (1.0 + 2.0**-40)))
+        u /= 1.189207115002721
+    return found
+
+
+def _mixed_quantile(rate: float, tail: float) -> float:
+    """A z with phi(z) (M(z) + M(rate - z)) <= e^-tail, close to the smallest, or infinity."""
+
+    def mills(x: float) -> float:
+        return 4.0 / (3.0 * x + math.sqrt(x * x + 8.0))
+
+    def exponent(z: float) -> float:
+        mixed = (mills(z) + mills(rate - z)) / 2.5066282746310002
+        return z * z / 2.0 - portable_math.log(mixed)
+
+    low, high = 0.0, min(rate, math.sqrt(2.0 * tail))
+    if exponent(high) < tail:
+        return math.inf
+    for _ in range(40):
         middle = (low + high) / 2.0
         low, high = (low, middle) if exponent(middle) >= tail else (middle, high)
     return high

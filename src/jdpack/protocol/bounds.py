@@ -17,7 +17,7 @@ from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import Noise, deviation
 from jdpack.privacy.queries import Query
-from jdpack.privacy.tail_bounds import Sum
+from jdpack.privacy.tail_bounds import Coins, Fit, Sum
 
 VALUE_BETA = 0.01
 """The probability that any statement about value fails."""
@@ -32,15 +32,16 @@ def factors(board: Billboard) -> tuple[int, ...]:
     """The scale factor of each resource (C1, C2), in units of 1/SHARE."""
     if board.weight == 0:
         raise BillboardError("no round counts, so there is nothing to certify")
-    market, budget = board.header.market, board.header.budget
-    at_most = load_bounds(board)
+    market = board.header.market
     if market.divisible:
+        at_most = load_bounds(board)
         return tuple(SHARE if most <= 1.0 else math.floor(SHARE * DOWN / most) for most in at_most)
-    tail = tail_bounds.coin_tail(market, budget)
-    return tuple(
-        _thinning(load, DEMAND_CODE_MAX / supply, tail, repaired=board.header.repaired)
-        for load, supply in zip(at_most, market.supply_codes, strict=True)
-    )
+    found = []
+    for pairs, q in zip(_fitted(board, None), _spare(board), strict=True):
+        room = (1.0 - q) * DOWN
+        best = max(fit.factor(room / load if load > room else 1.0) for load, fit in pairs)
+        found.append(math.floor(SHARE * best))
+    return tuple(found)
 
 
 def load_bounds(board: Billboard, beta: float | None = None) -> list[float]:
@@ -49,30 +50,67 @@ def load_bounds(board: Billboard, beta: float | None = None) -> list[float]:
     They fail with probability at most `beta`, by default that of the budget.
     """
     market, budget = board.header.market, board.header.budget
-    policy = registry.from_dict(board.header.policy)
-    tail, truncated = tail_bounds.tail(market, budget, beta), policy.truncated
-    totals, sums = _noisy_totals(board)
-    if not board.header.coins:
-        radii = [noise.radius(tail, truncated=truncated) for noise in sums]
-    else:
-        # How the bound is fitted must be fixed beforehand, and the weight of the rounds may not be.
-        weight = float(policy.outlook(market, budget).weight)
-        unit = CHANCE_UNIT * (board.weight / weight) ** 2
-        chance = closing_release(board, "chance")
-        radii = [
-            noise.radius_with_coins(
-                tail_bounds.coins_on(market, budget, noise, weight, unit * answer),
-                tail,
-                truncated=truncated,
-            )
-            for noise, answer in zip(sums, chance.answer, strict=False)  # the last is of value
+    spare = _spare(board)
+    if not market.divisible:
+        return [
+            max(0.0, min(load for load, _ in pairs) + q)
+            for pairs, q in zip(_fitted(board, beta), spare, strict=True)
         ]
-    # What one more agent could add, because a repair must be as rare for neighbours (`Budget`).
-    spare = board.weight * DEMAND_CODE_MAX if board.header.repaired else 0
+    policy = registry.from_dict(board.header.policy)
+    tail = tail_bounds.tail(market, budget, beta)
+    totals, sums = _noisy_totals(board)
+    found = zip(totals, sums, market.supply_codes, spare, strict=True)
     return [
-        max(0.0, (total + spare + radius) / (board.weight * supply * DOWN))
-        for total, radius, supply in zip(totals, radii, market.supply_codes, strict=True)
+        max(
+            0.0,
+            (total + noise.radius(tail, truncated=policy.truncated))
+            / (board.weight * supply * DOWN)
+            + q,
+        )
+        for total, noise, supply, q in found
     ]
+
+
+def given_bounds(board: Billboard, scaling: tuple[int, ...], beta: float | None) -> list[float]:
+    """Upper bounds on the loads of what is given, with these factors; they fail as above."""
+    if board.header.market.divisible:
+        loads = load_bounds(board, beta)
+        return [factor / SHARE * load for load, factor in zip(loads, scaling, strict=True)]
+    found = zip(_fitted(board, beta), scaling, _spare(board), strict=True)
+    return [
+        max(0.0, min(fit.kept(factor / SHARE) * load for load, fit in pairs) / DOWN + q)
+        if factor
+        else 0.0
+        for pairs, factor, q in found
+    ]
+
+
+def _spare(board: Billboard) -> list[float]:
+    """What one more agent could add, because a repair must be as rare for neighbours (`Budget`)."""
+    cap = DEMAND_CODE_MAX if board.header.repaired else 0
+    return [cap / (supply * DOWN) for supply in board.header.market.supply_codes]
+
+
+def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]]]:
+    """For each resource of indivisible goods: bounds on its load, each with its fit (C2, C3)."""
+    market, budget = board.header.market, board.header.budget
+    policy = registry.from_dict(board.header.policy)
+    tail = tail_bounds.tail(market, budget, beta)
+    # How the bound is fitted must be fixed beforehand, and the weight of the rounds may not be.
+    weight = float(policy.outlook(market, budget).weight)
+    found, (totals, sums) = [], _noisy_totals(board)
+    for j, (total, noise, supply) in enumerate(zip(totals, sums, market.supply_codes, strict=True)):
+        if board.header.coins:
+            released = CHANCE_UNIT * closing_release(board, "chance").answer[j]
+            variance = released * (board.weight / weight) ** 2
+            coins = tail_bounds.coins_on(market, budget, noise, weight, float(supply), variance)
+        else:
+            q = board.weight * float(DEMAND_CODE_MAX)
+            coins = Coins(0.0, 0.0, q, 0.0, q * board.weight * supply / 4.0)
+        whole = board.weight * supply * DOWN
+        fits = noise.fits(coins, tail, truncated=policy.truncated)
+        found.append([((total + fit.radius) / whole, fit) for fit in fits])
+    return found
 
 
 def _noisy_totals(board: Billboard) -> tuple[list[int], list[Sum]]:
@@ -112,22 +150,6 @@ def _resting(board: Billboard) -> list[Release]:
         found.append(counted[last])
         last -= counted[last].step.span
     return found[::-1]
-
-
-def _thinning(load: float, q: float, tail: float, *, repaired: bool) -> int:
-    """C2: the largest factor at which coins keep a load of at most 1, for neighbours too."""
-    if load <= 1.0:
-        return SHARE
-    # `load` leaves room for one more cap; these records have q less, and must keep q less.
-    load, most = (load - q, DOWN - q) if repaired else (load, DOWN)
-    if most <= 0.0:
-        return 0
-    low, high = 0, math.floor(SHARE * most / load)  # low fits (nothing is kept), high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = load / q * tail_bounds.entropy(most / load, middle / SHARE) >= tail
-        low, high = (middle, high) if fits else (low, middle)
-    return low
 
 
 def value_radius(market: Market, noise: Noise) -> float:

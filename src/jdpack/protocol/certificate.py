@@ -16,13 +16,14 @@ scaled by the smallest f_j of the resources that it touches. So the load of j fa
 C2. Load of indivisible goods. Coins grant each option with its averaged share as probability, so
 what is granted has the load of the averaged allocation plus the coins, a sum of independent
 numbers whose mean is 0 given the rounds. The `chance` release shows the variances that they add to
-each load, with noise. U_j is as in C1, with r_j the radius of noise and coins together. If U_j <=
-1, then f_j = 1. Otherwise every grant of an option that touches resource j is kept with probability
-at most f_j: given the grants, an agent's coin is uniform on the width of its option, so it falls in
-the first f_j of that width with probability f_j, independently of all others. f_j is the largest
-factor for which `tail_bounds.kept_at_most` of the load U_j - C / S_j of these records is at most
-1 - C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers
-both. An option that touches several resources uses the smallest of their factors.
+each load, with noise. Every grant of an option that touches resource j is kept with probability at
+most f_j: given the grants, an agent's coin is uniform on the width of its option, so it falls in
+the first f_j of that width with probability f_j, independently of all others. `tail_bounds` bounds
+noise, coins and thinning together, by several fits that hold together with probability
+1 - beta / m. Fit i bounds the load before thinning by U_ij, and after it by g U_ij, where g is a
+function of f_j. f_j is the largest factor with which some fit has g U_ij <= 1 - C / S_j. What a
+neighbour of these records keeps is at most one cap more, so one event covers both. An option that
+touches several resources uses the smallest of their factors.
 
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
 one round that asked it, all or nothing, and W is the weight of one round. An answer may sum up a
@@ -90,7 +91,7 @@ from fractions import Fraction
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
 from jdpack.common import portable_math
-from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import deviation
@@ -105,8 +106,10 @@ def certify(board: Billboard) -> Certificate:
     """Certify a run whose policy has stopped and whose closing releases are posted."""
     budget = board.header.budget
     scaling = bounds.factors(board)
-    given = _loads(board, scaling, None)
-    surely = None if budget.repaired else _loads(board, scaling, bounds.SURELY_BETA)
+    given = bounds.given_bounds(board, scaling, None)
+    surely = None
+    if not budget.repaired:
+        surely = tuple(bounds.given_bounds(board, scaling, bounds.SURELY_BETA))
     welfare, optimum, ratio = _value(board, scaling)
     return Certificate(
         factors=scaling,
@@ -116,22 +119,8 @@ def certify(board: Billboard) -> Certificate:
         optimum_at_most=optimum,
         ratio_at_least=ratio,
         value_beta=bounds.VALUE_BETA,
-        load_surely=None if surely is None else tuple(surely),
+        load_surely=surely,
     )
-
-
-def _loads(board: Billboard, scaling: tuple[int, ...], beta: float | None) -> list[float]:
-    """Bounds on the load of what is given, that fail with probability at most beta."""
-    market, budget = board.header.market, board.header.budget
-    at_most = bounds.load_bounds(board, beta)
-    coin_tail = tail_bounds.coin_tail(market, budget, beta)
-    return [
-        factor / SHARE * load  # C1; below, C2
-        if market.divisible
-        else tail_bounds.kept_at_most(load, DEMAND_CODE_MAX / supply, factor / SHARE, coin_tail)
-        / bounds.DOWN
-        for load, supply, factor in zip(at_most, market.supply_codes, scaling, strict=True)
-    ]
 
 
 def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:

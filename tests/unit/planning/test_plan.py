@@ -27,9 +27,10 @@ from jdpack import (
     solve,
 )
 from jdpack.billboard.lines import Release
-from jdpack.market.grid import DEMAND_CODE_MAX, SHARE
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.planning.headroom import MARGIN_MOST, Need, margin_of
 from jdpack.planning.plan import EPSILONS, EXPECTED_LOSS, LEVELS
+from jdpack.policies import newton
 from jdpack.policies.newton import Newton
 from jdpack.policies.newton_targets import water_fill
 from jdpack.privacy import gdp, queries, tail_bounds, zcdp
@@ -182,7 +183,7 @@ def test_the_margin_of_indivisible_goods_is_what_newton_reckons_with(m, epsilon)
     assert planned.margin < 1.0 - min(state.targets.tolist()) < 1.2 * planned.margin < 0.2
     # Coins need more than the noise alone, and the room for one more agent.
     outlook = Newton().outlook(market, planned.budget)
-    z = norm.isf(0.9 * planned.budget.beta / m)
+    z = norm.isf(planned.budget.beta / m)
     noise = z * math.sqrt(outlook.variance) / outlook.weight + DEMAND_CODE_MAX
     assert planned.margin > noise / market.supply_codes[0]
 
@@ -192,16 +193,20 @@ def test_a_full_load_is_thinned_by_the_planned_margin():
     market = a_market(3, times=3000.0, divisible=False)
     planned = plan(market, epsilon=1.0, delta=DELTA, policy=MwuAdaptive())
     budget, outlook = planned.budget, MwuAdaptive().outlook(market, planned.budget)
-    tail, S = math.log(3 / (0.1 * budget.beta)), market.supply_codes[0]
-    noise = Sum(outlook.variance, peak=outlook.peak)
-    # Coins are taken to decide 1% of the load, 0.3 of it as variance, and two deviations more.
-    decided = 0.003 * S * DEMAND_CODE_MAX + 2.0 * tail_bounds.chance_scale(market, budget)
-    coins = tail_bounds.coins_on(market, budget, noise, float(outlook.weight), decided)
-    radius = noise.radius_with_coins(coins, math.log(3 / (0.9 * budget.beta))) / outlook.weight
-    bound = 1.0 + (radius + DEMAND_CODE_MAX) / S
-    factor = bounds._thinning(bound, DEMAND_CODE_MAX / S, tail, repaired=True)
-    assert 1.0 / (factor / SHARE) - 1.0 == pytest.approx(planned.margin, rel=1e-4)
-    assert planned.margin > bound - 1.0
+    tail, S = math.log(3 / budget.beta), market.supply_codes[0]
+    noise, weight = Sum(outlook.variance, peak=outlook.peak), float(outlook.weight)
+    decided = newton.coins_expected(
+        np.array([float(S)]), np.array([math.sqrt(outlook.variance) / weight])
+    )
+    coins = tail_bounds.coins_on(market, budget, noise, weight, float(S), float(decided[0]))
+    spare = newton.spare_chance(np.array([noise.fits(coins, tail)[0].rise]))[0]
+    more = float(decided[0]) + spare * tail_bounds.chance_scale(market, budget)
+    fits = noise.fits(tail_bounds.coins_on(market, budget, noise, weight, float(S), more), tail)
+    factor = max(
+        fit.factor((1.0 - DEMAND_CODE_MAX / S) / (1.0 + fit.radius / weight / S)) for fit in fits
+    )
+    assert 1.0 / factor - 1.0 == pytest.approx(planned.margin, rel=1e-4)
+    assert planned.margin > min(fit.radius for fit in fits) / weight / S
 
 
 # --- uneven supplies ----------------------------------------------------------------------

@@ -6,39 +6,41 @@ import pytest
 from scipy.stats import binom
 
 from jdpack.market.grid import SHARE
-from jdpack.privacy.tail_bounds import entropy
-from jdpack.protocol import bounds
+from jdpack.privacy.tail_bounds import Coins, Sum
 
 
-def overflow(load: float, q: float, factor: int) -> float:
-    """The probability that grants of size q and total load `load` keep more than 1."""
-    grants = math.floor(load / q + 1e-9)
-    return float(binom.sf(math.floor(1.0 / q + 1e-9), grants, factor / SHARE))
+def factor(grants: int, q: float, room: float, tail: float) -> float:
+    """The factor for grants of size q each, if coins decide nothing else and there is no noise."""
+    fits = Sum(0.0).fits(Coins(0.0, 0.0, q, 0.0, q / 4.0), tail)
+    best = max(fit.factor(room / (grants * q + fit.radius)) for fit in fits)
+    return math.floor(SHARE * best) / SHARE
 
 
-@pytest.mark.parametrize("grants", [11, 30, 300])
+@pytest.mark.parametrize("grants", [11, 30, 300, 2000])
 @pytest.mark.parametrize("tail", [3.0, 20.0])
 def test_a_neighbour_with_one_more_grant_overflows_no_more_often(grants, tail):
     q = 1 / 10 if grants < 100 else 1 / 250
-    mine, bound = grants * q, (grants + 1) * q  # `load_bounds` leaves one cap free
-    factor = bounds._thinning(bound, q, tail, repaired=True)
-    alone = bounds._thinning(bound, q, tail, repaired=False)
+    kept, alone = factor(grants, q, 1.0 - q, tail), factor(grants, q, 1.0, tail)
     # The worst neighbour adds a grant that is always kept. Whenever it overflows or these records
     # do, these records keep more than 1 - q: one event, of probability at most e^-tail.
-    keeps = float(binom.sf(math.floor((1 - q) / q + 1e-9), grants, factor / SHARE))
-    assert overflow(mine, q, factor) <= keeps <= math.exp(-tail)
-    assert 0 < factor <= alone
+    overflow = float(binom.sf(math.floor(1.0 / q + 1e-9), grants, kept))
+    keeps = float(binom.sf(math.floor((1 - q) / q + 1e-9), grants, kept))
+    assert overflow <= keeps <= math.exp(-tail)
+    assert kept <= alone and (kept > 0.0 or tail > 10.0)
 
 
-def test_negative_control_a_bound_for_one_of_them_does_not_cover_both():
-    """With the factor for these records alone, what is proved of that event is too little."""
-    q, tail, mine = 1 / 4, 3.0, 2.0
-    alone = bounds._thinning(mine, q, tail, repaired=False)
-    both = bounds._thinning(mine + q, q, tail, repaired=True)
-    proved = [mine / q * entropy((1.0 - q) / mine, f / SHARE) for f in (alone, both)]
-    assert proved[0] < 0.6 * tail < tail <= proved[1]
+def test_a_factor_is_not_much_smaller_than_it_must_be():
+    q, tail, grants = 1 / 250, 20.0, 300
+    kept = factor(grants, q, 1.0, tail)
+    assert float(binom.sf(250, grants, kept + 0.1)) > math.exp(-tail)
+
+
+def test_negative_control_a_load_that_fits_on_average_overflows():
+    q, tail, grants = 1 / 250, 20.0, 300
+    assert factor(grants, q, 1.0, tail) < 0.95 * 250 / grants
+    assert float(binom.sf(250, grants, 0.95 * 250 / grants)) > math.exp(-tail)
 
 
 def test_where_a_cap_is_the_whole_supply_nothing_can_be_kept():
-    assert bounds._thinning(1.5, 1.0, 3.0, repaired=True) == 0
-    assert bounds._thinning(1.0, 1.0, 3.0, repaired=True) == SHARE
+    assert factor(2, 1.0, 1e-15, 3.0) == 0.0
+    assert factor(1, 1.0, 1.0, 3.0) == 1.0

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from jdpack import Billboard, BillboardError, Budget, Market, MwuAdaptive, MwuOnline, Newton, solve
 from jdpack.billboard.lines import Header, Release, Seed, Step
@@ -17,7 +17,7 @@ from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace, deviation
 from jdpack.privacy.tail_bounds import kept_at_most
 from jdpack.protocol import closing
-from jdpack.protocol.bounds import dearest, factors, load_bounds
+from jdpack.protocol.bounds import dearest, factors, given_bounds, load_bounds
 from jdpack.protocol.certificate import certify
 
 SEED = Seed(b"sixteen bytes ok")
@@ -84,17 +84,42 @@ def rounds_of(board):
 # --- loads ------------------------------------------------------------------------------------
 
 
-def radius_of(noise: float, released: float, scale: float, cap: float, guess: float, tail: float):
-    """The radius of noise and coins, from their variances, by the formula of the proof."""
-    tail, best = tail + math.log(3.0), math.inf
-    for factor in (1.0, 6.0, 36.0):
-        expected = noise + factor * guess
-        expected += tail * scale**2 / (2.0 * (expected + math.sqrt(tail) * scale))
-        rate = min(math.sqrt(2.0 * tail / expected), 1.5 / cap)
-        k = 1.0 / (1.0 - rate * cap / 3.0)
-        known = max(noise, noise + k * released + (rate * k * scale) ** 2 / 4.0)
-        best = min(best, tail / rate + rate * known / 2.0)
-    return best
+def radius_of(noise, released, scale, cap, guess, most, tail, *, normal):
+    """The radius of noise and coins, from their variances, by the formula of the proof.
+
+    The package tries a few rates; here the best one is sought, so it is a little smaller.
+    """
+    guesses, found = [], []
+    while guess < most or not guesses:
+        guesses, guess = [*guesses, guess], guess * 6.0
+    thin = [(guesses[0] + 4.0 * (1.0 - least) * most, least) for least in (0.5, 0.1)]
+    pairs = [(own, 0.9) for own in guesses] + thin
+    for i, (own, least) in enumerate(pairs):
+        part = 0.7 if i == 0 else 0.3 / (len(pairs) - 1)
+        found.append(fit_of(noise, released, scale, cap, own, least, tail - math.log(part), normal))
+    return min(found)
+
+
+def fit_of(noise, released, scale, cap, guess, least, tail, normal):
+    rates = np.geomspace(2.0**-16, 4.0, 4000) * least / cap
+    u = rates * cap / least
+    k = 2.0 * (np.expm1(u) - u) / u**2
+    about = tail / rates + rates * (noise + k * guess + (rates * k * scale) ** 2 / 4.0) / 2.0
+    i = int(np.argmin(about))
+    rate, b = rates[i], rates[i] * k[i] / 2.0
+    variance = noise + (b * scale) ** 2
+    radius = tail / rate + rate * variance / 2.0
+
+    def fails(z):
+        """E min(1, exp(-rate (r - X))) for X normal, and r = z deviations."""
+        shift = rate * math.sqrt(variance)
+        return stats.norm.sf(z) + math.exp(-shift * z + shift**2 / 2.0) * stats.norm.cdf(z - shift)
+
+    if normal:
+        far = tail / (rate * math.sqrt(variance)) + rate * math.sqrt(variance)
+        z = optimize.brentq(lambda z: math.log(max(fails(z), 1e-300)) + tail, 0.1, far)
+        radius = min(radius, z * math.sqrt(variance))
+    return radius + b * released
 
 
 def test_loads_of_a_fixed_schedule_have_the_normal_radius_and_one_cap():
@@ -144,7 +169,7 @@ def test_loads_that_coins_decide_have_the_radius_of_both(kind, chance):
     most = policy.outlook(market, budget).weight
     assert (most > whole) == (kind == "mwu-adaptive")
     cap, scale = float(DEMAND_CODE_MAX), tail_bounds.chance_scale(market, budget)
-    tail = math.log(2 / (0.9 * budget.beta))
+    tail = math.log(2 / budget.beta)
     for j, bound in enumerate(load_bounds(board)):
         variance = policy.outlook(market, budget).variance
         if kind == "newton":
@@ -154,11 +179,12 @@ def test_loads_that_coins_decide_have_the_radius_of_both(kind, chance):
         guess = cap * max(cap, math.sqrt(variance) / most)
         radius = radius_of(
             variance, whole**2 * CHANCE_UNIT * chance[j], most**2 * scale, most * cap,
-            most**2 * guess, tail,
+            most**2 * guess, most**2 * cap * market.supply_codes[j] / 4.0, tail,
+            normal=kind == "newton",
         )  # fmt: skip
         total = sum(w * answer[j] for w, _, answer, _ in rounds) + whole * cap
         expected = (total + radius) / (whole * market.supply_codes[j])
-        assert bound == pytest.approx(max(0.0, expected), rel=1e-6)
+        assert bound == pytest.approx(max(0.0, expected), rel=0.01)
 
 
 def test_releases_that_only_steer_do_not_count():
@@ -203,18 +229,17 @@ def test_indivisible_goods_are_thinned_where_they_might_not_fit_and_no_more(load
     board = close(played(market, loads), welfare=100.0)
     beta, certificate = board.header.budget.beta, certify(board)
     assert certificate.factors == factors(board)
-    tail = math.log(2 / (0.1 * beta))  # of two resources
     for j, (bound, factor) in enumerate(zip(load_bounds(board), factors(board), strict=True)):
-        q = DEMAND_CODE_MAX / market.supply_codes[j]
         if bound <= 1.0:
             assert factor == SHARE
             assert certificate.load_at_most[j] == pytest.approx(bound)
         else:
             assert 0 < factor < SHARE
             # A neighbour may be granted and keep one more cap.
-            assert kept_at_most(bound - q, q, factor / SHARE, tail) <= 1.0 - q
-            assert kept_at_most(bound - q, q, (factor + 1) / SHARE, tail) > 1.0 - q - 1e-11
-            assert certificate.load_at_most[j] == pytest.approx(1.0, abs=3e-3)
+            assert certificate.load_at_most[j] == pytest.approx(1.0, abs=1e-6)
+            more = list(certificate.factors)
+            more[j] += 100
+            assert given_bounds(board, tuple(more), None)[j] > 1.0
     assert min(certificate.factors) < SHARE
     assert certificate.beta == beta
 
