@@ -377,7 +377,7 @@ def test_batches_that_are_thinned_need_no_chance_release():
     """Coins decide nothing there, except for what is thinned."""
     market, policy = a_market(bundle_size=1), MwuOnline(batch=5000)
     for welfare, luck in [(100.0, None), (10_000.0, -3000.0)]:
-        board = close(played(market, (0.3, 0.1), policy), welfare=welfare, luck=luck or 0.0)
+        board = close(played(market, (1.1, 0.1), policy), welfare=welfare, luck=luck or 0.0)
         assert min(factors(board)) < SHARE
         queries_asked = [r.step.query for r in board.releases if not r.step.weight]
         assert queries_asked == ["welfare"] + (["luck"] if luck else [])
