@@ -55,7 +55,7 @@ def main() -> None:
             continue
         script, *more = TABLES[name]
         command = [sys.executable, str(HERE / script), *more, "--results", str(given.results)]
-        begin, part = time.perf_counter(), path.with_suffix(".part")
+        begin, part = time.perf_counter(), path.with_suffix(".md.part")
         with part.open("w") as file:
             subprocess.run(command, stdout=file, check=True)
         part.replace(path)
