@@ -125,3 +125,31 @@ def test_a_second_start_runs_only_what_has_no_verdict(
     ran.clear()
     assert audit_faults.main([*given, "--only", names[0], "--again"]) == 0
     assert len(ran) == 3
+
+
+def test_the_order_is_a_shuffle_that_a_second_start_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def tried(fault: Fault | None, source: Path, options: object) -> Row:
+        ran.append(fault.name if fault else "honest")
+        return Row(ran[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
+
+    monkeypatch.setattr(audit_faults, "tried", tried)
+    monkeypatch.setattr(audit_faults, "smoke", lambda *_: (True, "", 0, 1.0))
+    assert audit_faults.main(["--results", str(tmp_path), "--honest", "5"]) == 0
+    once = ran.copy()
+    names = [fault.name for fault in FAULTS]
+    assert sorted(once) == sorted(names + ["honest"] * 5)
+    assert [name for name in once if name != "honest"] != names
+    assert once[-5:] != ["honest"] * 5
+    kept = json.loads((tmp_path / "audit_faults.json").read_text())
+    kept["rows"] = [row for row in kept["rows"] if row["name"] in once[:7]]
+    (tmp_path / "audit_faults.json").write_text(json.dumps(kept))
+    done = [row["name"] for row in kept["rows"]]
+    ran.clear()
+    assert audit_faults.main(["--results", str(tmp_path), "--honest", "5"]) == 0
+    for name in done:
+        once.remove(name)
+    assert ran == once
