@@ -1263,13 +1263,18 @@ def plant(fault: Fault, source: Path, folder: Path) -> None:
 
 
 def _compiled(text: str) -> list[str]:
-    """What kernels may contain of a file: decorated functions, and constants."""
+    """What kernels may contain of a file: compiled functions, and constants."""
     return [
         ast.dump(node)
         for node in ast.parse(text).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
-        or (isinstance(node, ast.FunctionDef) and node.decorator_list)
+        or (isinstance(node, ast.FunctionDef) and "njit" in map(_called, node.decorator_list))
     ]
+
+
+def _called(decorator: ast.expr) -> str:
+    """The name of a decorator, without its arguments."""
+    return ast.unparse(decorator).partition("(")[0]
 
 
 def run(source: Path, arguments: list[str], seconds: float) -> tuple[int, str, str]:

@@ -39,17 +39,19 @@ def test_an_edit_that_does_not_fit_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "kept"), [("'plain'", True), ("LIMIT = 3", False), ("'kernel'", False)]
+    ("old", "kept"),
+    [("'plain'", True), ("'cached'", True), ("LIMIT = 3", False), ("'kernel'", False)],
 )
 def test_a_copy_keeps_kernels_only_if_nothing_compiled_changes(
     tmp_path: Path, old: str, kept: bool
 ) -> None:
     package = tmp_path / "from" / "jdpack"
     package.mkdir(parents=True)
-    text = "LIMIT = 3\n\n\ndef a():\n    'plain'\n\n\n@njit\ndef b():\n    'kernel'\n"
+    text = "LIMIT = 3\n\n\ndef a():\n    'plain'\n\n\n@njit(x=1)\ndef b():\n    'kernel'\n"
+    text += "\n\n@cache\ndef c():\n    'cached'\n"
     (package / "a.py").write_text(text)
     (package / "other.nbi").touch()
-    fault = Fault("one", "", (Edit("a.py", old, old.replace("3", "4").replace("l", "L")),))
+    fault = Fault("one", "", (Edit("a.py", old, old.upper()),))
     if old.startswith("LIMIT"):
         fault = Fault("one", "", (Edit("a.py", old, "LIMIT = 4"),))
     plant(fault, tmp_path / "from", tmp_path / "to")
