@@ -15,8 +15,10 @@ The script copies `src` to a temporary folder, plants one fault, and runs the de
 It also runs the honest pipeline several times, which must pass. `--smoke` runs small seeded markets
 instead of the audit, to show that a fault leaves ordinary runs working.
 
-Every verdict is written to the folder of results at once. Started again, the script skips what it
-has a verdict for, as long as the source and the faults are the same; `--again` starts over.
+The order of the audits, faulty and honest, is shuffled with a fixed seed, so what has run so far is
+a fair sample. Every verdict is written to the folder of results at once. Started again, the script
+skips what it has a verdict for, as long as the source and the faults are the same; `--again` starts
+over.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import ast
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -39,6 +42,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
+
+_ORDER = 20261118  # the seed of the order; chosen before any audit ran in it
 
 
 @dataclass(frozen=True)
@@ -321,6 +326,24 @@ FAULTS = [
         ),
     ),
     Fault(
+        "curvature-by-the-dearer-choice",
+        "Privacy: the close calls of an agent are divided by the larger cost of its two choices, "
+        "which are about alike, but the claim needs the sum of both, so an agent with two options "
+        "moves the curvature and the gauge by up to twice as much.",
+        (
+            Edit(
+                "engines/curvature.py",
+                "                costs += cost[second]\n            trace",
+                "                costs = max(costs, cost[second])\n            trace",
+            ),
+            Edit(
+                "engines/curvature.py",
+                "                costs += cost[second]\n                size",
+                "                costs = max(costs, cost[second])\n                size",
+            ),
+        ),
+    ),
+    Fault(
         "luck-of-two-agents-as-of-one",
         "Privacy: the sensitivity of luck with add-remove is used with replace-one too, where "
         "luck may move from one end of its range to the other, so by twice as much.",
@@ -384,10 +407,9 @@ FAULTS = [
         (
             Edit(
                 "protocol/charge.py",
-                "    filter.charge(step.noise.cost(",
-                "    if not step.prices:  # they come from the closing shares\n"
-                "        return\n"
-                "    filter.charge(step.noise.cost(",
+                "    filter.charge(cost, step.batch, step.span)\n",
+                "    if step.prices:  # others come from the closing shares\n"
+                "        filter.charge(cost, step.batch, step.span)\n",
             ),
             Edit(
                 "privacy/tail_bounds.py",
@@ -416,8 +438,8 @@ FAULTS = [
         (
             Edit(
                 "protocol/bounds.py",
-                "    spare = board.weight * DEMAND_CODE_MAX if board.header.repaired else 0\n",
-                "    spare = 0\n",
+                "    cap = DEMAND_CODE_MAX if board.header.repaired else 0\n",
+                "    cap = 0\n",
             ),
         ),
         hard=True,
@@ -454,8 +476,7 @@ FAULTS = [
             ),
             Edit(
                 "policies/mwu_online.py",
-                "rho = budget.rho if self.local else "
-                "tail_bounds.rounds_rho(market, budget, batches=True)\n",
+                "rho = tail_bounds.rounds_rho(market, budget, batches=True)\n",
                 "rho = budget.rho\n",
             ),
         ),
@@ -649,10 +670,17 @@ FAULTS = [
         (
             Edit(
                 "engines/batched.py",
-                "        rows = slice(self._first[index], self._first[index + 1])\n"
-                "        demands = ",
-                "        rows = slice(self._first[index], self._first[index + 1] + 1)\n"
-                "        demands = ",
+                "        rows = slice(*np.searchsorted("
+                "self._turn, [first, first + len(prices)]).tolist())\n",
+                "        begin, end = np.searchsorted("
+                "self._turn, [first, first + len(prices)]).tolist()\n"
+                "        rows = slice(begin, end + 1)\n",
+            ),
+            Edit(
+                "engines/batched.py",
+                "self._turn[rows] - np.int32(first)\n",
+                "self._turn[rows] - np.int32(first)\n"
+                "        at = np.minimum(at, np.int32(len(prices) - 1))\n",
             ),
         ),
     ),
@@ -779,8 +807,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "log(len(market.resources) / (share * (beta or budget.beta)))\n",
-                "log(1.0 / (share * (beta or budget.beta)))\n",
+                "log(len(market.resources) / (beta or budget.beta))\n",
+                "log(1.0 / (beta or budget.beta))\n",
             ),
         ),
         hard=True,
@@ -792,8 +820,8 @@ FAULTS = [
         (
             Edit(
                 "protocol/bounds.py",
-                "radii = [noise.radius(tail, truncated=truncated) for noise in sums]",
-                "radii = [0.0 for _ in sums]",
+                "            (total + noise.radius(tail, truncated=policy.truncated))\n",
+                "            total\n",
             ),
         ),
     ),
@@ -893,8 +921,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "        doubt, best = coins.scale * coins.scale, math.inf\n",
-                "        doubt, best = 0.0, math.inf\n",
+                "    doubt = scale * scale / 4.0\n",
+                "    doubt = 0.0\n",
             ),
         ),
         hard=True,
@@ -914,15 +942,12 @@ FAULTS = [
     Fault(
         "thinned-to-fit-on-average",
         "Supply: grants are thinned to a load that fits on average, without room for the coins "
-        "that thin them, so every second run that thins exceeds its supply and is repaired.",
+        "that thin them, so a run that thins exceeds its supply, and is repaired, too often.",
         (
             Edit(
                 "protocol/bounds.py",
-                "    low, high = 0, math.floor(SHARE * most / load)  "
-                "# low fits (nothing is kept), high does not\n",
-                "    return math.floor(SHARE * most / load)\n"
-                "    low, high = 0, math.floor(SHARE * most / load)  "
-                "# low fits (nothing is kept), high does not\n",
+                "max(fit.factor(room / load if load > room else 1.0) for load, fit in pairs)\n",
+                "max(room / load if load > room else 1.0 for load, _ in pairs)\n",
             ),
         ),
     ),
@@ -1065,9 +1090,9 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "    share = 1.0 if market.divisible else 1.0 - COIN_SHARE\n",
+                "    return portable_math.log(len(market.resources) / (beta or budget.beta))\n",
                 "    beta = beta or max(budget.beta, 1e-3)  # rare enough for people\n"
-                "    share = 1.0 if market.divisible else 1.0 - COIN_SHARE\n",
+                "    return portable_math.log(len(market.resources) / beta)\n",
             ),
         ),
         hard=True,
@@ -1091,8 +1116,39 @@ FAULTS = [
         (
             Edit(
                 "protocol/certificate.py",
-                "_loads(board, scaling, bounds.SURELY_BETA)",
-                "_loads(board, scaling, None)",
+                "bounds.given_bounds(board, scaling, bounds.SURELY_BETA)",
+                "bounds.given_bounds(board, scaling, None)",
+            ),
+        ),
+    ),
+    # --- blocks of batches ----------------------------------------------------------------
+    Fault(
+        "block-charged-to-its-last-batch",
+        "Accounting: a block is charged to the batch that it ends with, and each block gets the "
+        "whole part for steering, but an agent is in one block for each level of nesting.",
+        (
+            Edit(
+                "privacy/accounting.py",
+                "            first, last, joined = batch.index - span + 1, batch.index, _NOTHING\n",
+                "            first, last, joined = batch.index, batch.index, _NOTHING\n",
+            ),
+            Edit(
+                "policies/mwu_online.py",
+                "        block = gaussian(change, rho * STEERING / nested_blocks.levels(rounds))\n",
+                "        block = gaussian(change, rho * STEERING)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "block-at-its-last-prices",
+        "Certificate: all batches of a block are asked at the prices of its last round, so the sum "
+        "is not what its agents took, each at the prices of its own round, and says nothing about "
+        "the load that is given.",
+        (
+            Edit(
+                "door.py",
+                "            prices = _posted(step.prices, step.batch, step.span, board)\n",
+                "            prices = [step.prices] * step.span  # as they are now\n",
             ),
         ),
     ),
@@ -1207,13 +1263,18 @@ def plant(fault: Fault, source: Path, folder: Path) -> None:
 
 
 def _compiled(text: str) -> list[str]:
-    """What kernels may contain of a file: decorated functions, and constants."""
+    """What kernels may contain of a file: compiled functions, and constants."""
     return [
         ast.dump(node)
         for node in ast.parse(text).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
-        or (isinstance(node, ast.FunctionDef) and node.decorator_list)
+        or (isinstance(node, ast.FunctionDef) and "njit" in map(_called, node.decorator_list))
     ]
+
+
+def _called(decorator: ast.expr) -> str:
+    """The name of a decorator, without its arguments."""
+    return ast.unparse(decorator).partition("(")[0]
 
 
 def run(source: Path, arguments: list[str], seconds: float) -> tuple[int, str, str]:
@@ -1375,9 +1436,12 @@ def main(arguments: list[str] | None = None) -> int:
     kept = options.results / ("smoke.json" if options.smoke else "audit_faults.json")
     of = fingerprint()
     rows = [] if options.again else known_rows(kept, of)
-    done = {row.name for row in rows}
-    work: list[Fault | None] = [fault for fault in chosen if fault.name not in done]
-    work += [None] * (options.honest - sum(row.name == "honest" for row in rows))
+    work: list[Fault | None] = [*chosen, *[None] * options.honest]
+    random.Random(_ORDER).shuffle(work)
+    for row in rows:
+        fault = known.get(row.name)  # None for an honest audit
+        if fault in work:
+            work.remove(fault)
     with tempfile.TemporaryDirectory() as folder:
         honest = Path(folder) / "src"
         shutil.copytree(SOURCE, honest, ignore=shutil.ignore_patterns("__pycache__"))

@@ -39,17 +39,19 @@ def test_an_edit_that_does_not_fit_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "kept"), [("'plain'", True), ("LIMIT = 3", False), ("'kernel'", False)]
+    ("old", "kept"),
+    [("'plain'", True), ("'cached'", True), ("LIMIT = 3", False), ("'kernel'", False)],
 )
 def test_a_copy_keeps_kernels_only_if_nothing_compiled_changes(
     tmp_path: Path, old: str, kept: bool
 ) -> None:
     package = tmp_path / "from" / "jdpack"
     package.mkdir(parents=True)
-    text = "LIMIT = 3\n\n\ndef a():\n    'plain'\n\n\n@njit\ndef b():\n    'kernel'\n"
+    text = "LIMIT = 3\n\n\ndef a():\n    'plain'\n\n\n@njit(x=1)\ndef b():\n    'kernel'\n"
+    text += "\n\n@cache\ndef c():\n    'cached'\n"
     (package / "a.py").write_text(text)
     (package / "other.nbi").touch()
-    fault = Fault("one", "", (Edit("a.py", old, old.replace("3", "4").replace("l", "L")),))
+    fault = Fault("one", "", (Edit("a.py", old, old.upper()),))
     if old.startswith("LIMIT"):
         fault = Fault("one", "", (Edit("a.py", old, "LIMIT = 4"),))
     plant(fault, tmp_path / "from", tmp_path / "to")
@@ -125,3 +127,31 @@ def test_a_second_start_runs_only_what_has_no_verdict(
     ran.clear()
     assert audit_faults.main([*given, "--only", names[0], "--again"]) == 0
     assert len(ran) == 3
+
+
+def test_the_order_is_a_shuffle_that_a_second_start_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def tried(fault: Fault | None, source: Path, options: object) -> Row:
+        ran.append(fault.name if fault else "honest")
+        return Row(ran[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
+
+    monkeypatch.setattr(audit_faults, "tried", tried)
+    monkeypatch.setattr(audit_faults, "smoke", lambda *_: (True, "", 0, 1.0))
+    assert audit_faults.main(["--results", str(tmp_path), "--honest", "5"]) == 0
+    once = ran.copy()
+    names = [fault.name for fault in FAULTS]
+    assert sorted(once) == sorted(names + ["honest"] * 5)
+    assert [name for name in once if name != "honest"] != names
+    assert once[-5:] != ["honest"] * 5
+    kept = json.loads((tmp_path / "audit_faults.json").read_text())
+    kept["rows"] = [row for row in kept["rows"] if row["name"] in once[:7]]
+    (tmp_path / "audit_faults.json").write_text(json.dumps(kept))
+    done = [row["name"] for row in kept["rows"]]
+    ran.clear()
+    assert audit_faults.main(["--results", str(tmp_path), "--honest", "5"]) == 0
+    for name in done:
+        once.remove(name)
+    assert ran == once
