@@ -117,10 +117,19 @@ def test_an_explanation_is_the_outcome_that_allocate_gives(kind, seed):
     assert (data["given"], data["odds"]) == (list(outcome.given), list(outcome.odds))
     assert (data["coin"], data["rounds"]) == (outcome.coin, list(outcome.rounds))
     assert data["share"] == outcome.share
-    caps = {r.name: r.max_demand for r in board.header.market.resources}
-    for j, (name, cap) in enumerate(caps.items()):
-        most = sum(min(d[j], cap) * g for d, g in zip(demands, outcome.given, strict=True))
-        assert data["amounts"].get(name, 0.0) == pytest.approx(most, rel=1e-12, abs=0.0)
+    market = board.header.market
+    sums = [0.0] * len(market.declared)
+    for demand, given in zip(demands, outcome.given, strict=True):
+        pairs = zip(demand, market.declared, strict=True)
+        counts = [min(amount, r.max_demand) for amount, r in pairs]
+        for total in market.totals:
+            left = total.amount
+            for j in total.resources:
+                counts[j] = max(0.0, min(counts[j], left))
+                left -= counts[j]
+        sums = [s + c * given for s, c in zip(sums, counts, strict=True)]
+    for r, most in zip(market.declared, sums, strict=True):
+        assert data["amounts"].get(r.name, 0.0) == pytest.approx(most, rel=1e-12, abs=1e-9)
 
 
 @given(kinds, seeds)

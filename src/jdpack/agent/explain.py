@@ -22,6 +22,7 @@ from jdpack.agent.allocate import (
 )
 from jdpack.agent.options import Demand, counted, encoded, stated
 from jdpack.billboard.board import Billboard
+from jdpack.common import notebook
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
@@ -92,6 +93,20 @@ class Explanation:
     """The total weight of all rounds."""
     coin: int
     """The agent's coin, from 0 to 2^53 - 1."""
+    not_private: str | None = None
+    """Set if the run protects nobody: why."""
+
+    def __str__(self) -> str:
+        from jdpack.agent.in_words import tell  # which imports this module
+
+        return tell(self)
+
+    def __repr__(self) -> str:
+        gets = ", ".join(f"{amount:.6g} of {name}" for name, amount in self.amounts.items())
+        return f"Explanation(agent {self.agent!r} gets {gets or 'nothing'})"
+
+    def _repr_html_(self) -> str:
+        return notebook.typed(str(self))
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -190,6 +205,7 @@ def explain(
         even=len(set(settled.weights)) <= 1,
         weight=board.weight,
         coin=settled.coin,
+        not_private=None if board.header.private else board.header.why_not_private,
     )
 
 

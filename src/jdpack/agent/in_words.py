@@ -24,7 +24,8 @@ _NO_CHANCE = "nothing is left to chance"
 def tell(explained: Explanation) -> str:
     """The outcome, why, and how close it was."""
     one = len(explained.options) == 1
-    lines = [*_notes(explained), _headline(explained, one), *_goods(explained), "", "why"]
+    alarm = [] if explained.not_private is None else [f"NOT PRIVATE: {explained.not_private}."]
+    lines = [*alarm, *_notes(explained), _headline(explained, one), *_goods(explained), "", "why"]
     lines += _why_one(explained) if one else _why_several(explained)
     lines += ["", "how close it was"]
     for number, option in enumerate(explained.options, start=1):

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from jdpack.agent.explain import explain
-from jdpack.agent.in_words import tell
 from jdpack.agent.own_record import read_record
 from jdpack.billboard.board import Billboard
 from jdpack.cli.options import AsJson
@@ -59,9 +58,7 @@ def allocate_command(
     if as_json:
         print(json.dumps({**explained.to_dict(), "private": board.header.private}))
         return
-    if not board.header.private:
-        print(f"NOT PRIVATE: {board.header.why_not_private}.")
-    print(tell(explained))
+    print(explained)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

@@ -41,7 +41,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jdpack.common import checks
+from jdpack.common import checks, notebook
 from jdpack.errors import MarketError
 from jdpack.market.file import FILE_MAX, parse
 from jdpack.market.grid import (
@@ -435,6 +435,28 @@ class Market:
         """A price code in the user's terms: value per unit of the resource."""
         per_code = price_code * self.value_step / PRICE_UNITS_PER_VALUE_CODE
         return per_code / self.unit_sizes[resource]
+
+    # --- in words -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        m = len(self.resources)
+        at_most = "at most " if self.neighbours is Neighbours.ADD_REMOVE else ""
+        many = f"{m:,} resource{'s' * (m > 1)}, {at_most}{self.agents:,} agents"
+        return f"Market({self.name!r}, {many})"
+
+    def _repr_html_(self) -> str:
+        goods = "divisible" if self.divisible else "indivisible"
+        facts = [f"The goods are {goods}. One agent may have {self.options} options."]
+        if self.options == 1:
+            facts = [f"The goods are {goods}. One agent has one option."]
+        facts.append(f"The largest value is {notebook.number(self.max_value)}.")
+        if self.epsilon is not None and self.delta is not None:
+            facts.append(f"Privacy: epsilon {self.epsilon:g}, delta {self.delta:g}.")
+        rows = [
+            (r.name, *(f"{notebook.number(x)} {r.unit}".strip() for x in (r.supply, r.max_demand)))
+            for r in self.resources
+        ]
+        return notebook.sheet(repr(self), facts, ("resource", "supply", "most for one"), rows)
 
     # --- in and out -----------------------------------------------------------------------
 

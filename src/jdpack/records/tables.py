@@ -61,6 +61,8 @@ class OptionRows:
     """The index of its first row in its file, table or array."""
     where: str = ""
     """The file it comes from, if any."""
+    names: pa.Array | None = None
+    """The name of each option, if the table has them: long tables with several options."""
 
     @property
     def rows(self) -> int:
@@ -457,6 +459,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
         resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
         amounts=to_numpy(pairs.column("amount"))[given],
+        names=pairs.column("option").take(to_arrow(heads)) if several else None,
     )
 
 
