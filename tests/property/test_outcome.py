@@ -119,7 +119,7 @@ def test_an_explanation_is_the_outcome_that_allocate_gives(kind, seed):
     assert data["share"] == outcome.share
     market = board.header.market
     sums = [0.0] * len(market.declared)
-    for demand, given in zip(demands, outcome.given, strict=True):
+    for demand, share in zip(demands, outcome.given, strict=True):
         pairs = zip(demand, market.declared, strict=True)
         counts = [min(amount, r.max_demand) for amount, r in pairs]
         for total in market.totals:
@@ -127,7 +127,7 @@ def test_an_explanation_is_the_outcome_that_allocate_gives(kind, seed):
             for j in total.resources:
                 counts[j] = max(0.0, min(counts[j], left))
                 left -= counts[j]
-        sums = [s + c * given for s, c in zip(sums, counts, strict=True)]
+        sums = [s + c * share for s, c in zip(sums, counts, strict=True)]
     for r, most in zip(market.declared, sums, strict=True):
         assert data["amounts"].get(r.name, 0.0) == pytest.approx(most, rel=1e-12, abs=1e-9)
 
