@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from jdpack.agent.allocate import (
@@ -162,7 +163,7 @@ class Explanation:
 
 
 def explain(
-    board: Billboard,
+    board: Billboard | str | Path,
     *,
     value: float | Sequence[float],
     demand: Demand | Sequence[Demand],
@@ -172,12 +173,13 @@ def explain(
     """Compute one agent's allocation as `allocate` does, with everything it follows from.
 
     Args:
-        board: a finished billboard.
+        board: a finished billboard, or the path of its file.
         value: the value of the agent's option, or a list with one value per option.
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
         group: the agent's group, if the market has groups and the agent is in one.
     """
+    board = Billboard.of(board)
     market = board.header.market
     if board.header.local:
         options, problem = own_options(market, value, demand, group)

@@ -162,6 +162,11 @@ class Billboard:
         return iter(self._lines)
 
     @classmethod
+    def of(cls, given: Billboard | str | Path) -> Billboard:
+        """A billboard, or the one in a file."""
+        return given if isinstance(given, Billboard) else cls.read(given)
+
+    @classmethod
     def read(cls, path: str | Path) -> Billboard:
         """Read a billboard back, checking its schema and hash chain."""
         return cls.from_text(boardfile.read(path))

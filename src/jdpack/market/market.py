@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -118,9 +118,9 @@ class Market:
     """The public market.
 
     Args:
-        supply: the supply b_j of each resource, in its own unit.
+        supply: the supply b_j of each resource, in its own unit: {"North": 2500.0}, or a list.
         max_demand: the cap c_j <= b_j, the most that one option may demand; one number for all
-            resources, or one per resource.
+            resources, or one per resource. It and the next ones may be dicts by name as well.
         max_value: the value cap V.
         agents: the number of agents (with ADD_REMOVE: an upper bound on it).
         bundle_size: the most resources that one option may touch; by default all of them.
@@ -153,12 +153,13 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    _in_toml: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
-        supply: Sequence[float],
-        max_demand: float | Sequence[float],
+        supply: Sequence[float] | Mapping[str, float],
+        max_demand: float | Sequence[float] | Mapping[str, float],
         max_value: float,
         agents: int,
         bundle_size: int | None = None,
@@ -168,23 +169,31 @@ class Market:
         neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         divisible: bool = False,
         names: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-        resource_columns: Sequence[str] | None = None,
+        units: Sequence[str] | Mapping[str, str] | None = None,
+        resource_columns: Sequence[str] | Mapping[str, str] | None = None,
         name: str = "market",
         epsilon: float | None = None,
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
     ) -> None:
+        if checks.is_named(supply):
+            if names is not None:
+                raise MarketError("supply has the names already", "leave names out")
+            stated = dict(supply.items())  # type: ignore[union-attr]
+            names, supply = list(stated), list(stated.values())
         supplies = [checks.positive("supply", s) for s in checks.sequence("supply", supply)]
         m = len(supplies)
         if not 1 <= m <= RESOURCES_MAX:
             raise MarketError(f"a market has 1 to {RESOURCES_MAX} resources, not {m}")
-        each = [max_demand] * m if np.ndim(max_demand) == 0 else max_demand
-        caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
         labels = list(names) if names is not None else [f"resource {j + 1}" for j in range(m)]
-        shown = list(units) if units is not None else [""] * m
-        columns_of = list(resource_columns) if resource_columns is not None else list(labels)
+        most: Any = checks.by_name("max_demand", max_demand, labels)
+        each = [most] * m if np.ndim(most) == 0 else most
+        caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
+        shown = [""] * m if units is None else list(checks.by_name("units", units, labels, ""))
+        columns_of = list(labels)
+        if resource_columns is not None:
+            columns_of = list(checks.by_name("resource_columns", resource_columns, labels))
         lists: list[tuple[str, Sequence[object]]] = [
             ("max_demand", caps),
             ("names", labels),
@@ -242,7 +251,7 @@ class Market:
         if c.group != "group" and not self.groups:
             raise MarketError(
                 f"column {c.group!r} is for groups, but the market has none",
-                "add a [[group]]; or list the column in ignore",
+                "give the market a group, or list the column in ignore",
             )
         for r in self.resources:
             if r.max_demand > r.supply:
@@ -273,7 +282,7 @@ class Market:
         if self.groups and c.group in others:
             raise MarketError(
                 f"column {c.group!r} is used for the group and for something else",
-                "name another column in [agents] group",
+                "name another column for the group",
             )
         self._check_totals()
         if max(self.supply_codes) > SUPPLY_CODE_MAX:
@@ -466,11 +475,13 @@ class Market:
         try:
             text = read_regular(path, FILE_MAX).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise MarketError(f"cannot read market file {str(path)!r}: {error}") from None
+            raise MarketError(
+                f"cannot read market file {str(path)!r}: {error}", _other(path)
+            ) from None
         try:
             data = parse(text)
         except (ValueError, RecursionError) as error:
-            raise MarketError(f"{str(path)!r} is not a TOML file: {error}") from None
+            raise MarketError(f"{str(path)!r} is not a TOML file: {error}", _other(path)) from None
         return cls.from_dict(data)
 
     @classmethod
@@ -525,7 +536,12 @@ class Market:
         )
         for section in [top, privacy, value, agents, *resources]:
             section.close()
+        object.__setattr__(market, "_in_toml", True)
         return market
+
+    def hint(self, toml: str, python: str) -> str:
+        """A hint in the terms in which the market was written: a market file, or Python."""
+        return toml if self._in_toml else python
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of `from_dict`, for the billboard's header."""
@@ -606,6 +622,16 @@ class Market:
             for group in self.groups
         ]
         return self.changed(supply=[r.supply * factor for r in self.declared], groups=groups)
+
+
+def _other(path: str | Path) -> str:
+    """A hint for a path that is not one of a market file."""
+    kind = Path(path).suffix.lower()
+    if kind in (".parquet", ".pq", ".csv"):
+        return "it is a table: the market file comes first, then the table"
+    if kind in (".jsonl", ".html"):
+        return "it belongs to a run that is over; the market file is the TOML file that you wrote"
+    return ""
 
 
 def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Resource]:

@@ -16,6 +16,7 @@ records are refused. Each file is written under a temporary name, then moved int
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -42,6 +43,13 @@ class Output:
     @classmethod
     def claim(cls, folder: str | Path) -> Output:
         """Check that the folder can be made; make nothing yet."""
+        there = cls(Path(folder))
+        with contextlib.suppress(OSError):
+            if there.run_file.is_file() and not (there.public / "index.html").is_file():
+                raise OutputError(
+                    f"the output folder {str(folder)!r} holds a run that is not finished",
+                    f"`jdpack resume {folder}` finishes it; or choose another folder",
+                )
         return cls(new_folder.claim(folder))
 
     @classmethod

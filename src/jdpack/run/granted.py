@@ -20,7 +20,7 @@ from jdpack.agent.options import counted
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.records import tables
-from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.arrow import texts_to_arrow, to_arrow, to_numpy
 from jdpack.records.ids import plain_ids
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
@@ -98,14 +98,14 @@ def _columns(
         amount = _clamped(market, row, resource, amount)
         left = amount > 0.0
         row, resource, amount = row[left], resource[left], amount[left]
-    where, kind = to_arrow(row), pa.large_string()
+    where = to_arrow(row)
     yield ids.take(where)
     if option is not None:
         yield option.take(where)
     which, long = to_arrow(resource), market.columns.layout == "long"
-    yield pa.array([r.column if long else r.name for r in market.declared], kind).take(which)
+    yield texts_to_arrow([r.column if long else r.name for r in market.declared]).take(which)
     yield to_arrow(amount * own[row] / SHARE)
-    yield pa.array([r.unit for r in market.declared], kind).take(which)
+    yield texts_to_arrow([r.unit for r in market.declared]).take(which)
 
 
 def _amounts(
