@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
     from jdpack.agent.explain import Explanation, explain
     from jdpack.billboard.board import Billboard
     from jdpack.billboard.lines import Certificate
+    from jdpack.curator.check import Checked, check
     from jdpack.curator.compare import compare
     from jdpack.curator.comparison import Comparison
     from jdpack.curator.reports import Reports, report_run
@@ -80,6 +81,7 @@ __all__ = [
     "BudgetError",
     "BudgetWarning",
     "Certificate",
+    "Checked",
     "Columns",
     "Comparison",
     "DualGd",
@@ -113,6 +115,7 @@ __all__ = [
     "SupplyWarning",
     "Verdict",
     "allocate",
+    "check",
     "compare",
     "explain",
     "plan",
@@ -128,6 +131,7 @@ _HOMES = {
     "jdpack.agent.explain": "Explanation explain",
     "jdpack.billboard.board": "Billboard",
     "jdpack.billboard.lines": "Certificate",
+    "jdpack.curator.check": "Checked check",
     "jdpack.curator.compare": "compare",
     "jdpack.curator.comparison": "Comparison",
     "jdpack.curator.reports": "Reports report_run",

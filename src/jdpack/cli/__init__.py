@@ -22,9 +22,11 @@ from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, JdpackWarning
 
 COMMANDS = (
+    "init",
+    "plan",
+    "check",
     "solve",
     "resume",
-    "plan",
     "compare",
     "audit",
     "allocate",

@@ -2,6 +2,7 @@
 
 Read in this order:
 
+* `check`: read everything before a run, and spend nothing.
 * `finished_run`: a finished run, together with its records.
 * `verify_run`: check that everybody got what the billboard says.
 * `reports`, `curators_report` and `decision_margins`: the two reports of a run.
