@@ -87,6 +87,33 @@ def test_divisible_goods(opened, size):
 
 
 @sizes
+def test_a_check_code_finds_what_is_mistyped(opened, size):
+    board = boards.charging()
+    page = opened(board, size)
+    id, value, demand = "H00001", 39.5, {"18-21 h": 1, "21-24 h": 2.5}
+    code = explain(board, value=value, demand=demand, agent=id).code
+    fill(page, id, [(value, demand)])
+    headline = submit(page)
+    record = "id H00001, value 39.5, 1 kWh of 18-21 h, 2.5 kWh of 21-24 h:"
+    assert page.inner_text("#given") == f"Not checked. If your record is {record}"
+    page.fill("#code", f" {code[:2]} {code[2:].lower()}")
+    assert submit(page) == headline
+    assert page.inner_text("#given") == f"The check code is right. Your record is {record}"
+    for mistyped in ({"#id": "H00007"}, {"#code": "0000" if code != "0000" else "1111"}):
+        for selector, text in mistyped.items():
+            page.fill(selector, text)
+        assert submit(page) == "" == page.inner_text("#given")
+        assert "not the check code of this record" in page.inner_text("#code-error")
+        assert page.evaluate("document.activeElement.id") == "code"
+        page.fill("#id", id)
+    page.fill("#code", code)
+    assert submit(page) == headline and page.locator("#code-error").is_hidden()
+    page.click("#clear")
+    assert page.input_value("#code") == ""
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
 def test_several_options_and_many_goods(opened, size):
     board = boards.clinic()
     page = opened(board, size)

@@ -25,7 +25,8 @@ def tell(explained: Explanation) -> str:
     """The outcome, why, and how close it was."""
     one = len(explained.options) == 1
     alarm = [] if explained.not_private is None else [f"NOT PRIVATE: {explained.not_private}."]
-    lines = [*alarm, *_notes(explained), _headline(explained, one), *_goods(explained), "", "why"]
+    lines = [*alarm, *_notes(explained), *_record(explained)]
+    lines += [_headline(explained, one), *_goods(explained), "", "why"]
     lines += _why_one(explained) if one else _why_several(explained)
     lines += ["", "how close it was"]
     for number, option in enumerate(explained.options, start=1):
@@ -59,6 +60,26 @@ def _notes(explained: Explanation) -> list[str]:
             for total in beyond(market, amounts)
         ]
     return list(dict.fromkeys(notes))
+
+
+def _record(explained: Explanation) -> list[str]:
+    """The record that the answer is for; it is right only if the record is."""
+    market, one = explained.market, len(explained.options) == 1
+    begin = "if your record is this, not checked by a code:"
+    if explained.checked:
+        begin = "your record; the check code is right:"
+    lines = [begin, f"  id {explained.agent}"]
+    if explained.group is not None:
+        lines.append(f"  {market.columns.group} {explained.group}")
+    for number, (value, amounts) in enumerate(explained.stated, start=1):
+        asked = [
+            f"{typed(amount)} {r.unit}".rstrip() + f" of {r.name}"
+            for r, amount in zip(market.declared, amounts, strict=True)
+            if amount > 0.0
+        ]
+        parts = [f"{market.columns.value} {typed(value)}", *asked]
+        lines.append(f"  {'' if one else f'option {number}: '}{', '.join(parts)}")
+    return [*lines, ""]
 
 
 def _headline(explained: Explanation, one: bool) -> str:
@@ -260,6 +281,11 @@ def typed_up(number: float, cap: float) -> str:
             if number <= near <= cap:
                 return repr(near).removesuffix(".0")
     return repr(number).removesuffix(".0")
+
+
+def typed(number: float) -> str:
+    """A number as people type it."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def share_text(share: int) -> str:

@@ -101,11 +101,13 @@ def test_what_is_beyond_a_total_is_cut_in_order_and_is_said(ask):
     _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=10,5 h=1")
     assert text.split("\n", 1)[1].startswith(
         "note: you may ask for at most 16 kWh of 0 h, 1 h and 4 more together; in the order of the "
-        "goods, what goes beyond that does not count\nyou get everything you asked for\n"
-        "  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
+        "goods, what goes beyond that does not count\n"
+        "if your record is this, not checked by a code:\n"
+        "  id x\n  value 1, 10 kWh of 0 h, 10 kWh of 3 h, 1 kWh of 5 h\n\n"
+        "you get everything you asked for\n  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
     )
     _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=5,5 h=1")
-    assert text.split("\n", 1)[1].startswith(
+    assert text.split("\n\n", 1)[1].startswith(
         "you get everything you asked for\n  10 kWh of 0 h\n  5 kWh of 3 h\n"
     )
 
@@ -272,3 +274,44 @@ def test_a_misspelled_resource_gets_the_closest_names(ask):
         assert "hint: did you mean " in err and near in err.splitlines()[1], err
     _, _, err = ask(board, "--id", 1, "--value", 1, "--demand", "zzz=1")
     assert "one of: Mon 08 h, " in err and "and 10 more" in err
+
+
+# --- check codes --------------------------------------------------------------------------
+
+
+def test_a_check_code_finds_what_is_mistyped(ask):
+    board = boards.charging()
+    code = explain(board, value=12.5, demand={"18-21 h": 3}, agent="H9").code
+    assert re.fullmatch("[0-9A-HJKMNP-TV-Z]{4}", code)
+    mine = {"--id": "H9", "--value": 12.5, "--demand": "18-21 h=3"}
+
+    def said(code, **changes):
+        given = mine | {f"--{key}": value for key, value in changes.items()}
+        return ask(board, *(x for pair in given.items() for x in pair), "--code", code)
+
+    for typed in (code, f" {code[:2].lower()}-{code[2:].lower()} "):
+        done, text, _ = said(typed)
+        assert done == 0 and "your record; the check code is right:\n  id H9\n" in text
+    assert said(code, value="12.50")[0] == 0
+    for changes in (
+        {"id": "H8"},
+        {"value": 12.6},
+        {"demand": "18-21 h=3.1"},
+        {"demand": "0-3 h=3"},
+    ):
+        done, text, error = said(code, **changes)
+        assert (
+            done == 2 and text == "" and f"{code!r} is not the check code of this record" in error
+        )
+    wrong = code[:3] + ("2" if code[3] != "2" else "3")
+    assert said(wrong)[0] == 2
+
+
+def test_codes_of_records_differ():
+    """About one in a million pairs of records has the same code."""
+    board, seen = boards.charging(), set()
+    for i in range(300):
+        seen.add(explain(board, value=i / 10, demand={"18-21 h": 3}, agent="H9").code)
+        seen.add(explain(board, value=7, demand={"18-21 h": 3}, agent=f"H{i}").code)
+        seen.add(explain(board, value=7, demand={"18-21 h": 0.01 + i / 100}, agent="H9").code)
+    assert len(seen) >= 895

@@ -194,6 +194,7 @@
     $("form").reset();
     complain($("id"), "");
     complain($("file"), "");
+    complain($("code"), "");
     if (market.groups.length > 0) complain(group, "");
     stale();
     addOption();
@@ -234,6 +235,7 @@
   function record() {
     const id = $("id").value;
     complain($("id"), aboutId(id));
+    complain($("code"), ""); // `show` compares it, once the record is complete
     const own_group = chosenGroup();
     const read_options = options.map((option) => {
       const value = read(option.value, "what it is worth to you", false);
@@ -289,6 +291,7 @@
 
   function stale() {
     $("outcome").textContent = "";
+    $("given").textContent = "";
     $("why").replaceChildren();
     $("why").hidden = true;
     $("result").className = "";
@@ -296,7 +299,22 @@
   }
 
   function show(mine) {
-    const { headline, parts, wins } = explain(mine);
+    const { headline, given, code, parts, wins } = explain(mine);
+    const typed = jdpack.asMeant($("code").value);
+    const wrong = typed !== "" && typed !== code;
+    complain(
+      $("code"),
+      wrong
+        ? "This is not the check code of this record. Something is mistyped: your id, a number, or the code."
+        : "",
+    );
+    if (wrong) {
+      $("problems").textContent = "Your record and its check code do not go together.";
+      $("code").focus();
+      return;
+    }
+    $("given").textContent =
+      typed === "" ? `Not checked. If your record is ${given}:` : `The check code is right. Your record is ${given}:`;
     $("why").replaceChildren(...parts);
     $("why").hidden = false;
     $("result").className = wins ? "full wins" : "full";

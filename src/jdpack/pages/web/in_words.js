@@ -42,7 +42,27 @@ const jdpackOutcome = (() => {
         ...howClose(mine, outcome),
         exact(mine, outcome),
       ];
-      return { headline: headline(outcome, one, got), parts, wins: got.length > 0 };
+      return {
+        headline: headline(outcome, one, got),
+        given: given(mine, one),
+        code: jdpack.checkCode(market, mine.id, outcome.options),
+        parts,
+        wins: got.length > 0,
+      };
+    }
+
+    /** The record that the answer is for, in words; the answer is right only if the record is. */
+    function given(mine, one) {
+      const own = [`id ${mine.id}`];
+      if (mine.group !== null) own.push(`${market.columns.group} ${mine.group}`);
+      mine.options.forEach(({ value, demand }, o) => {
+        const asked = demand.flatMap((amount, j) =>
+          amount > 0 ? [`${`${amount} ${resources[j].unit}`.trim()} of ${resources[j].name}`] : [],
+        );
+        const parts = [`${market.columns.value} ${value}`, ...asked];
+        own.push(`${one ? "" : `option ${o + 1}: `}${parts.join(", ")}`);
+      });
+      return own.join(one ? ", " : "; ");
     }
 
     function headline(outcome, one, got) {
