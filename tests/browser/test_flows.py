@@ -114,6 +114,36 @@ def test_a_check_code_finds_what_is_mistyped(opened, size):
 
 
 @sizes
+def test_the_words_of_the_market(opened, size):
+    """The page says "your points", counts one place, and never says that somebody pays or gains."""
+    market = Market(
+        supply={"North": 500.0}, max_demand=1.0, max_value=10.0, agents=10, name="Clinic",
+        units=["places"], units_one=["place"], value_name="points",
+    )  # fmt: skip
+    cheap, dear = (2**20 * market.value_code(x) // 65535 for x in (2.0, 8.0))
+    board = finished_board(market, [((cheap,), 1), ((dear,), 1)], SHARE * 9 // 10)
+    page = opened(board, size)
+    assert "Nobody pays a price. It only says what one unit of the good needs, in points." in (
+        page.inner_text("#goods")
+    )
+    assert "1 place" in page.inner_text("#goods") and "1 places" not in page.inner_text("body")
+    loser = next(i for i in range(99) if allocate(board, value=5, demand=[1], agent=i).share == 0)
+    page.fill("#id", str(loser))
+    page.get_by_label("Your points").fill("5")
+    page.get_by_label("North", exact=True).fill("1")
+    assert submit(page) == "You get nothing this time."
+    said = page.inner_text("#why")
+    told = str(explain(board, value=5, demand=[1], agent=loser))
+    line = re.search(r"points needed ([\d.]+), yours 5, which is enough", told)
+    assert f"points needed {line[1]}, yours 5. That is enough." in said
+    assert "a coin decides" in said and "gain" not in said and "gain" not in told
+    page.get_by_label("Your points").fill("")
+    submit(page)
+    assert "Enter your points." in page.inner_text("#form")
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
 def test_several_options_and_many_goods(opened, size):
     board = boards.clinic()
     page = opened(board, size)
@@ -234,7 +264,7 @@ def test_divisible_goods_say_what_more_would_have_brought(opened):
     fill(page, "x", [(0.05, {"18-21 h": 30})])
     assert submit(page) == "You get nothing this time."
     why = page.inner_text("#why")
-    assert ", which is " in why and " less." in why
+    assert "value needed 30.1, yours 0.05. That is not enough." in why
     more = re.search(r"With a value of ([\d.]+) or more you would have got more", why)[1]
     most = re.search(r"and with ([\d.]+) or more the maximum", why)[1]
     page.get_by_label("What it is worth to you").fill(more)

@@ -89,6 +89,12 @@ class Resource:
     """Its column in tables of agents."""
     derived: Derived | None = None
     """For a cap or a reserve of a group: what it stands for. Tables do not mention it."""
+    unit_one: str = ""
+    """The unit of exactly one, such as "place" for "places"."""
+
+    def unit_of(self, amount: float) -> str:
+        """The unit as it is said with an amount."""
+        return self.unit_one if amount == 1.0 and self.unit_one else self.unit
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,8 @@ class Market:
         neighbours: the neighbour relation of the privacy guarantee.
         divisible: whether an agent may get a fraction of its option.
         names, units: one per resource; shown to people.
+        units_one: the units of exactly one ("place" for "places"), if they differ.
+        value_name: what a value is, in the plural ("points"); shown to people.
         resource_columns: each resource's column in tables of agents; by default its name.
         name: the market's name; shown to people.
         epsilon, delta: the privacy budget, unless `solve` gets another.
@@ -142,6 +150,7 @@ class Market:
     name: str
     resources: tuple[Resource, ...]
     max_value: float
+    value_name: str
     agents: int
     bundle_size: int
     options: int
@@ -170,6 +179,8 @@ class Market:
         divisible: bool = False,
         names: Sequence[str] | None = None,
         units: Sequence[str] | Mapping[str, str] | None = None,
+        units_one: Sequence[str] | Mapping[str, str] | None = None,
+        value_name: str = "",
         resource_columns: Sequence[str] | Mapping[str, str] | None = None,
         name: str = "market",
         epsilon: float | None = None,
@@ -191,6 +202,9 @@ class Market:
         each = [most] * m if np.ndim(most) == 0 else most
         caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
         shown = [""] * m if units is None else list(checks.by_name("units", units, labels, ""))
+        ones = [""] * m
+        if units_one is not None:
+            ones = list(checks.by_name("units_one", units_one, labels, ""))
         columns_of = list(labels)
         if resource_columns is not None:
             columns_of = list(checks.by_name("resource_columns", resource_columns, labels))
@@ -198,6 +212,7 @@ class Market:
             ("max_demand", caps),
             ("names", labels),
             ("units", shown),
+            ("units_one", ones),
             ("resource_columns", columns_of),
         ]
         for what, given in lists:
@@ -205,15 +220,23 @@ class Market:
                 raise MarketError(f"{what} has {len(given)} entries for {m} resources")
         resources = tuple(
             Resource(
-                checks.text("name", n), b, c, checks.text("unit", u), checks.text("column", col)
+                checks.text("name", n),
+                b,
+                c,
+                checks.text("unit", u),
+                checks.text("column", col),
+                unit_one=checks.text("unit_one", one),
             )
-            for n, b, c, u, col in zip(labels, supplies, caps, shown, columns_of, strict=True)
+            for n, b, c, u, col, one in zip(
+                labels, supplies, caps, shown, columns_of, ones, strict=True
+            )
         )
         put = object.__setattr__
         put(self, "name", checks.text("name", name))
         put(self, "groups", groups_of(groups))
         put(self, "resources", (*resources, *_derived(resources, self.groups)))
         put(self, "max_value", checks.positive("max_value", max_value))
+        put(self, "value_name", checks.text("value_name", value_name))
         put(self, "agents", checks.count("agents", agents, AGENTS_MAX))
         size = m if bundle_size is None else checks.count("bundle_size", bundle_size, RESOURCES_MAX)
         put(self, "bundle_size", min(size, m))
@@ -529,6 +552,8 @@ class Market:
             max_demand=[r.number("max_demand") for r in resources],
             names=names,
             units=[r.take("unit", str, "") for r in resources],
+            units_one=[r.take("unit_one", str, "") for r in resources],
+            value_name=value.take("name", str, ""),
             resource_columns=[
                 r.take("column", str, n) for r, n in zip(resources, names, strict=True)
             ],
@@ -562,7 +587,11 @@ class Market:
             "divisible": self.divisible,
             **more,
             "privacy": privacy,
-            "value": {"column": self.columns.value, "max": self.max_value},
+            "value": {
+                "column": self.columns.value,
+                "max": self.max_value,
+                **({"name": self.value_name} if self.value_name else {}),
+            },
             "agents": {
                 "count": self.agents,
                 "bundle_size": self.bundle_size,
@@ -582,6 +611,7 @@ class Market:
                     "max_demand": r.max_demand,
                     "unit": r.unit,
                     "column": r.column,
+                    **({"unit_one": r.unit_one} if r.unit_one else {}),
                 }
                 for r in self.declared
             ],
@@ -594,6 +624,8 @@ class Market:
             "max_demand": [r.max_demand for r in self.declared],
             "names": [r.name for r in self.declared],
             "units": [r.unit for r in self.declared],
+            "units_one": [r.unit_one for r in self.declared],
+            "value_name": self.value_name,
             "resource_columns": [r.column for r in self.declared],
             "max_value": self.max_value,
             "agents": self.agents,
@@ -609,6 +641,8 @@ class Market:
             "excess_probability": self.excess_probability,
             "columns": self.columns,
         }
+        if len(changes.get("supply", self.declared)) != len(self.declared):
+            same["units_one"] = None  # words that fit no more
         return Market(**{**same, **changes})
 
     def scaled(self, factor: float) -> Market:
@@ -665,6 +699,7 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                         base.max_demand,
                         base.unit,
                         derived=Derived(numbers[name], g, members),
+                        unit_one=base.unit_one,
                     )
                 )
     for r, amount in zip(declared, kept, strict=True):

@@ -5,7 +5,7 @@
 
 (() => {
   const LISTED = 8; // up to this many goods have a field each; with more, people pick the goods they need
-  const { element } = jdpackOutcome;
+  const { element, withUnit } = jdpackOutcome;
   const { short } = jdpackWords;
   const market = JSON.parse(document.getElementById("market").textContent);
   const explain = jdpackOutcome.of(market);
@@ -99,7 +99,9 @@
       { class: several ? "option" : "only" },
       several ? legend : element("legend", { class: "hidden" }, "Your record"),
       field(
-        labelled("What it is worth to you", market.columns.value, "value"),
+        market.value_name
+          ? `Your ${market.value_name}`
+          : labelled("What it is worth to you", market.columns.value, "value"),
         `From 0 to ${short(market.max_value)}, as the organiser has it.`,
         value,
       ),
@@ -128,7 +130,7 @@
         amounts.append(
           field(
             r.name,
-            `Up to ${short(r.max_demand)}${r.unit ? ` ${r.unit}` : ""}`,
+            `Up to ${withUnit(short(r.max_demand), r.max_demand, r)}`,
             control,
             r.unit,
           ),
@@ -140,10 +142,8 @@
       option.addPick = () => {
         const pick = element("select", {}, element("option", { value: "" }, "Choose a good"));
         resources.forEach((r, j) => {
-          const unit = r.unit ? ` ${r.unit}` : "";
-          pick.append(
-            element("option", { value: j }, `${r.name} (up to ${short(r.max_demand)}${unit})`),
-          );
+          const most = withUnit(short(r.max_demand), r.max_demand, r);
+          pick.append(element("option", { value: j }, `${r.name} (up to ${most})`));
         });
         const control = numberInput();
         const amount = field("Amount", "", control, " ");
@@ -238,7 +238,7 @@
     complain($("code"), ""); // `show` compares it, once the record is complete
     const own_group = chosenGroup();
     const read_options = options.map((option) => {
-      const value = read(option.value, "what it is worth to you", false);
+      const value = read(option.value, market.value_name ? `your ${market.value_name}` : "what it is worth to you", false);
       const demand = resources.map(() => 0);
       const filled = option.amounts.filter(
         ({ control, pick }) => control.value.trim() !== "" || (pick && pick.value !== ""),
