@@ -38,6 +38,7 @@ if typing.TYPE_CHECKING:
     from jdpack.curator.check import Checked, check
     from jdpack.curator.compare import compare
     from jdpack.curator.comparison import Comparison
+    from jdpack.curator.letters import letters
     from jdpack.curator.reports import Reports, report_run
     from jdpack.curator.verify_run import verify_run
     from jdpack.engines.settings import Mapped, Memory, Ray
@@ -118,6 +119,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "letters",
     "plan",
     "report_run",
     "resume",
@@ -134,6 +136,7 @@ _HOMES = {
     "jdpack.curator.check": "Checked check",
     "jdpack.curator.compare": "compare",
     "jdpack.curator.comparison": "Comparison",
+    "jdpack.curator.letters": "letters",
     "jdpack.curator.reports": "Reports report_run",
     "jdpack.curator.verify_run": "verify_run",
     "jdpack.engines.settings": "Mapped Memory Ray",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
@@ -13,6 +14,7 @@ from helpers import SHARE, finished_board
 from jdpack import Columns, Group, Market, allocate, explain
 from jdpack.agent.in_words import tell
 from jdpack.agent.own_record import parse
+from jdpack.pages.billboard_page import public_page
 
 sizes = pytest.mark.parametrize("size", SIZES)
 
@@ -140,6 +142,26 @@ def test_the_words_of_the_market(opened, size):
     page.get_by_label("Your points").fill("")
     submit(page)
     assert "Enter your points." in page.inner_text("#form")
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_the_link_of_a_letter_fills_in_the_form(opened, size, tmp_path):
+    board, id, options = boards.clinic(), "P77 ä", [(9.9, {"Mon 8": 1}), (3.5, {"Wed 15": 1})]
+    values, demands = [v for v, _ in options], [d for _, d in options]
+    code = explain(board, value=values, demand=demands, agent=id).code
+    data = {"id": id, "options": [{"value": v, "demand": d} for v, d in options]}
+    record = base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
+    file = tmp_path / "letter.html"
+    file.write_text(public_page(board), encoding="utf-8")
+    page = opened(board, size, url=f"{file.as_uri()}#me={record}.{code}")
+    assert page.input_value("#id") == id and page.input_value("#code") == code
+    assert page.inner_text("#given").startswith("The check code is right. Your record is id P77 ä")
+    check(page, board, id, options)
+    page.goto(f"{file.as_uri()}#me={record[:-7]}.{code}")  # only the part behind # changes
+    page.wait_for_function("document.getElementById('problems').textContent !== ''")
+    assert "The link of your letter is damaged" in page.inner_text("#problems")
+    assert page.input_value("#id") == "" and page.inner_text("#outcome") == ""
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
 
 

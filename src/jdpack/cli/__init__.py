@@ -32,6 +32,7 @@ COMMANDS = (
     "allocate",
     "verify",
     "report",
+    "letters",
     "serve",
     "demo",
     "ledger",

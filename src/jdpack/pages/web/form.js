@@ -385,6 +385,25 @@
     }
   }
 
+  /** A letter's link has the record after "#me=", and perhaps the check code after a dot: fill in the
+   * form. Browsers do not send this part of an address to a server. */
+  function fromLink() {
+    const [, found] = document.URL.split("#me=");
+    if (found === undefined) return;
+    const [record, code] = found.split(".");
+    try {
+      const text = atob(record.replaceAll("-", "+").replaceAll("_", "/"));
+      const bytes = Uint8Array.from(text, (c) => c.charCodeAt(0));
+      fill(jdpackRecord.parse(market, new TextDecoder("utf-8", { fatal: true }).decode(bytes)));
+      $("code").value = code || "";
+    } catch {
+      reset();
+      $("problems").textContent = "The link of your letter is damaged. Type your record instead.";
+      return;
+    }
+    submit();
+  }
+
   // --- wiring -------------------------------------------------------------------------------
 
   function submit() {
@@ -421,5 +440,7 @@
   $("no-script").hidden = true;
   $("with-script").hidden = false;
   addOption();
+  fromLink();
+  addEventListener("hashchange", fromLink);
   $("form").dataset.ready = "yes";
 })();
