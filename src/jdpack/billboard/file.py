@@ -173,9 +173,10 @@ _OTHERS = {b"<!doctype": "a page", b"<html": "a page", b"par1": "a Parquet file"
 
 def _inside(folder: Path) -> str:
     """A hint for somebody who gives the folder of a billboard."""
-    for inside in (folder / "public" / "billboard.jsonl", folder / "billboard.jsonl"):
-        if inside.is_file():
-            return f"give its billboard: {inside}"
+    with contextlib.suppress(OSError):  # such as a name that is too long
+        for inside in (folder / "public" / "billboard.jsonl", folder / "billboard.jsonl"):
+            if inside.is_file():
+                return f"give its billboard: {inside}"
     return ""
 
 

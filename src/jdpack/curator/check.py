@@ -90,7 +90,15 @@ def check(
 ) -> Checked:
     """Read everything that `solve` would read, spend nothing, and say what looks wrong.
 
-    The arguments are those of `solve`. The result is **for the curator only**: it has no noise.
+    Args:
+        market: the public market, or the path of a market file.
+        agents, values, demands, ids, groups_of: the records, as for `solve`.
+        epsilon, delta, policy: the budget and the algorithm, as for `solve`.
+        clamp: as for `solve`.
+        threads: how many cores to use.
+        progress: called with the fraction of the records that has been read.
+
+    The result is **for the curator only**: it has no noise.
     """
     planned = plan(market, epsilon=epsilon, delta=delta, policy=policy)
     check_curated(planned.policy)
