@@ -29,6 +29,7 @@ from strike import Ended
 FILES = {
     *("public/billboard.jsonl", "public/index.html", "private/run.json"),
     *("private/journal.jsonl", "private/allocation.parquet", "private/report.html"),
+    "private/granted.parquet",
 }
 _HEX = re.compile("[0-9a-f]{64}").fullmatch
 _HASH = re.compile(r'(.*),"hash":"([0-9a-f]{64})"\}', re.DOTALL)

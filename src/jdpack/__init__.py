@@ -35,8 +35,10 @@ if typing.TYPE_CHECKING:
     from jdpack.agent.explain import Explanation, explain
     from jdpack.billboard.board import Billboard
     from jdpack.billboard.lines import Certificate
+    from jdpack.curator.check import Checked, check
     from jdpack.curator.compare import compare
     from jdpack.curator.comparison import Comparison
+    from jdpack.curator.letters import letters
     from jdpack.curator.reports import Reports, report_run
     from jdpack.curator.verify_run import verify_run
     from jdpack.engines.settings import Mapped, Memory, Ray
@@ -80,6 +82,7 @@ __all__ = [
     "BudgetError",
     "BudgetWarning",
     "Certificate",
+    "Checked",
     "Columns",
     "Comparison",
     "DualGd",
@@ -113,8 +116,10 @@ __all__ = [
     "SupplyWarning",
     "Verdict",
     "allocate",
+    "check",
     "compare",
     "explain",
+    "letters",
     "plan",
     "report_run",
     "resume",
@@ -128,8 +133,10 @@ _HOMES = {
     "jdpack.agent.explain": "Explanation explain",
     "jdpack.billboard.board": "Billboard",
     "jdpack.billboard.lines": "Certificate",
+    "jdpack.curator.check": "Checked check",
     "jdpack.curator.compare": "compare",
     "jdpack.curator.comparison": "Comparison",
+    "jdpack.curator.letters": "letters",
     "jdpack.curator.reports": "Reports report_run",
     "jdpack.curator.verify_run": "verify_run",
     "jdpack.engines.settings": "Mapped Memory Ray",

@@ -95,7 +95,7 @@ def test_what_a_screen_reader_finds(opened):
     assert page.get_by_role("row").count() >= 5
     fill(page, "H1", [(9.5, {"18-21 h": 11})])
     assert page.get_by_role("status").inner_text() == "" != submit(page)
-    assert page.get_by_role("status").inner_text().startswith("You get")
+    assert page.get_by_role("status").inner_text().startswith("Not checked. If your record is id")
 
 
 @pytest.mark.parametrize("kind", ["charging", "clinic", "large"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
@@ -13,6 +14,7 @@ from helpers import SHARE, finished_board
 from jdpack import Columns, Group, Market, allocate, explain
 from jdpack.agent.in_words import tell
 from jdpack.agent.own_record import parse
+from jdpack.pages.billboard_page import public_page
 
 sizes = pytest.mark.parametrize("size", SIZES)
 
@@ -83,6 +85,83 @@ def test_divisible_goods(opened, size):
         page.get_by_label("What it is worth to you").fill("1")
         assert page.inner_text("#outcome") == "", "what is shown is never that of another record"
         assert page.locator("#why").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_a_check_code_finds_what_is_mistyped(opened, size):
+    board = boards.charging()
+    page = opened(board, size)
+    id, value, demand = "H00001", 39.5, {"18-21 h": 1, "21-24 h": 2.5}
+    code = explain(board, value=value, demand=demand, agent=id).code
+    fill(page, id, [(value, demand)])
+    headline = submit(page)
+    record = "id H00001, value 39.5, 1 kWh of 18-21 h, 2.5 kWh of 21-24 h:"
+    assert page.inner_text("#given") == f"Not checked. If your record is {record}"
+    page.fill("#code", f" {code[:2]} {code[2:].lower()}")
+    assert submit(page) == headline
+    assert page.inner_text("#given") == f"The check code is right. Your record is {record}"
+    for mistyped in ({"#id": "H00007"}, {"#code": "0000" if code != "0000" else "1111"}):
+        for selector, text in mistyped.items():
+            page.fill(selector, text)
+        assert submit(page) == "" == page.inner_text("#given")
+        assert "not the check code of this record" in page.inner_text("#code-error")
+        assert page.evaluate("document.activeElement.id") == "code"
+        page.fill("#id", id)
+    page.fill("#code", code)
+    assert submit(page) == headline and page.locator("#code-error").is_hidden()
+    page.click("#clear")
+    assert page.input_value("#code") == ""
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_the_words_of_the_market(opened, size):
+    """The page says "your points", counts one place, and never says that somebody pays or gains."""
+    market = Market(
+        supply={"North": 500.0}, max_demand=1.0, max_value=10.0, agents=10, name="Clinic",
+        units=["places"], units_one=["place"], value_name="points",
+    )  # fmt: skip
+    cheap, dear = (2**20 * market.value_code(x) // 65535 for x in (2.0, 8.0))
+    board = finished_board(market, [((cheap,), 1), ((dear,), 1)], SHARE * 9 // 10)
+    page = opened(board, size)
+    assert "Nobody pays a price. It only says what one unit of the good needs, in points." in (
+        page.inner_text("#goods")
+    )
+    assert "1 place" in page.inner_text("#goods") and "1 places" not in page.inner_text("body")
+    loser = next(i for i in range(99) if allocate(board, value=5, demand=[1], agent=i).share == 0)
+    page.fill("#id", str(loser))
+    page.get_by_label("Your points").fill("5")
+    page.get_by_label("North", exact=True).fill("1")
+    assert submit(page) == "You get nothing this time."
+    said = page.inner_text("#why")
+    told = str(explain(board, value=5, demand=[1], agent=loser))
+    line = re.search(r"points needed ([\d.]+), yours 5, which is enough", told)
+    assert f"points needed {line[1]}, yours 5. That is enough." in said
+    assert "a coin decides" in said and "gain" not in said and "gain" not in told
+    page.get_by_label("Your points").fill("")
+    submit(page)
+    assert "Enter your points." in page.inner_text("#form")
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+
+
+@sizes
+def test_the_link_of_a_letter_fills_in_the_form(opened, size, tmp_path):
+    board, id, options = boards.clinic(), "P77 ä", [(9.9, {"Mon 8": 1}), (3.5, {"Wed 15": 1})]
+    values, demands = [v for v, _ in options], [d for _, d in options]
+    code = explain(board, value=values, demand=demands, agent=id).code
+    data = {"id": id, "options": [{"value": v, "demand": d} for v, d in options]}
+    record = base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
+    file = tmp_path / "letter.html"
+    file.write_text(public_page(board), encoding="utf-8")
+    page = opened(board, size, url=f"{file.as_uri()}#me={record}.{code}")
+    assert page.input_value("#id") == id and page.input_value("#code") == code
+    assert page.inner_text("#given").startswith("The check code is right. Your record is id P77 ä")
+    check(page, board, id, options)
+    page.goto(f"{file.as_uri()}#me={record[:-7]}.{code}")  # only the part behind # changes
+    page.wait_for_function("document.getElementById('problems').textContent !== ''")
+    assert "The link of your letter is damaged" in page.inner_text("#problems")
+    assert page.input_value("#id") == "" and page.inner_text("#outcome") == ""
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
 
 
@@ -207,7 +286,7 @@ def test_divisible_goods_say_what_more_would_have_brought(opened):
     fill(page, "x", [(0.05, {"18-21 h": 30})])
     assert submit(page) == "You get nothing this time."
     why = page.inner_text("#why")
-    assert ", which is " in why and " less." in why
+    assert re.search(r"value needed [\d.]+, yours 0.05. That is not enough.", why)
     more = re.search(r"With a value of ([\d.]+) or more you would have got more", why)[1]
     most = re.search(r"and with ([\d.]+) or more the maximum", why)[1]
     page.get_by_label("What it is worth to you").fill(more)

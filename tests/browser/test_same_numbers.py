@@ -35,7 +35,7 @@ ALL = """(market, agents) => agents.map(({id, options}) => {
   const codes = found.options.map(({value, codes}) => [value, codes]);
   const close = options.map((_, o) => jdpack.closeness(market, found, o));
   return {given, odds, times, won, shares, factors, rounds, paid, surplus, places, codes, close,
-          coin: String(coin)};
+          code: jdpack.checkCode(market, id, found.options), coin: String(coin)};
 })"""
 CLOSE = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
@@ -92,6 +92,7 @@ def check(board, agents, found):
 def check_reasons(expected, own):
     """Everything that explains an outcome."""
     assert (tuple(own["rounds"]), int(own["coin"])) == (expected.asked, expected.coin)
+    assert own["code"] == expected.code
     for o, option in enumerate(expected.options):
         assert own["codes"][o] == [option.value_code, list(option.demand_codes)]
         assert (own["times"][o], own["won"][o]) == (option.rounds, option.won)

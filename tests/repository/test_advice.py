@@ -42,6 +42,7 @@ HAD_ONCE = [
 ADMITTED = {
     # Two public numbers contradict each other, before any record is read.
     "no option may ask for more than the supply; lower max_demand",
+    "one option may ask for that much; lower max_demand, or change the 7",
 }
 
 

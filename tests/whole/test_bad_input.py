@@ -133,7 +133,7 @@ CASES = [
         "two columns named 'beds'"),
     # types
     columns("text", "column 'value' is of type string", value=["a", "b", "c"]),
-    columns("truth", "column 'beds' is of type bool", beds=[True, False, True]),
+    columns("truth", "column 'value' is of type bool", value=[True, False, True]),
     columns("date", "column 'beds' is of type date32", beds=[date(2024, 1, 1)] * 3),
     columns("list", "column 'value' is of type list", value=[[1.0], [2.0], [3.0]]),
     columns("all missing", "column 'value' is of type null", value=[None] * 3),
@@ -144,8 +144,9 @@ CASES = [
     csv("comma for a point", HEAD + '1,"1,5",1,0,0\n', "column 'value'", "'1,5'"),
     csv("too few columns", HEAD + "1,1,1,0,0\n2,1,1\n", "Expected 5 columns, got 3"),
     csv("not UTF-8", HEAD.encode() + b"\xe9,1,1,0,0\n", "column 'id'", "UTF8"),
-    csv("semicolons", HEAD.replace(",", ";") + "1;1;1;0;0\n", "lacks the column 'id'",
-        hint="id;value;beds"),
+    csv("semicolons", HEAD.replace(",", ";") + "1;many;1;0;0\n", "column 'value'", "'many'"),
+    csv("two decimal signs", HEAD.replace(",", ";") + "1;1,5;1;0;0\n2;1.5;1;0;0\n",
+        "column 'value'", "'1.5'"),
     # numbers
     columns("nan", "agent 8: value nan is not a number", value=[1.0, np.nan, 3.0]),
     columns("nan demand", "agent 9: demand for 'beds' nan", beds=[1.0, 0.0, np.nan]),
@@ -211,7 +212,8 @@ CASES = [
     Case("empty Parquet", AgentsError, ("as Parquet", "0 bytes"), b""),
     Case("damaged Parquet", AgentsError, ("as Parquet",), PARQUET[:60] + PARQUET[75:]),
     csv("noise named CSV", bytes(range(255, 0, -1)), "agents.csv"),
-    Case("unknown kind", AgentsError, ("of an unknown kind",), PARQUET, ".xlsx", hint=".csv"),
+    Case("unknown kind", AgentsError, ("of an unknown kind",), PARQUET, ".ods", hint=".csv"),
+    Case("workbook", AgentsError, ("is a workbook",), PARQUET, ".xlsx", hint="as CSV"),
     # long tables
     in_long("unknown resource", "agent 8: there is no resource 'bed'",
             resource=["beds", "nurses", "bed", "oxygen"], hint="beds, nurses, oxygen"),
@@ -226,16 +228,13 @@ CASES = [
             resource=["beds", "beds", "beds", "oxygen"]),
     in_long("zero twice", "agent 7 names 'beds' twice", amount=[1.0, 0.0, 2.0, 4.0],
             resource=["beds", "beds", "beds", "oxygen"]),
-    in_long("split in long", "id 7 belongs to more than one agent", id=[7, 8, 7, 9],
-            edits=[("count = 3", "count = 4")]),
+    in_long("two values in two places", "agent 7: an option has two values, 1.0 and 2.0",
+            id=[7, 8, 7, 9]),
     in_long("bad amount", "agent 9: demand for 'oxygen' 4.5 is above the public bound 4",
             amount=[1.0, 1.0, 2.0, 4.5]),
     in_long("no option column", "lacks the column 'option'", edits=[THREE_OPTIONS]),
     in_long("missing option", "agent 8: 'option' is missing", edits=[THREE_OPTIONS],
             option=["a", "b", None, "a"]),
-    in_long("option in two places", "agent 7: the rows of option 'a' are not adjacent",
-            edits=[THREE_OPTIONS, ("count = 3", "count = 2")], id=[7, 7, 7, 9],
-            value=[1.0, 1.0, 1.0, 3.0], option=["a", "b", "a", "a"], hint="sort"),
     in_long("resource of a strange type", "column 'resource' is of type", resource=[{"a": 1}] * 4),
     in_long("missing id in long", "row 4 of", "agents.parquet' has no id", id=[7, 7, 8, None]),
     # the market
@@ -289,7 +288,7 @@ CASES = [
         ]
     ),
     in_market("no epsilon", "no epsilon is given", edits=[("epsilon = 1.0", "")],
-              error=BudgetError, hint="[privacy] epsilon"),
+              error=BudgetError, hint="set epsilon in [privacy]"),
 ]  # fmt: skip
 
 

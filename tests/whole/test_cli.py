@@ -103,6 +103,7 @@ def test_solve_leaves_public_and_private_apart(jdpack, tmp_path):
         os.umask(old)
     assert files_of(out) == [
         "private/allocation.parquet",
+        "private/granted.parquet",
         "private/journal.jsonl",
         "private/report.html",
         "private/run.json",
@@ -478,6 +479,7 @@ def test_demo(jdpack, tmp_path):
         "ledger.db",
         "market.toml",
         "out/private/allocation.parquet",
+        "out/private/granted.parquet",
         "out/private/journal.jsonl",
         "out/private/report.html",
         "out/private/run.json",

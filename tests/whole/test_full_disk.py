@@ -167,6 +167,7 @@ def test_without_a_limit_nothing_is_wrong(wanted):
     """The control: what the other tests see is the limit's doing."""
     assert sorted(wanted) == [
         "private/allocation.parquet",
+        "private/granted.parquet",
         "private/report.html",
         "public/billboard.jsonl",
         "public/index.html",

@@ -440,12 +440,17 @@ def test_a_page_of_an_unfinished_run_says_so():
 
 # --- links --------------------------------------------------------------------------------
 
+WRITTEN = [
+    *("public/index.html", "private/report.html"),
+    *("private/allocation.parquet", "private/granted.parquet"),
+]
+
 
 @pytest.fixture
 def run_folder(tmp_path):
     """A run that ended, whose pages and allocation are gone."""
     solve(Market(**BEDS, epsilon=1.0, delta=1e-6), _table(tmp_path), output=tmp_path / "out")
-    for name in ("public/index.html", "private/report.html", "private/allocation.parquet"):
+    for name in WRITTEN:
         (tmp_path / "out" / name).unlink()
     return tmp_path / "out"
 
@@ -458,12 +463,11 @@ def _table(folder: Path) -> Path:
 def test_what_is_written_never_follows_a_link(run_folder, tmp_path):
     other = tmp_path / "other"
     other.write_text("mine")
-    names = ("public/index.html", "private/report.html", "private/allocation.parquet")
-    for name in names:
+    for name in WRITTEN:
         (run_folder / name).symlink_to(other)
     resume(run_folder)
     assert other.read_text() == "mine"
-    assert not any((run_folder / name).is_symlink() for name in names)
+    assert not any((run_folder / name).is_symlink() for name in WRITTEN)
 
 
 @pytest.mark.parametrize("name", ["public", "private"])

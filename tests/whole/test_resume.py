@@ -35,7 +35,12 @@ POLICIES = {
     "mwu-online": MwuOnline(batch=20),
 }
 RUNS = [(name, divisible) for name in POLICIES for divisible in (False, True)]
-FILES = ["private/allocation.parquet", "private/report.html", "public/index.html"]
+FILES = [
+    "private/allocation.parquet",
+    "private/granted.parquet",
+    "private/report.html",
+    "public/index.html",
+]
 
 
 def clinic(divisible=False, **more):

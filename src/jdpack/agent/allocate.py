@@ -10,6 +10,7 @@ import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jdpack.agent.options import Coded, Demand, check_id, encoded
@@ -41,7 +42,7 @@ class Outcome:
 
 
 def allocate(
-    board: Billboard,
+    board: Billboard | str | Path,
     *,
     value: float | Sequence[float],
     demand: Demand | Sequence[Demand],
@@ -51,7 +52,7 @@ def allocate(
     """Compute one agent's allocation from its own record and the public billboard.
 
     Args:
-        board: a finished billboard.
+        board: a finished billboard, or the path of its file.
         value: the value of the agent's option, or a list with one value per option.
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
@@ -61,6 +62,7 @@ def allocate(
     (`jdpack.run.local`), such a record took nothing and gets nothing: the Outcome has no options,
     and there is a RecordWarning.
     """
+    board = Billboard.of(board)
     market, problem = board.header.market, None
     if board.header.local:
         options, problem = own_options(market, value, demand, group)

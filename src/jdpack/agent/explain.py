@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from jdpack.agent.allocate import (
@@ -20,8 +21,10 @@ from jdpack.agent.allocate import (
     settle,
     shares_of,
 )
+from jdpack.agent.check_code import as_meant, check_code
 from jdpack.agent.options import Demand, counted, encoded, stated
 from jdpack.billboard.board import Billboard
+from jdpack.common import notebook
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
@@ -92,6 +95,24 @@ class Explanation:
     """The total weight of all rounds."""
     coin: int
     """The agent's coin, from 0 to 2^53 - 1."""
+    code: str
+    """The check code of the id and the record (`jdpack.agent.check_code`): for a letter."""
+    checked: bool = False
+    """Whether a check code was given; then it was right."""
+    not_private: str | None = None
+    """Set if the run protects nobody: why."""
+
+    def __str__(self) -> str:
+        from jdpack.agent.in_words import tell  # which imports this module
+
+        return tell(self)
+
+    def __repr__(self) -> str:
+        gets = ", ".join(f"{amount:.6g} of {name}" for name, amount in self.amounts.items())
+        return f"Explanation(agent {self.agent!r} gets {gets or 'nothing'})"
+
+    def _repr_html_(self) -> str:
+        return notebook.typed(str(self))
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -119,6 +140,8 @@ class Explanation:
             "rounds": [o.rounds for o in self.options],
             "share": sum(o.given / SHARE for o in self.options),
             "amounts": self.amounts,
+            "check_code": self.code,
+            "checked": self.checked,
             "rounds_asked": len(self.asked),
             "turn": self.asked[0] + 1 if self.batches and self.asked else None,
             "options": [self._option(o) for o in self.options],
@@ -147,22 +170,25 @@ class Explanation:
 
 
 def explain(
-    board: Billboard,
+    board: Billboard | str | Path,
     *,
     value: float | Sequence[float],
     demand: Demand | Sequence[Demand],
     agent: int | str,
     group: int | str | None = None,
+    code: str | None = None,
 ) -> Explanation:
     """Compute one agent's allocation as `allocate` does, with everything it follows from.
 
     Args:
-        board: a finished billboard.
+        board: a finished billboard, or the path of its file.
         value: the value of the agent's option, or a list with one value per option.
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
         group: the agent's group, if the market has groups and the agent is in one.
+        code: the check code in the agent's letter; a record that it does not belong to is refused.
     """
+    board = Billboard.of(board)
     market = board.header.market
     if board.header.local:
         options, problem = own_options(market, value, demand, group)
@@ -171,6 +197,12 @@ def explain(
     else:
         options = encoded(market, value, demand, group)
     settled = settle(board, options, agent)
+    own_code = check_code(board.header.order, agent, options)
+    if code is not None and as_meant(code) != own_code:
+        raise AgentsError(
+            f"{code!r} is not the check code of this record",
+            "something is mistyped: the id, a number, or the code",
+        )
     rounds = list(board.rounds)
     batches = 0 if rounds[0].batch is None else rounds[0].batch.count
     prices = board.final_prices if not batches else None
@@ -190,6 +222,9 @@ def explain(
         even=len(set(settled.weights)) <= 1,
         weight=board.weight,
         coin=settled.coin,
+        code=own_code,
+        checked=code is not None,
+        not_private=None if board.header.private else board.header.why_not_private,
     )
 
 

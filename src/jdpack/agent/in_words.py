@@ -13,7 +13,7 @@ from fractions import Fraction
 from jdpack.agent.explain import Close, Explanation, OptionOutcome
 from jdpack.agent.options import beyond
 from jdpack.common.coins import COIN_BITS
-from jdpack.market.grid import SHARE
+from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.pages.number_text import factor_text, short, short_down, total_text
 
 _WHOLE: int = 2**COIN_BITS
@@ -24,7 +24,9 @@ _NO_CHANCE = "nothing is left to chance"
 def tell(explained: Explanation) -> str:
     """The outcome, why, and how close it was."""
     one = len(explained.options) == 1
-    lines = [*_notes(explained), _headline(explained, one), *_goods(explained), "", "why"]
+    alarm = [] if explained.not_private is None else [f"NOT PRIVATE: {explained.not_private}."]
+    lines = [*alarm, *_notes(explained), *_record(explained)]
+    lines += [_headline(explained, one), *_goods(explained), "", "why"]
     lines += _why_one(explained) if one else _why_several(explained)
     lines += ["", "how close it was"]
     for number, option in enumerate(explained.options, start=1):
@@ -60,6 +62,26 @@ def _notes(explained: Explanation) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def _record(explained: Explanation) -> list[str]:
+    """The record that the answer is for; it is right only if the record is."""
+    market, one = explained.market, len(explained.options) == 1
+    begin = "if your record is this, not checked by a code:"
+    if explained.checked:
+        begin = "your record; the check code is right:"
+    lines = [begin, f"  id {explained.agent}"]
+    if explained.group is not None:
+        lines.append(f"  {market.columns.group} {explained.group}")
+    for number, (value, amounts) in enumerate(explained.stated, start=1):
+        asked = [
+            f"{typed(amount)} {r.unit_of(amount)}".rstrip() + f" of {r.name}"
+            for r, amount in zip(market.declared, amounts, strict=True)
+            if amount > 0.0
+        ]
+        parts = [f"{_word(explained)} {typed(value)}", *asked]
+        lines.append(f"  {'' if one else f'option {number}: '}{', '.join(parts)}")
+    return [*lines, ""]
+
+
 def _headline(explained: Explanation, one: bool) -> str:
     got = [(o, option.given) for o, option in enumerate(explained.options) if option.given > 0]
     if not got:
@@ -74,9 +96,9 @@ def _headline(explained: Explanation, one: bool) -> str:
 
 
 def _goods(explained: Explanation) -> list[str]:
-    units = {r.name: r.unit for r in explained.market.declared}
+    own = {r.name: r for r in explained.market.declared}
     return [
-        f"  {short_down(amount)} {units[name]}".rstrip() + f" of {name}"
+        f"  {short_down(amount)} {own[name].unit_of(amount)}".rstrip() + f" of {name}"
         for name, amount in explained.amounts.items()
     ]
 
@@ -90,19 +112,17 @@ def _why_one(explained: Explanation) -> list[str]:
     if option.cost is None:
         lines.append(_NO_TURN)
     else:
-        value, cost = _worth(explained, 0), explained.worth(option.cost)
-        gain = f": you gain {short(value - cost)}"
-        less = f", which is {short(cost - value)} less"
+        enough = "enough" if _pays(option) else "not enough"
         lines.append(
-            f"{_at_prices(explained)}, what you ask for costs {short(cost)}; "
-            f"to you it is worth {short(value)}{gain if _pays(option) else less}"
+            f"{_at_prices(explained)}: {_word(explained)} needed {_needed(explained, 0)}, "
+            f"yours {typed(_worth(explained, 0))}, which is {enough}"
         )
     if not explained.batches:
         share = f": a share of {share_text(option.share)}"
         if not explained.even:
             share = f"; weighted as they are, a share of {share_text(option.share)}"
         lines.append(
-            f"it was worth its price to you in {option.rounds:,} of the "
+            f"it was enough in {option.rounds:,} of the "
             f"{_rounds(len(explained.asked))} that count"
             + (share if 0 < option.share < SHARE else "")
         )
@@ -130,8 +150,9 @@ def _why_several(explained: Explanation) -> list[str]:
     divisible, asked = explained.market.divisible, len(explained.asked)
     counted = "" if explained.batches else f" (out of the {asked:,} that count)"
     lines = [
-        f"  {_at_prices(explained)}, each option has the cost below. In each round you take the",
-        f"  option that gains you most, if any does; the table counts the rounds{counted}:",
+        f"  {_at_prices(explained)}: the {_word(explained)} that each option needs. In each round",
+        "  you take the one with most to spare, if any has enough; the table counts the",
+        f"  rounds{counted}:",
         "",
         *_table(explained),
     ]
@@ -160,18 +181,15 @@ def _why_several(explained: Explanation) -> list[str]:
 def _table(explained: Explanation) -> list[str]:
     """One row per option."""
     divisible = explained.market.divisible
-    head = ["option", "worth", "cost", "gain", "rounds", "share" if divisible else "chance"]
+    head = ["option", "yours", "needed", "rounds", "share" if divisible else "chance"]
     rows = [[*head, "you get"] if divisible else [*head, "coin from", "to", "you get"]]
     for o, option in enumerate(explained.options):
         places_of = [f"{edge / _WHOLE:.4f}" for edge in (option.coin_from, option.coin_below)]
-        value = _worth(explained, o)
-        cost = None if option.cost is None else explained.worth(option.cost)
         rows.append(
             [
                 str(o + 1),
-                short(value),
-                "-" if cost is None else short(cost),
-                "-" if cost is None else short(value - cost),
+                typed(_worth(explained, o)),
+                _needed(explained, o),
                 f"{option.rounds:,}",
                 share_text(option.scaled),
                 *([] if divisible else places_of if option.share else ["-", "-"]),
@@ -190,6 +208,23 @@ def _at_prices(explained: Explanation) -> str:
         return "at the final prices"
     turn = explained.asked[0] + 1
     return f"your turn was round {turn:,} of {explained.batches:,}; at its prices"
+
+
+def _word(explained: Explanation) -> str:
+    """What a value is."""
+    return explained.market.value_name or explained.market.columns.value
+
+
+def _needed(explained: Explanation, o: int) -> str:
+    """The smallest value that is enough for an option, in few digits.
+
+    It is not above the agent's own value if that is enough, and above it if not.
+    """
+    option = explained.options[o]
+    if option.cost is None:
+        return "-"
+    cap = _worth(explained, o) if _pays(option) else math.inf
+    return typed_up(explained.value_of(-(-option.cost // PRICE_UNITS_PER_VALUE_CODE)), cap)
 
 
 def _worth(explained: Explanation, o: int) -> float:
@@ -219,9 +254,9 @@ def _how_close(explained: Explanation, option: OptionOutcome) -> str:
     if given > 0:
         if close.kept == 0:
             return "you would have got it whatever your value"
-        return f"you would have got it with any value of at least {_typed(explained, close.kept)}"
+        return f"you would have got it with {_at_least(explained, close.kept)}"
     if close.more is not None:
-        return f"with a value of {_typed(explained, close.more)} you would have got it"
+        return f"with {_of(explained, close.more)} you would have got it"
     never = "no allowed value would have got it"
     return f"with this coin, {never}" if len(explained.options) == 1 else never
 
@@ -232,17 +267,28 @@ def _how_close_of_parts(explained: Explanation, close: Close, given: int) -> str
     if given == close.most_given:
         if close.kept == 0:
             return "any value would have got as much"
-        least = _typed(explained, close.kept)
-        return f"any value of at least {least} would have got as much, and no value more"
+        least = _at_least(explained, close.kept)
+        return f"{least} would have got as much, and no value more"
     assert close.more is not None
-    more, most = _typed(explained, close.more), _typed(explained, close.most)
+    more, most = _of(explained, close.more), _typed(explained, close.most)
     end = f": {share_text(close.most_given)}"
     if close.most > close.more:
         end = f", and with {most} or more the maximum, {share_text(close.most_given)}"
-    return f"with a value of {more} or more you would have got more{end}"
+    return f"with {more} or more you would have got more{end}"
 
 
 # --- numbers ------------------------------------------------------------------------------
+
+
+def _of(explained: Explanation, code: int) -> str:
+    """Such as "8.3 points", or "a value of 8.3" if values have no name."""
+    text, name = _typed(explained, code), explained.market.value_name
+    return f"{text} {name}" if name else f"a value of {text}"
+
+
+def _at_least(explained: Explanation, code: int) -> str:
+    text, name = _typed(explained, code), explained.market.value_name
+    return f"{text} {name} or more" if name else f"any value of at least {text}"
 
 
 def _typed(explained: Explanation, code: int) -> str:
@@ -259,6 +305,11 @@ def typed_up(number: float, cap: float) -> str:
             if number <= near <= cap:
                 return repr(near).removesuffix(".0")
     return repr(number).removesuffix(".0")
+
+
+def typed(number: float) -> str:
+    """A number as people type it."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def share_text(share: int) -> str:

@@ -152,7 +152,7 @@ def closest(market: Market, name: object) -> str:
 
 
 def _checked(number: object, what: str, cap: float) -> float:
-    if isinstance(number, bool) or not hasattr(number, "__float__"):
+    if (isinstance(number, bool) and what == "value") or not hasattr(number, "__float__"):
         raise AgentsError(f"{what} {number!r} is not a number")
     amount = float(number)
     if not 0.0 <= amount < math.inf:

@@ -6,4 +6,5 @@ Read in this order:
 * `board`: the billboard, and the order that its lines must have.
 * `schema`: its lines as JSON.
 * `file`: its file, and the journal that protects it from torn lines.
+* `plot`: how prices and demand moved, as a figure.
 """

@@ -20,7 +20,9 @@ from jdpack.billboard import file as boardfile
 from jdpack.billboard.file import BoardFile, Note
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
 from jdpack.billboard.schema import header_from_dict, header_to_dict, line_from_dict, line_to_dict
+from jdpack.common import notebook
 from jdpack.common.batches import Batch
+from jdpack.common.by_name import ByName
 from jdpack.errors import BillboardError, JdpackError
 from jdpack.privacy.noise import NoNoise
 from jdpack.storage.hash_chain import hash_of, open_line, seal
@@ -102,6 +104,40 @@ class Billboard:
         )
 
     @property
+    def prices(self) -> ByName:
+        """The final price of a unit of each resource, by name; empty before the first round."""
+        market = self.header.market
+        prices = [market.unit_price(j, price) for j, price in enumerate(self.final_prices)]
+        return ByName([r.name for r in market.resources][: len(prices)], prices)
+
+    def plot(self) -> Any:
+        """Draw how prices and noisy demand moved, with matplotlib; returns the two axes."""
+        from jdpack.billboard.plot import plot
+
+        return plot(self)
+
+    def __repr__(self) -> str:
+        count = sum(1 for _ in self.rounds)
+        state = "finished" if self.finished else "not finished"
+        return f"Billboard({self.header.market.name!r}, {state}, {count:,} rounds that count)"
+
+    def _repr_html_(self) -> str:
+        header, number = self.header, notebook.number
+        market, certificate, prices = header.market, self.certificate, self.prices
+        budget = header.budget
+        facts = [f"({budget.epsilon:g}, {budget.delta:g})-joint differential privacy"]
+        if not header.private:
+            facts = [f"Not private: {header.why_not_private}."]
+        rows = []
+        for j, r in enumerate(market.resources):
+            cells = [r.name, f"{number(r.supply)} {r.unit}".strip()]
+            cells.append(number(prices[j]) if prices else "-")
+            cells.append(f"{certificate.load_at_most[j]:.1%}" if certificate else "-")
+            rows.append(cells)
+        head = ["resource", "supply", "price of a unit", "given, at most"]
+        return notebook.sheet(repr(self), facts, head, rows)
+
+    @property
     def first_line(self) -> str:
         """The header's line, which fixes the market, the policy and the budget."""
         return self._lines[0]
@@ -124,6 +160,11 @@ class Billboard:
     def lines(self) -> Iterator[str]:
         """The text of the billboard, line by line."""
         return iter(self._lines)
+
+    @classmethod
+    def of(cls, given: Billboard | str | Path) -> Billboard:
+        """A billboard, or the one in a file."""
+        return given if isinstance(given, Billboard) else cls.read(given)
 
     @classmethod
     def read(cls, path: str | Path) -> Billboard:

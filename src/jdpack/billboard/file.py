@@ -156,9 +156,28 @@ def read(path: str | Path) -> str:
         data = read_regular(path, _MOST)
     except OSError as error:
         raise BillboardError(
-            f"cannot read billboard {str(path)!r}: {error.strerror or error}"
+            f"cannot read billboard {str(path)!r}: {error.strerror or error}", _inside(Path(path))
         ) from None
+    for start, kind in _OTHERS.items():
+        if data.lstrip()[: len(start)].lower() == start:
+            raise BillboardError(
+                f"{str(path)!r} is {kind}, not a billboard",
+                "the billboard is billboard.jsonl in the folder public of a run",
+            )
     return _decoded(data, path)
+
+
+_OTHERS = {b"<!doctype": "a page", b"<html": "a page", b"par1": "a Parquet file"}
+"""How other files begin that people have beside a billboard."""
+
+
+def _inside(folder: Path) -> str:
+    """A hint for somebody who gives the folder of a billboard."""
+    with contextlib.suppress(OSError):  # such as a name that is too long
+        for inside in (folder / "public" / "billboard.jsonl", folder / "billboard.jsonl"):
+            if inside.is_file():
+                return f"give its billboard: {inside}"
+    return ""
 
 
 def first_line(path: Path, journal: Path) -> str | None:

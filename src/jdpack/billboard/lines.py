@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jdpack.common import notebook
 from jdpack.common.batches import Batch
 from jdpack.market.market import Market
 from jdpack.privacy.accounting import Budget, weakness
@@ -129,6 +130,28 @@ class Certificate:
     """At least the probability that any of the three bounds on value fails."""
     load_surely: tuple[float, ...] | None = None
     """If nothing is repaired: the load of what is given, with probability 1 - SURELY_BETA."""
+
+    def __repr__(self) -> str:
+        ratio = "no bound" if self.ratio_at_least is None else f"{self.ratio_at_least:.4g}"
+        worth = f"welfare at least {self.welfare_at_least:.6g}"
+        return f"Certificate(ratio at least {ratio}, {worth}, loads at most {self._most:.4g})"
+
+    def _repr_html_(self) -> str:
+        ratio = "no bound" if self.ratio_at_least is None else f"{self.ratio_at_least:.2%}"
+        best = self.optimum_at_most
+        rows = [
+            ("of the best possible value, at least", ratio),
+            ("value of what is given, at least", notebook.number(self.welfare_at_least)),
+            ("best possible value, at most", "no bound" if best is None else notebook.number(best)),
+            ("chance that one of these three fails, at most", f"{self.value_beta:.2g}"),
+            ("largest load, at most", f"{self._most:.2%} of the supply"),
+            ("chance that a bound on a load fails, at most", f"{self.beta:.2g}"),
+        ]
+        return notebook.sheet("Certificate", (), ("", ""), rows)
+
+    @property
+    def _most(self) -> float:
+        return max(self.load_at_most)
 
     @property
     def excess_at_most(self) -> float | None:

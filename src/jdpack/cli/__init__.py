@@ -22,14 +22,17 @@ from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, JdpackWarning
 
 COMMANDS = (
+    "init",
+    "plan",
+    "check",
     "solve",
     "resume",
-    "plan",
     "compare",
     "audit",
     "allocate",
     "verify",
     "report",
+    "letters",
     "serve",
     "demo",
     "ledger",

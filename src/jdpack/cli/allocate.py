@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from jdpack.agent.explain import explain
-from jdpack.agent.in_words import tell
 from jdpack.agent.own_record import read_record
 from jdpack.billboard.board import Billboard
 from jdpack.cli.options import AsJson
@@ -34,6 +33,9 @@ def allocate_command(
         typer.Option(help="A file with your record, JSON or CSV, instead of --value and --demand."),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Your group, if you are in one.")] = None,
+    code: Annotated[
+        str | None, typer.Option(help="The check code in your letter; finds what you mistyped.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute what you get from the public billboard, and why. Nothing is sent anywhere."""
@@ -55,13 +57,11 @@ def allocate_command(
             )
     if agent is None:
         raise AgentsError("your id is needed", "give it with --id")
-    explained = explain(board, value=values, demand=demands, agent=agent, group=group)
+    explained = explain(board, value=values, demand=demands, agent=agent, group=group, code=code)
     if as_json:
         print(json.dumps({**explained.to_dict(), "private": board.header.private}))
         return
-    if not board.header.private:
-        print(f"NOT PRIVATE: {board.header.why_not_private}.")
-    print(tell(explained))
+    print(explained)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

@@ -59,6 +59,9 @@ def solve_command(
     seed: Annotated[
         int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run even if noise needs more than the whole supply.")
+    ] = False,
     threads: Threads = None,
     engine: Engine = None,
     store: Store = None,
@@ -80,6 +83,12 @@ def solve_command(
         allocation=allocation,
         patience=patience,
     )
+    if not force and seed is None:
+        from jdpack.planning.headroom import check_hope
+        from jdpack.planning.prepare import prepare
+
+        public, algorithm, budget = prepare(market, policy, epsilon, delta)
+        check_hope(public, budget, algorithm)
     with told(output), progress(quiet) as show:
         result = solve(
             market,

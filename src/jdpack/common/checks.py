@@ -54,6 +54,34 @@ class Section:
             )
 
 
+def is_named(given: Any) -> bool:
+    """Whether numbers come with names: a dict, or a Series of pandas whose index has names."""
+    return (
+        hasattr(given, "keys")
+        and hasattr(given, "items")
+        and all(
+            isinstance(key, str)
+            for key in given.keys()  # noqa: SIM118 (a Series iterates values)
+        )
+    )
+
+
+def by_name(what: str, given: Any, names: Sequence[str], *default: Any) -> Any:
+    """The entries of a dict in the order of the names; anything else unchanged."""
+    if not is_named(given):
+        return given
+    stated = dict(given.items())
+    for name in stated:
+        if name not in names:
+            raise MarketError(
+                f"{what} names {quoted(name)}, which is no resource", closest(name, names)
+            )
+    for name in names:
+        if name not in stated and not default:
+            raise MarketError(f"{what} lacks the resource {quoted(name)}")
+    return [stated.get(name, *default) for name in names]
+
+
 def sequence(what: str, values: Any) -> list[Any]:
     """Any iterable as a list."""
     try:

@@ -21,12 +21,14 @@ from jdpack.billboard.board import Billboard
 from jdpack.curator.finished_run import FinishedRun
 from jdpack.engines.allocation_files import system_of, tables_in
 from jdpack.engines.settings import Ray, from_dict
-from jdpack.engines.shard import Final, Shard
+from jdpack.engines.shard import Final, Shard, Shares
 from jdpack.engines.sharded import final
 from jdpack.errors import LedgerError, OutputError
 from jdpack.ledger.account import Account
 from jdpack.pages import billboard_page, public_report
 from jdpack.protocol.verify import Verdict
+from jdpack.records.source import Source
+from jdpack.run import granted
 from jdpack.run.folder import Output
 from jdpack.run.result import exact_numbers
 from jdpack.run.run_file import RunFile
@@ -98,6 +100,7 @@ def verify_run(
     with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
         _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))
+        _check_granted(run.folder, source, lambda: engine.shares(board, allocation))
         loads = exact_numbers(engine, allocation).loads
         if max(loads) > 1.0 and board.header.repaired:
             raise OutputError(f"a supply is exceeded: {max(loads):g} of it")
@@ -128,6 +131,14 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
     alone = folder.private / "allocation.parquet"
     if alone.exists() and sha256(alone) != run.allocation:
         raise OutputError("the allocation has the right rows, but its bytes have changed", _HINT)
+
+
+def _check_granted(folder: Output, source: Source, shares: Callable[[], Shares]) -> None:
+    """Refuse a table of what is granted that differs in any row. A long run has none."""
+    path = folder.private / granted.FILE
+    if path.exists():
+        file = (pyarrow.fs.LocalFileSystem(), str(path))
+        _compare(granted.granted(source, shares()), _rows([file]))
 
 
 def _compare(expected: Iterator[pa.Table], found: Iterator[pa.RecordBatch]) -> None:

@@ -7,4 +7,5 @@ Read in this order:
 * `groups`: caps and reserves of groups of agents, as resources of their own.
 * `market`: the resources and the bounds that every record obeys.
 * `file`: parsing of the market file.
+* `template`: a market file with comments, from a few answers.
 """

@@ -37,11 +37,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from jdpack.common import checks
+from jdpack.common import checks, notebook
 from jdpack.errors import MarketError
 from jdpack.market.file import FILE_MAX, parse
 from jdpack.market.grid import (
@@ -89,6 +89,12 @@ class Resource:
     """Its column in tables of agents."""
     derived: Derived | None = None
     """For a cap or a reserve of a group: what it stands for. Tables do not mention it."""
+    unit_one: str = ""
+    """The unit of exactly one, such as "place" for "places"."""
+
+    def unit_of(self, amount: float) -> str:
+        """The unit as it is said with an amount."""
+        return self.unit_one if amount == 1.0 and self.unit_one else self.unit
 
 
 @dataclass(frozen=True)
@@ -118,9 +124,9 @@ class Market:
     """The public market.
 
     Args:
-        supply: the supply b_j of each resource, in its own unit.
+        supply: the supply b_j of each resource, in its own unit: {"North": 2500.0}, or a list.
         max_demand: the cap c_j <= b_j, the most that one option may demand; one number for all
-            resources, or one per resource.
+            resources, or one per resource. It and the next ones may be dicts by name as well.
         max_value: the value cap V.
         agents: the number of agents (with ADD_REMOVE: an upper bound on it).
         bundle_size: the most resources that one option may touch; by default all of them.
@@ -132,6 +138,8 @@ class Market:
         neighbours: the neighbour relation of the privacy guarantee.
         divisible: whether an agent may get a fraction of its option.
         names, units: one per resource; shown to people.
+        units_one: the units of exactly one ("place" for "places"), if they differ.
+        value_name: what a value is, in the plural ("points"); shown to people.
         resource_columns: each resource's column in tables of agents; by default its name.
         name: the market's name; shown to people.
         epsilon, delta: the privacy budget, unless `solve` gets another.
@@ -142,6 +150,7 @@ class Market:
     name: str
     resources: tuple[Resource, ...]
     max_value: float
+    value_name: str
     agents: int
     bundle_size: int
     options: int
@@ -153,12 +162,13 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    _in_toml: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
-        supply: Sequence[float],
-        max_demand: float | Sequence[float],
+        supply: Sequence[float] | Mapping[str, float],
+        max_demand: float | Sequence[float] | Mapping[str, float],
         max_value: float,
         agents: int,
         bundle_size: int | None = None,
@@ -168,27 +178,41 @@ class Market:
         neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
         divisible: bool = False,
         names: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-        resource_columns: Sequence[str] | None = None,
+        units: Sequence[str] | Mapping[str, str] | None = None,
+        units_one: Sequence[str] | Mapping[str, str] | None = None,
+        value_name: str = "",
+        resource_columns: Sequence[str] | Mapping[str, str] | None = None,
         name: str = "market",
         epsilon: float | None = None,
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
     ) -> None:
+        if checks.is_named(supply):
+            if names is not None:
+                raise MarketError("supply has the names already", "leave names out")
+            stated = dict(supply.items())  # type: ignore[union-attr]
+            names, supply = list(stated), list(stated.values())
         supplies = [checks.positive("supply", s) for s in checks.sequence("supply", supply)]
         m = len(supplies)
         if not 1 <= m <= RESOURCES_MAX:
             raise MarketError(f"a market has 1 to {RESOURCES_MAX} resources, not {m}")
-        each = [max_demand] * m if np.ndim(max_demand) == 0 else max_demand
-        caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
         labels = list(names) if names is not None else [f"resource {j + 1}" for j in range(m)]
-        shown = list(units) if units is not None else [""] * m
-        columns_of = list(resource_columns) if resource_columns is not None else list(labels)
+        most: Any = checks.by_name("max_demand", max_demand, labels)
+        each = [most] * m if np.ndim(most) == 0 else most
+        caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
+        shown = [""] * m if units is None else list(checks.by_name("units", units, labels, ""))
+        ones = [""] * m
+        if units_one is not None:
+            ones = list(checks.by_name("units_one", units_one, labels, ""))
+        columns_of = list(labels)
+        if resource_columns is not None:
+            columns_of = list(checks.by_name("resource_columns", resource_columns, labels))
         lists: list[tuple[str, Sequence[object]]] = [
             ("max_demand", caps),
             ("names", labels),
             ("units", shown),
+            ("units_one", ones),
             ("resource_columns", columns_of),
         ]
         for what, given in lists:
@@ -196,15 +220,23 @@ class Market:
                 raise MarketError(f"{what} has {len(given)} entries for {m} resources")
         resources = tuple(
             Resource(
-                checks.text("name", n), b, c, checks.text("unit", u), checks.text("column", col)
+                checks.text("name", n),
+                b,
+                c,
+                checks.text("unit", u),
+                checks.text("column", col),
+                unit_one=checks.text("unit_one", one),
             )
-            for n, b, c, u, col in zip(labels, supplies, caps, shown, columns_of, strict=True)
+            for n, b, c, u, col, one in zip(
+                labels, supplies, caps, shown, columns_of, ones, strict=True
+            )
         )
         put = object.__setattr__
         put(self, "name", checks.text("name", name))
         put(self, "groups", groups_of(groups))
         put(self, "resources", (*resources, *_derived(resources, self.groups)))
         put(self, "max_value", checks.positive("max_value", max_value))
+        put(self, "value_name", checks.text("value_name", value_name))
         put(self, "agents", checks.count("agents", agents, AGENTS_MAX))
         size = m if bundle_size is None else checks.count("bundle_size", bundle_size, RESOURCES_MAX)
         put(self, "bundle_size", min(size, m))
@@ -242,7 +274,7 @@ class Market:
         if c.group != "group" and not self.groups:
             raise MarketError(
                 f"column {c.group!r} is for groups, but the market has none",
-                "add a [[group]]; or list the column in ignore",
+                "give the market a group, or list the column in ignore",
             )
         for r in self.resources:
             if r.max_demand > r.supply:
@@ -273,7 +305,7 @@ class Market:
         if self.groups and c.group in others:
             raise MarketError(
                 f"column {c.group!r} is used for the group and for something else",
-                "name another column in [agents] group",
+                "name another column for the group",
             )
         self._check_totals()
         if max(self.supply_codes) > SUPPLY_CODE_MAX:
@@ -436,6 +468,28 @@ class Market:
         per_code = price_code * self.value_step / PRICE_UNITS_PER_VALUE_CODE
         return per_code / self.unit_sizes[resource]
 
+    # --- in words -------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        m = len(self.resources)
+        at_most = "at most " if self.neighbours is Neighbours.ADD_REMOVE else ""
+        many = f"{m:,} resource{'s' * (m > 1)}, {at_most}{self.agents:,} agents"
+        return f"Market({self.name!r}, {many})"
+
+    def _repr_html_(self) -> str:
+        goods = "divisible" if self.divisible else "indivisible"
+        facts = [f"The goods are {goods}. One agent may have {self.options} options."]
+        if self.options == 1:
+            facts = [f"The goods are {goods}. One agent has one option."]
+        facts.append(f"The largest value is {notebook.number(self.max_value)}.")
+        if self.epsilon is not None and self.delta is not None:
+            facts.append(f"Privacy: epsilon {self.epsilon:g}, delta {self.delta:g}.")
+        rows = [
+            (r.name, *(f"{notebook.number(x)} {r.unit}".strip() for x in (r.supply, r.max_demand)))
+            for r in self.resources
+        ]
+        return notebook.sheet(repr(self), facts, ("resource", "supply", "most for one"), rows)
+
     # --- in and out -----------------------------------------------------------------------
 
     @classmethod
@@ -444,11 +498,13 @@ class Market:
         try:
             text = read_regular(path, FILE_MAX).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise MarketError(f"cannot read market file {str(path)!r}: {error}") from None
+            raise MarketError(
+                f"cannot read market file {str(path)!r}: {error}", _other(path)
+            ) from None
         try:
             data = parse(text)
         except (ValueError, RecursionError) as error:
-            raise MarketError(f"{str(path)!r} is not a TOML file: {error}") from None
+            raise MarketError(f"{str(path)!r} is not a TOML file: {error}", _other(path)) from None
         return cls.from_dict(data)
 
     @classmethod
@@ -496,6 +552,8 @@ class Market:
             max_demand=[r.number("max_demand") for r in resources],
             names=names,
             units=[r.take("unit", str, "") for r in resources],
+            units_one=[r.take("unit_one", str, "") for r in resources],
+            value_name=value.take("name", str, ""),
             resource_columns=[
                 r.take("column", str, n) for r, n in zip(resources, names, strict=True)
             ],
@@ -503,7 +561,12 @@ class Market:
         )
         for section in [top, privacy, value, agents, *resources]:
             section.close()
+        object.__setattr__(market, "_in_toml", True)
         return market
+
+    def hint(self, toml: str, python: str) -> str:
+        """A hint in the terms in which the market was written: a market file, or Python."""
+        return toml if self._in_toml else python
 
     def to_dict(self) -> dict[str, Any]:
         """The inverse of `from_dict`, for the billboard's header."""
@@ -524,7 +587,11 @@ class Market:
             "divisible": self.divisible,
             **more,
             "privacy": privacy,
-            "value": {"column": self.columns.value, "max": self.max_value},
+            "value": {
+                "column": self.columns.value,
+                "max": self.max_value,
+                **({"name": self.value_name} if self.value_name else {}),
+            },
             "agents": {
                 "count": self.agents,
                 "bundle_size": self.bundle_size,
@@ -544,6 +611,7 @@ class Market:
                     "max_demand": r.max_demand,
                     "unit": r.unit,
                     "column": r.column,
+                    **({"unit_one": r.unit_one} if r.unit_one else {}),
                 }
                 for r in self.declared
             ],
@@ -556,6 +624,8 @@ class Market:
             "max_demand": [r.max_demand for r in self.declared],
             "names": [r.name for r in self.declared],
             "units": [r.unit for r in self.declared],
+            "units_one": [r.unit_one for r in self.declared],
+            "value_name": self.value_name,
             "resource_columns": [r.column for r in self.declared],
             "max_value": self.max_value,
             "agents": self.agents,
@@ -571,6 +641,8 @@ class Market:
             "excess_probability": self.excess_probability,
             "columns": self.columns,
         }
+        if len(changes.get("supply", self.declared)) != len(self.declared):
+            same["units_one"] = None  # words that fit no more
         return Market(**{**same, **changes})
 
     def scaled(self, factor: float) -> Market:
@@ -584,6 +656,16 @@ class Market:
             for group in self.groups
         ]
         return self.changed(supply=[r.supply * factor for r in self.declared], groups=groups)
+
+
+def _other(path: str | Path) -> str:
+    """A hint for a path that is not one of a market file."""
+    kind = Path(path).suffix.lower()
+    if kind in (".parquet", ".pq", ".csv"):
+        return "it is a table: the market file comes first, then the table"
+    if kind in (".jsonl", ".html"):
+        return "it belongs to a run that is over; the market file is the TOML file that you wrote"
+    return ""
 
 
 def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Resource]:
@@ -618,6 +700,7 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                         base.max_demand,
                         base.unit,
                         derived=Derived(numbers[name], g, members),
+                        unit_one=base.unit_one,
                     )
                 )
     for r, amount in zip(declared, kept, strict=True):

@@ -134,6 +134,7 @@ def data(board: Billboard) -> dict[str, Any]:
         "options": market.options,
         "bundle_size": market.bundle_size,
         "max_value": market.max_value,
+        "value_name": market.value_name,
         "value_step": market.value_step,
         "columns": {
             "id": market.columns.id,
@@ -149,6 +150,7 @@ def data(board: Billboard) -> dict[str, Any]:
             {
                 "name": r.name,
                 "unit": r.unit,
+                "unit_one": r.unit_one,
                 "column": r.column,
                 "max_demand": r.max_demand,
                 "unit_size": size,

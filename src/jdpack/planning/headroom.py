@@ -27,7 +27,7 @@ import numpy as np
 from jdpack.billboard.lines import asks_batches
 from jdpack.common.checks import LARGEST
 from jdpack.common.portable_math import FloatArray
-from jdpack.errors import JdpackError, SupplyWarning
+from jdpack.errors import BudgetError, JdpackError, SupplyWarning
 from jdpack.market.grid import DEMAND_CODE_MAX, SUPPLY_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.pages.number_text import rounded_up, short_percent
@@ -55,12 +55,24 @@ def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarn
     enough = (
         "no supply is enough" if factor is None else f"{factor:,.4g} times the supply is enough"
     )
+    margin = need.margin()
+    so = f"and more than {short_percent(MARGIN_MOST)} is not reasonable"
+    if margin > 0.5:
+        so = "so only a few people can get something"
+    if margin >= 1.0:
+        so = "which is more than there is, so hardly anybody can get anything"
     return SupplyWarning(
-        f"supply is too small for this budget: noise needs a margin of "
-        f"{short_percent(need.margin())} of the supplies, and more than "
-        f"{short_percent(MARGIN_MOST)} is not reasonable",
+        f"supply is too small for this budget: noise needs a margin of {short_percent(margin)} of "
+        f"the supplies, {so}",
         f"{enough}; `jdpack plan` shows what else would help",
     )
+
+
+def check_hope(market: Market, budget: Budget, policy: Policy[Any]) -> None:
+    """Refuse a run that can give hardly anything to anybody, but would spend the whole budget."""
+    warning = shortfall(market, budget, policy)
+    if warning is not None and margin_of(market, budget, policy) > 1.0:
+        raise BudgetError(warning.message, f"{warning.hint}; --force runs it anyway")
 
 
 @dataclass(frozen=True)

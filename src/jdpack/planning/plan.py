@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.billboard.lines import Release
+from jdpack.common import notebook
 from jdpack.errors import BudgetWarning, SupplyWarning
 from jdpack.market.market import Market
 from jdpack.pages.number_text import percent_down, short_percent, short_up
@@ -178,6 +179,12 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(_text(self))
+
+    def __repr__(self) -> str:
+        return f"Plan({self.market.name!r}, margin {short_percent(self.margin)})"
+
+    def _repr_html_(self) -> str:
+        return notebook.typed(str(self))
 
     def write(self, folder: str | Path) -> None:
         """Create a folder with the plan as a page and as JSON."""

@@ -27,7 +27,9 @@ def prepare(
     delta = market.delta if delta is None else delta
     for what, given in [("epsilon", epsilon), ("delta", delta)]:
         if given is None:
-            raise BudgetError(f"no {what} is given", f"set [privacy] {what}, or pass {what}")
+            toml = f"set {what} in [privacy] of the market file, or pass {what}"
+            python = f"pass {what}=..., here or to Market(...)"
+            raise BudgetError(f"no {what} is given", market.hint(toml, python))
     assert epsilon is not None and delta is not None
     budget = budget_of(policy, market, epsilon, delta)
     check_delta(budget)

@@ -5,6 +5,7 @@ PyArrow's own conversions do the same, but import pandas if it is installed, abo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,11 @@ def to_arrow(numbers: NDArray[Any]) -> pa.Array:
     if numbers.dtype == bool:
         data = np.packbits(data, bitorder="little")
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
+
+
+def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
+    """Some texts."""
+    data = [text.encode() for text in texts]
+    ends = np.concatenate([[0], np.cumsum([len(text) for text in data])]).astype(np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.large_string(), len(data), buffers)

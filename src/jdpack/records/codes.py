@@ -105,11 +105,11 @@ class Part:
         return np.concatenate([self.starts[b, :n] for b, n in enumerate(self.fill)])
 
     def option_numbers(self) -> NDArray[np.int64]:
-        """The number of each row among its agent's options, from 0."""
+        """The number of each row among its agent's options, from 1, as people count them."""
         row, heads = np.arange(self.rows), self.heads()
         if not heads.size:
-            return np.zeros(len(row), np.int64)
-        return row - np.maximum.accumulate(np.where(heads, row, 0))
+            return np.ones(len(row), np.int64)
+        return row - np.maximum.accumulate(np.where(heads, row, 0)) + 1
 
     def agents_with(self, shares: NDArray[np.uint32]) -> int:
         """How many agents have a positive share of some option."""

@@ -225,8 +225,8 @@ class _Encoder:
             row = int(edges[many[0] + 1]) - 1
             raise AgentsError(
                 f"agent {ids[row].as_py()!r} has more than {self.market.options} options",
-                "hand in no more options than that; [agents] options is public, so set it by the "
-                "rules of your market and never by this table",
+                f"hand in no more options than that; {self._key('options')} is public, so set it "
+                "by the rules of your market and never by this table",
             )
         self.agents += len(heads)
         self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
@@ -423,6 +423,9 @@ class _Encoder:
             return f"agent {chunk.first + row}"
         return f"agent {chunk.ids[row].as_py()!r}"
 
+    def _key(self, name: str) -> str:
+        return self.market.hint(f"{name} in [agents]", f"Market({name}=...)")
+
     def _check_repeated(self, chunk: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
         at, pair = encode_kernels.first_repeated(
             indptr, chunk.resources, len(self.market.resources)
@@ -433,7 +436,8 @@ class _Encoder:
             self._refuse(
                 row + at,
                 f"{self._who(row + at, chunk)} names {name!r} twice",
-                "give the sum of the amounts once; options of one agent need [agents] options",
+                "give the sum of the amounts once; several options of one agent need "
+                f"{self._key('options')}",
             )
 
     def _check_bundles(self, chunk: OptionRows, row: int, touched: NDArray[np.int64]) -> None:
@@ -444,8 +448,8 @@ class _Encoder:
                 row + at,
                 f"{self._who(row + at, chunk)} demands {touched[at]} resources, but the bundle "
                 f"size is {self.market.bundle_size}",
-                "hand in smaller options; [agents] bundle_size is public, so set it by the rules "
-                "of your market and never by this table",
+                f"hand in smaller options; {self._key('bundle_size')} is public, so set it by the "
+                "rules of your market and never by this table",
             )
 
     def _check_total(self, chunk: OptionRows, row: int, bound: int) -> None:

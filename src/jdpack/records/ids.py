@@ -100,7 +100,7 @@ def refuse_repeated(id: int | str, several: bool) -> None:
         "keep the rows of one agent together"
         if several
         else "ids must be unique; if agents may have several options by the rules of your market, "
-        "say so in [agents] options",
+        "say so: options in [agents] of a market file, or Market(options=...)",
     )
 
 

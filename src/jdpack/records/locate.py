@@ -24,6 +24,11 @@ from jdpack.errors import AgentsError
 from jdpack.records.schema import clean
 
 KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
+_OTHERS = {".toml": "a market file, not a table", **dict.fromkeys((".xlsx", ".xls"), "a workbook")}
+_REMEDIES = {
+    ".toml": "the market file comes first, then the table of agents",
+    **dict.fromkeys((".xlsx", ".xls"), "save its sheet as CSV, with commas or semicolons"),
+}
 _IS_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC = re.compile(r"[*?\[]")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -106,9 +111,10 @@ def _find(source: str) -> list[File]:
             raise AgentsError(f"{info.path!r} is not a regular file")
         file = File(info.path, name, info.size, modified, system, _keys(name))
         if os.path.splitext(info.path)[1].lower() not in KINDS:
+            kind = os.path.splitext(info.path)[1].lower()
             raise AgentsError(
-                f"{file.where!r} is of an unknown kind",
-                f"its name must end in one of: {', '.join(KINDS)}",
+                f"{file.where!r} is {_OTHERS.get(kind, 'of an unknown kind')}",
+                _REMEDIES.get(kind, f"its name must end in one of: {', '.join(KINDS)}"),
             )
         files.append(file)
     return files

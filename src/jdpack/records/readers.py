@@ -35,6 +35,7 @@ from jdpack.records.schema import (
     clean,
     csv_types,
     has_runs,
+    is_ignored,
     most_rows,
     wanted,
 )
@@ -176,6 +177,19 @@ def stream(market: Market, span: Span, rows: int) -> Iterator[Rows]:
     yield from _stream(market, span, rows, None)
 
 
+def table_of(
+    market: Market, pieces: Sequence[FilePiece], only: list[str] | None = None
+) -> pa.Table:
+    """All rows of the pieces in memory, or only some columns of them."""
+    spans = [span for piece in pieces for span in piece.spans]
+    batches = [r.batch for span in spans for r in _stream(market, span, 2**16, only)]
+    if not batches:
+        return pa.table({name: pa.array([], pa.string()) for name in only or wanted(market)})
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    names = only or tables[0].schema.names
+    return pa.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+
+
 def last_id(market: Market, piece: FilePiece) -> Any:
     """The id in the row before a piece; None if there is none."""
     id = market.columns.id
@@ -215,7 +229,7 @@ def _parquet(
             pre_buffer=remote,  # otherwise every page would be a request
             buffer_size=0 if remote else 2**16,  # otherwise the whole file stays in memory
         )
-        names = [n for n in table.schema_arrow.names if n not in market.columns.ignore]
+        names = [n for n in table.schema_arrow.names if not is_ignored(market, n)]
         if only is not None:
             names = only
         if not remote:  # remotely, every page header would be a request
@@ -262,11 +276,13 @@ def _csv(market: Market, span: Span, rows: int, only: list[str] | None) -> Itera
         table = pyarrow.csv.open_csv(
             source,
             read_options=pyarrow.csv.ReadOptions(block_size=_CSV_BYTES),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=_dialect(file)[0]),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=csv_types(market),
                 null_values=[""],
                 strings_can_be_null=True,
                 include_columns=only,
+                decimal_point=_dialect(file)[1],
             ),
         )
         if only is None:
@@ -338,9 +354,32 @@ def _problem(error: Exception, file: File) -> str:
 
 
 def _csv_names(file: File) -> list[str]:
+    return _names_in(_start(file), _dialect(file)[0])
+
+
+def _start(file: File) -> str:
     with file_system(file.system).open_input_stream(file.path) as source:
-        start = source.read(_CSV_BYTES).decode("utf-8-sig", errors="replace")
-    return next(csv.reader(StringIO(start, newline="")), [])
+        found: bytes = source.read(_CSV_BYTES)
+    return found.decode("utf-8-sig", errors="replace")
+
+
+def _names_in(start: str, delimiter: str) -> list[str]:
+    return next(csv.reader(StringIO(start, newline=""), delimiter=delimiter), [])
+
+
+@lru_cache(maxsize=64)
+def _dialect(file: File) -> tuple[str, str]:
+    """What separates the fields of a CSV file, and its decimal sign.
+
+    Spreadsheets write semicolons, and decimal commas with them, where the comma is the decimal sign
+    of the language.
+    """
+    start = _start(file)
+    names = _names_in(start, ",")
+    if len(names) != 1 or not (found := re.search("[;\t]", names[0])):
+        return ",", "."
+    comma = re.search(rf'{found[0]}\s*"?\d+,\d', start) or re.search(r'\n"?\d+,\d', start)
+    return found[0], "," if comma else "."
 
 
 # --- content ------------------------------------------------------------------------------

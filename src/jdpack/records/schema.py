@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -51,6 +52,8 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
         if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
             continue
         kind = schema.field(name).type
+        if pa.types.is_boolean(kind) and name != c.value:  # asked for, or not
+            continue
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not (
             pa.types.is_decimal(kind) or (pa.types.is_null(kind) and name == c.amount)
         ):
@@ -93,10 +96,15 @@ def _is_ascii(texts: pa.Array) -> bool:
     return not data or int(np.frombuffer(data, np.uint8).max()) < 128
 
 
+def is_ignored(market: Market, name: str) -> bool:
+    """Whether a column is not read; pandas writes its row numbers to a column of that name."""
+    return name in market.columns.ignore or re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
 def check_names(market: Market, found: list[str], where: str) -> None:
     """Refuse a table with a missing, unknown or repeated column."""
-    needed, ignored = wanted(market), set(market.columns.ignore)
-    names = [n for n in found if n not in ignored]
+    needed = wanted(market)
+    names = [n for n in found if not is_ignored(market, n)]
     known, there = set(needed), set(names)
     missing = [name for name in needed if name not in there]
     if missing:
@@ -107,7 +115,10 @@ def check_names(market: Market, found: list[str], where: str) -> None:
     if extra:
         raise AgentsError(
             f"{where} has a column {extra[0]!r} that the market does not name",
-            "drop it, or add it to [agents] ignore",
+            market.hint(
+                f"drop it, or set ignore = [{extra[0]!r}] in [agents]",
+                f"drop it, or pass columns=Columns(ignore=({extra[0]!r},)) to Market",
+            ),
         )
     if len(names) > len(needed):
         repeated = next(n for n, times in Counter(names).items() if times > 1)

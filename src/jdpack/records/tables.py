@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jdpack.common.checks import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.records import locate, readers
@@ -61,6 +62,8 @@ class OptionRows:
     """The index of its first row in its file, table or array."""
     where: str = ""
     """The file it comes from, if any."""
+    names: pa.Array | None = None
+    """The name of each option, if the table has them: long tables with several options."""
 
     @property
     def rows(self) -> int:
@@ -101,8 +104,14 @@ Piece = readers.FilePiece | TablePiece | ArrayPiece | Iterable[OptionRows]
 def pieces(market: Market, source: Any, rows: int = PART_ROWS) -> Sequence[Piece]:
     """Cut files or a table into pieces of about `rows` rows."""
     if locate.is_source(source):
-        return readers.file_pieces(market, source, rows)
-    table = _table(market, source)
+        files = readers.file_pieces(market, source, rows)
+        if not is_long(market) or _is_grouped(market, files):
+            return files
+        table = readers.table_of(market, files)
+    else:
+        table = _table(market, source)
+    if is_long(market):
+        table = _grouped(market, table)
     ids = table.column(market.columns.id) if has_runs(market) else None
     edges = _cuts(ids, table.num_rows, rows)
     return [TablePiece(table.slice(a, b - a), a) for a, b in edges]
@@ -125,7 +134,7 @@ def array_pieces(
     ids = None if ids is None else _id_array(ids, n)
     groups = _group_array(market, groups_of, n) if market.groups else None
     sparse = hasattr(demands, "tocsr")
-    matrix: Any = demands.tocsr() if sparse else _array(demands, "demands")
+    matrix: Any = demands.tocsr() if sparse else _array(_in_order(market, demands), "demands")
     if not sparse and matrix.ndim == 1 and m == 1:
         matrix = matrix[:, None]
     if matrix.shape != (n, m):
@@ -209,6 +218,27 @@ def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[OptionRows]:
         yield chunk
 
 
+def _in_order(market: Market, demands: Any) -> Any:
+    """The demands with their columns in the market's order, if the columns have names."""
+    names = list(getattr(demands, "columns", ()))
+    if not names or not all(isinstance(name, str) for name in names):
+        return demands
+    known = {r.name: j for j, r in enumerate(market.declared)}
+    known |= {r.column: j for j, r in enumerate(market.declared)}
+    for name in names:
+        if name not in known:
+            raise AgentsError(
+                f"demands have a column {name!r}, which is no resource",
+                closest(name, [r.name for r in market.declared]),
+            )
+    where = {known[name]: at for at, name in enumerate(names)}
+    missing = [r.name for j, r in enumerate(market.declared) if j not in where]
+    if missing or len(where) < len(names):
+        what = f"lack the resource {missing[0]!r}" if missing else "name a resource twice"
+        raise AgentsError(f"demands {what}", f"their columns are: {', '.join(names[:20])}")
+    return np.asarray(demands)[:, [where[j] for j in range(len(names))]]
+
+
 def _array(numbers: Any, what: str) -> NDArray[Any]:
     if np.ma.is_masked(numbers):
         raise AgentsError(f"{what} have masked entries", "every agent needs its own numbers")
@@ -221,7 +251,7 @@ def _array(numbers: Any, what: str) -> NDArray[Any]:
 
 
 def _check_kind(array: Any, what: str) -> None:
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind not in ("iuf" if what == "values" else "biuf"):
         raise AgentsError(f"{what} are of type {array.dtype}, not numbers")
 
 
@@ -280,6 +310,46 @@ def _table(market: Market, source: Any) -> pa.Table:
     check_columns(market, table.schema, "the table")
     check_texts(table, "the table")
     return table
+
+
+_GROUPED = 2**26  # bytes of files that are read into memory, if need be, to group their rows
+
+
+def _is_grouped(market: Market, pieces: Sequence[readers.FilePiece]) -> bool:
+    """Whether the rows of agents and options are adjacent, or the files too large to group."""
+    files = {span.file for piece in pieces for span in piece.spans}
+    if sum(file.size for file in files) > _GROUPED:
+        return True
+    try:
+        keys = readers.table_of(market, pieces, _keys(market))
+    except pa.ArrowException:  # columns of different types, which are refused elsewhere
+        return True
+    return _order(market, keys) is None
+
+
+def _grouped(market: Market, table: pa.Table) -> pa.Table:
+    """The table with all rows of each agent and option together, in the order of the first ones."""
+    order = _order(market, table)
+    return table if order is None else table.take(to_arrow(order))
+
+
+def _keys(market: Market) -> list[str]:
+    return [market.columns.id, *([market.columns.option] if market.options > 1 else [])]
+
+
+def _order(market: Market, table: pa.Table) -> NDArray[np.int64] | None:
+    """The rows in an order that keeps agents and options together; None if they are already."""
+    codes = []
+    for name in _keys(market):
+        column = table.column(name).combine_chunks()
+        if column.null_count or not len(column):
+            return None  # which is refused elsewhere, if it is wrong
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        codes.append(to_numpy(plain.dictionary_encode().indices).astype(np.int64))
+    option = codes[0] if len(codes) == 1 else codes[0] * (int(codes[1].max()) + 1) + codes[1]
+    _, first, inverse = np.unique(option, return_index=True, return_inverse=True)
+    order = np.lexsort((first[inverse], codes[0])).astype(np.int64)  # stable
+    return None if bool((order == np.arange(len(order))).all()) else order
 
 
 def _table_rows(market: Market, piece: TablePiece) -> Iterator[Rows]:
@@ -457,6 +527,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
         resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
         amounts=to_numpy(pairs.column("amount"))[given],
+        names=pairs.column("option").take(to_arrow(heads)) if several else None,
     )
 
 

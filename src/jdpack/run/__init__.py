@@ -12,4 +12,5 @@ Read in this order:
 * `summary`: the closing summary in the terminal.
 * `local`: runs in which each agent adds its own noise, and trusts no curator.
 * `demo`: a market to try.
+* `granted`: who gets what, in the words of the table.
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pyarrow as pa
+
 from jdpack.billboard.lines import is_local
 from jdpack.common.checks import check_whole
 from jdpack.engines.base import Engine
@@ -45,6 +47,8 @@ def source_of(
             "the market has groups, so groups_of is needed",
             "give each row the name of its agent's group, or None",
         )
+    if hasattr(agents, "__arrow_c_stream__") and not hasattr(agents, "__len__"):
+        agents = pa.table(agents)  # a stream can be read once, but the records are read twice
     return Source(market, agents, values, demands, ids, clamp, groups_of)
 
 

@@ -4,7 +4,8 @@
     out/public/index.html           the same for people
     out/private/run.json            what `resume` needs (mode 0600)
     out/private/journal.jsonl       the last line that was posted, or was about to be (mode 0600)
-    out/private/allocation.parquet  what everybody gets (mode 0600)
+    out/private/allocation.parquet  what everybody gets, one row per option (mode 0600)
+    out/private/granted.parquet     who gets how much of what, in the table's words (mode 0600)
     out/private/report.html         the curator's page (mode 0600)
 
 `jdpack report` adds out/public/report.html, and replaces the curator's page.
@@ -15,13 +16,14 @@ records are refused. Each file is written under a temporary name, then moved int
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jdpack.errors import OutputError
+from jdpack.errors import AgentsError, OutputError
 from jdpack.pages import billboard_page
 from jdpack.run import curator_page
 from jdpack.run.run_file import RunFile
@@ -41,6 +43,13 @@ class Output:
     @classmethod
     def claim(cls, folder: str | Path) -> Output:
         """Check that the folder can be made; make nothing yet."""
+        there = cls(Path(folder))
+        with contextlib.suppress(OSError):
+            if there.run_file.is_file() and not (there.public / "index.html").is_file():
+                raise OutputError(
+                    f"the output folder {str(folder)!r} holds a run that is not finished",
+                    f"`jdpack resume {folder}` finishes it; or choose another folder",
+                )
         return cls(new_folder.claim(folder))
 
     @classmethod
@@ -130,11 +139,28 @@ class Output:
         if path.exists():
             replace(RunFile.read(self.run_file), allocation=sha256(path)).write(self.run_file)
 
+    def _write_granted(self, result: Result) -> None:
+        """Write who gets what in the words of the table, unless it is far too long."""
+        from jdpack.run import granted  # only here: a public report needs no reader of tables
+
+        most = result.engine.count * result.engine.market.options
+        if result.source is None or most > granted.ROWS_MAX:
+            return
+        try:
+            granted.write(result.source, result.shares, self.private)
+        except AgentsError as error:
+            raise AgentsError(
+                error.message,
+                f"the budget is spent and the billboard is complete: put the records back, then "
+                f"run `jdpack resume {self.folder}`, which spends nothing more",
+            ) from None
+
     def write(self, result: Result) -> None:
         """Write everything except the billboard, which is there already."""
         try:
             result.engine.write(result.billboard, result.private, self.private)
             self._note_allocation()
+            self._write_granted(result)
             page = curator_page.curator_page(result.billboard, result.curator)
             write_text(self.private / "report.html", 0o600, page)
             page = billboard_page.public_page(result.billboard)

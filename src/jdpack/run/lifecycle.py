@@ -167,7 +167,8 @@ class Lifecycle:
         board.close()
         if self.progress is not None:
             self.progress(Progress(sum(1 for _ in board.rounds), 1.0, "allocation"))
-        return Result(board, spent, engine, engine.allocate(board), self.warning)
+        allocation = engine.allocate(board)
+        return Result(board, spent, engine, allocation, self.warning, source=self.source)
 
 
 @dataclass(frozen=True)

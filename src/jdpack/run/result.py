@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
+from jdpack.common import notebook
+from jdpack.common.by_name import ByName
 from jdpack.engines.base import Allocation, Engine
-from jdpack.errors import SupplyWarning
+from jdpack.errors import OutputError, SupplyWarning
 from jdpack.ledger.balance import Balance
 from jdpack.market.grid import SHARE
 from jdpack.privacy.accounting import Cost
+
+if TYPE_CHECKING:
+    from jdpack.records.source import Source
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,28 @@ class Result:
     """Set if supply is too small for the budget; from public numbers."""
     balance: Balance | None = None
     """What the ledger says about the data set; None if the run has no ledger."""
+    source: Source | None = field(default=None, repr=False)
+    """Private: where the records come from."""
+
+    def __repr__(self) -> str:
+        market, curator = self.billboard.header.market, self.curator
+        return f"Result({market.name!r}, {curator.winners:,} of {curator.agents:,} agents get some)"
+
+    def _repr_html_(self) -> str:
+        market, curator, number = self.billboard.header.market, self.curator, notebook.number
+        facts = [
+            "For the curator only: do not publish.",
+            f"{curator.winners:,} of {curator.agents:,} agents get something, worth "
+            f"{number(curator.welfare)} in all.",
+        ]
+        if not self.billboard.header.private:
+            facts.append(f"Not private: {self.billboard.header.why_not_private}.")
+        rows = [
+            (r.name, f"{number(r.supply)} {r.unit}".strip(), number(price), f"{load:.1%}")
+            for r, price, load in zip(market.resources, self.prices, self.loads, strict=True)
+        ]
+        head = ("resource", "supply", "price of a unit", "given")
+        return notebook.sheet(market.name, facts, head, rows)
 
     @property
     def certificate(self) -> Certificate:
@@ -91,10 +120,38 @@ class Result:
             return self.shares / SHARE
         return (self.shares > 0).astype(np.uint8)
 
+    def to_frame(self) -> Any:
+        """Private: who gets how much of what, as a table of pandas or polars.
+
+        One row for each resource of each option of which something is granted: the table's own id,
+        the option (its own name in long tables, otherwise its number from 1) if there may be
+        several, the resource, the amount and its unit. Join it to your table by the id; whoever has
+        no row gets nothing. It is a table of polars if the records are, or if there is no pandas.
+        """
+        from jdpack.run import granted  # only here: a public report needs no reader of tables
+
+        assert self.source is not None, "an experiment on codes has no table"
+        table = granted.whole(self.source, self.shares)
+        polars = type(self.source.agents).__module__.partition(".")[0] == "polars"
+        for library in ("polars", "pandas") if polars else ("pandas", "polars"):
+            with contextlib.suppress(ImportError):
+                frames = importlib.import_module(library)
+                return table.to_pandas() if library == "pandas" else frames.from_arrow(table)
+        raise OutputError("to_frame() needs pandas or polars", "run: pip install pandas")
+
     @property
-    def loads(self) -> tuple[float, ...]:
-        """Private: each resource's load as a fraction of its supply, rounded up by the grid."""
-        return self.curator.loads
+    def prices(self) -> ByName:
+        """Public: the final price of a unit of each resource, by name. Nobody pays it."""
+        return self.billboard.prices
+
+    @property
+    def loads(self) -> ByName:
+        """Private: each resource's load as a fraction of its supply, by name.
+
+        It is rounded up by the grid.
+        """
+        names = [r.name for r in self.billboard.header.market.resources]
+        return ByName(names, self.curator.loads)
 
     @property
     def welfare(self) -> float:

@@ -21,6 +21,7 @@ from jdpack.pages.number_text import (
     short_up,
 )
 from jdpack.protocol.verify import excess_words
+from jdpack.run import granted
 from jdpack.run.result import ExactNumbers, Result
 
 _LINES = 12  # the most of one kind
@@ -112,8 +113,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
             "",
             f"public    {output / 'public' / 'index.html'}",
             f"          {output / 'public' / 'billboard.jsonl'}",
-            f"private   {_allocation(output / 'private')}",
-            f"          {output / 'private' / 'report.html'}",
+            *_private(output / "private"),
         ]
     return "\n".join(lines)
 
@@ -170,7 +170,9 @@ def _each(label: str, market: Market, texts: list[str]) -> list[str]:
     return lines
 
 
-def _allocation(private: Path) -> Path:
-    """The allocation file, or the folder of those that a cluster's workers wrote."""
+def _private(private: Path) -> list[str]:
+    """The private files. A cluster's workers write their allocations to a folder."""
     folder = private / "allocation"
-    return folder if folder.is_dir() else private / "allocation.parquet"
+    files = [private / granted.FILE, folder if folder.is_dir() else folder.with_suffix(".parquet")]
+    found = [*(file for file in files if file.exists()), private / "report.html"]
+    return [f"{'' if i else 'private':<8}  {file}" for i, file in enumerate(found)]

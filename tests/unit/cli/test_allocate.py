@@ -42,7 +42,8 @@ def test_a_coin_decides_and_it_is_said_how_close_it_was(ask):
         wins = coin < 0.45
         assert ("you get everything you asked for\n  1 plots of plots\n" in text) == wins
         assert ("you get nothing this time" in text) == (not wins)
-        assert "at the final prices, what you ask for costs 2; to you it is worth 3: you" in text
+        assert "at the final prices: value needed 2.001, yours 3, which is enough\n" in text
+        assert "gain" not in text
         assert "in 10 of the 20 rounds that count: a share of 50.00%" in text
         assert "scaled by 0.9000, which leaves 44.99%" in text
         assert f": {int(coin * 1e4) / 1e4:.4f}. You get the goods if it is below 0.4499" in text
@@ -80,7 +81,7 @@ def test_several_options_are_a_table(ask):
     why = explain(
         board, value=[v for v, _ in asked], demand=[{n: 1} for _, n in asked], agent="P77"
     )
-    assert [int(row[4]) for row in rows] == [o.rounds for o in why.options]
+    assert [int(row[3]) for row in rows] == [o.rounds for o in why.options]
     assert [row[-1] for row in rows] == ["100%" if o.given else "0%" for o in why.options]
     assert text.count("option ") >= 3 and "how close it was\n  option 1: " in text
 
@@ -101,11 +102,13 @@ def test_what_is_beyond_a_total_is_cut_in_order_and_is_said(ask):
     _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=10,5 h=1")
     assert text.split("\n", 1)[1].startswith(
         "note: you may ask for at most 16 kWh of 0 h, 1 h and 4 more together; in the order of the "
-        "goods, what goes beyond that does not count\nyou get everything you asked for\n"
-        "  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
+        "goods, what goes beyond that does not count\n"
+        "if your record is this, not checked by a code:\n"
+        "  id x\n  value 1, 10 kWh of 0 h, 10 kWh of 3 h, 1 kWh of 5 h\n\n"
+        "you get everything you asked for\n  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
     )
     _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=5,5 h=1")
-    assert text.split("\n", 1)[1].startswith(
+    assert text.split("\n\n", 1)[1].startswith(
         "you get everything you asked for\n  10 kWh of 0 h\n  5 kWh of 3 h\n"
     )
 
@@ -120,7 +123,7 @@ def test_a_group_counts_and_an_unknown_one_is_said(ask, tmp_path):
     asked = ["--id", "x", "--value", 4, "--demand", "doses=10"]
     assert "you get everything you asked for" in ask(board, *asked)[1]
     _, text, _ = ask(board, *asked, "--group", "north")
-    assert "you get nothing" in text and "what you ask for costs 5" in text
+    assert "you get nothing" in text and "needed 5.001," in text
     _, text, _ = ask(board, *asked, "--group", "North")
     assert "note: “North” is none of the groups here, so you count in none" in text
     (tmp_path / "me").write_text('{"id": "x", "group": "north", "value": 4, "demand": [10]}')
@@ -143,7 +146,7 @@ def test_whose_turn_did_not_come_and_whose_did():
     lost = [text for text in texts if "the run ended before your turn came" in text]
     assert 5 < len(lost) < 25
     for text in lost:
-        assert "you get nothing" in text and "costs" not in text
+        assert "you get nothing" in text and "needed" not in text
 
 
 def test_certain_goods_have_no_coin():
@@ -272,3 +275,87 @@ def test_a_misspelled_resource_gets_the_closest_names(ask):
         assert "hint: did you mean " in err and near in err.splitlines()[1], err
     _, _, err = ask(board, "--id", 1, "--value", 1, "--demand", "zzz=1")
     assert "one of: Mon 08 h, " in err and "and 10 more" in err
+
+
+# --- check codes --------------------------------------------------------------------------
+
+
+def test_a_check_code_finds_what_is_mistyped(ask):
+    board = boards.charging()
+    code = explain(board, value=12.5, demand={"18-21 h": 3}, agent="H9").code
+    assert re.fullmatch("[0-9A-HJKMNP-TV-Z]{4}", code)
+    mine = {"--id": "H9", "--value": 12.5, "--demand": "18-21 h=3"}
+
+    def said(code, **changes):
+        given = mine | {f"--{key}": value for key, value in changes.items()}
+        return ask(board, *(x for pair in given.items() for x in pair), "--code", code)
+
+    for typed in (code, f" {code[:2].lower()}-{code[2:].lower()} "):
+        done, text, _ = said(typed)
+        assert done == 0 and "your record; the check code is right:\n  id H9\n" in text
+    assert said(code, value="12.50")[0] == 0
+    for changes in (
+        {"id": "H8"},
+        {"value": 12.6},
+        {"demand": "18-21 h=3.1"},
+        {"demand": "0-3 h=3"},
+    ):
+        done, text, error = said(code, **changes)
+        assert (
+            done == 2 and text == "" and f"{code!r} is not the check code of this record" in error
+        )
+    wrong = code[:3] + ("2" if code[3] != "2" else "3")
+    assert said(wrong)[0] == 2
+
+
+def test_codes_of_records_differ():
+    """About one in a million pairs of records has the same code."""
+    board, seen = boards.charging(), set()
+    for i in range(300):
+        seen.add(explain(board, value=i / 10, demand={"18-21 h": 3}, agent="H9").code)
+        seen.add(explain(board, value=7, demand={"18-21 h": 3}, agent=f"H{i}").code)
+        seen.add(explain(board, value=7, demand={"18-21 h": 0.01 + i / 100}, agent="H9").code)
+    assert len(seen) >= 895
+
+
+# --- the market's own words ---------------------------------------------------------------
+
+
+def test_values_and_units_have_names(ask):
+    market = Market(
+        supply={"North": 500.0, "South": 500.0},
+        max_demand=2.0,
+        max_value=10.0,
+        agents=10,
+        units=["places", "kWh"],
+        units_one={"North": "place"},
+        value_name="points",
+        options=2,
+    )
+    prices = tuple(3 * 2**20 * market.value_code(1.0) // 65535 for _ in range(2))
+    board = finished_board(market, [(prices, 1)], SHARE)
+    _, text, _ = ask(board, "--id", "x", "--value", 8.5, "--demand", "North=1,South=1")
+    assert "  points 8.5, 1 place of North, 1 kWh of South\n" in text
+    assert "  1 place of North\n  1 kWh of South\n" in text
+    needed, yours = re.search(
+        r"points needed ([\d.]+), yours ([\d.]+), which is enough", text
+    ).groups()
+    assert yours == "8.5" and float(needed) == pytest.approx(3.0, rel=1e-3)
+    kept = re.search(r"you would have got it with ([\d.]+) points or more", text)[1]
+    _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "North=2,South=1")
+    assert "1, which is not enough" in text and "2 places of North" in text
+    more = re.search(r"with ([\d.]+) points you would have got it", text)[1]
+    for value, wins in [(more, True), (float(more) * 0.999, False)]:
+        text = ask(board, "--id", "x", "--value", value, "--demand", "North=2,South=1")[1]
+        assert ("you get everything" in text) == wins
+    assert float(kept) < float(more)
+    again = Market.from_dict(market.to_dict())
+    assert again == market and again.resources[0].unit_of(1.0) == "place"
+
+
+@pytest.mark.parametrize("value", [2.0000001, 1.9999999, 3.0, 2.0])
+def test_what_is_needed_is_never_above_what_is_enough(ask, value):
+    """A value just above or just below what is needed reads as above or below."""
+    _, text, _ = ask(boards.lottery(), "--id", "7", "--value", value, "--demand", "1")
+    line = re.search(r"value needed ([\d.]+), yours ([\d.]+), which is (enough|not enough)", text)
+    assert (float(line[1]) <= float(line[2])) == (line[3] == "enough")

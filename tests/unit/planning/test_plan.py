@@ -886,7 +886,7 @@ def test_the_command_line_warns_on_stderr_and_in_the_summary(town, tmp_path, mon
             monkeypatch, capsys, "solve", town, table, "-o", tmp_path / name, "--json", *flags
         )
 
-    code, out, err = run("one", "--quiet")
+    code, out, err = run("one", "--quiet", "--force")
     warning = plan(town).warning
     assert code == 0 and err == f"warning: {warning}\n"
     assert strict(out)["warning"] == str(warning)

@@ -303,7 +303,7 @@ def test_two_agents_may_name_their_options_alike_and_in_any_order():
     assert decode(agents) == [[(1, (5, 0)), (2, (6, 0))], [(3, (7, 0)), (4, (8, 0))]]
     assert agents.numbers().tolist() == [0, 0, 1, 1]
     (part,) = agents.parts
-    assert part.option_numbers().tolist() == [0, 1, 0, 1]
+    assert part.option_numbers().tolist() == [1, 2, 1, 2]
 
 
 def test_resources_may_be_numbers():

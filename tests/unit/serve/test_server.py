@@ -56,7 +56,13 @@ def make_folder(out: Path) -> None:
     """What a run leaves, with a secret in every private file and beside the billboard."""
     (out / "public").mkdir(parents=True)
     (out / "private").mkdir(mode=0o700)
-    for name in ["run.json", "journal.jsonl", "allocation.parquet", "report.html"]:
+    for name in [
+        "run.json",
+        "journal.jsonl",
+        "allocation.parquet",
+        "granted.parquet",
+        "report.html",
+    ]:
         (out / "private" / name).write_text(f"{SECRET}\n" * 3)
     for name in ["index.html", "notes.txt", ".billboard.jsonl.x.part"]:
         (out / "public" / name).write_text(SECRET)

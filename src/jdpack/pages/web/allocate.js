@@ -67,6 +67,24 @@ const jdpack = (() => {
     return Number(siphash(key, new TextEncoder().encode(id)) >> 11n);
   }
 
+  const LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"; // which are not mistaken for each other
+
+  /** The check code of an id and its options as codes: the same as `jdpack.agent.check_code`. */
+  function checkCode(market, id, coded) {
+    const lines = coded.map(
+      ({ value, codes, touched }) => value + touched.map((j) => ` ${j}:${codes[j]}`).join(""),
+    );
+    const text = ["check code", id, ...lines].join("\n");
+    const number = Number(siphash(market.order, new TextEncoder().encode(text)) >> 44n);
+    return [15, 10, 5, 0].map((bits) => LETTERS[(number >> bits) & 31]).join("");
+  }
+
+  /** A check code as somebody types it: small letters, spaces, O for 0, I and L for 1, U for V. */
+  function asMeant(typed) {
+    const plain = typed.toUpperCase().replace(/[^\p{L}\p{N}]/gu, "");
+    return plain.replace(/[OILU]/g, (c) => ({ O: "0", I: "1", L: "1", U: "V" })[c]);
+  }
+
   /** In which of `count` batches an agent with this place in the order is asked. */
   function turn(place, count) {
     return Number(((BigInt(place) >> 9n) * BigInt(count)) >> 44n);
@@ -365,6 +383,8 @@ const jdpack = (() => {
     ID_BYTES,
     siphash,
     coin,
+    checkCode,
+    asMeant,
     turn,
     wellFormed,
     beyond,

@@ -5,7 +5,7 @@
 
 (() => {
   const LISTED = 8; // up to this many goods have a field each; with more, people pick the goods they need
-  const { element } = jdpackOutcome;
+  const { element, withUnit } = jdpackOutcome;
   const { short } = jdpackWords;
   const market = JSON.parse(document.getElementById("market").textContent);
   const explain = jdpackOutcome.of(market);
@@ -99,7 +99,9 @@
       { class: several ? "option" : "only" },
       several ? legend : element("legend", { class: "hidden" }, "Your record"),
       field(
-        labelled("What it is worth to you", market.columns.value, "value"),
+        market.value_name
+          ? `Your ${market.value_name}`
+          : labelled("What it is worth to you", market.columns.value, "value"),
         `From 0 to ${short(market.max_value)}, as the organiser has it.`,
         value,
       ),
@@ -128,7 +130,7 @@
         amounts.append(
           field(
             r.name,
-            `Up to ${short(r.max_demand)}${r.unit ? ` ${r.unit}` : ""}`,
+            `Up to ${withUnit(short(r.max_demand), r.max_demand, r)}`,
             control,
             r.unit,
           ),
@@ -140,10 +142,8 @@
       option.addPick = () => {
         const pick = element("select", {}, element("option", { value: "" }, "Choose a good"));
         resources.forEach((r, j) => {
-          const unit = r.unit ? ` ${r.unit}` : "";
-          pick.append(
-            element("option", { value: j }, `${r.name} (up to ${short(r.max_demand)}${unit})`),
-          );
+          const most = withUnit(short(r.max_demand), r.max_demand, r);
+          pick.append(element("option", { value: j }, `${r.name} (up to ${most})`));
         });
         const control = numberInput();
         const amount = field("Amount", "", control, " ");
@@ -194,6 +194,7 @@
     $("form").reset();
     complain($("id"), "");
     complain($("file"), "");
+    complain($("code"), "");
     if (market.groups.length > 0) complain(group, "");
     stale();
     addOption();
@@ -234,9 +235,10 @@
   function record() {
     const id = $("id").value;
     complain($("id"), aboutId(id));
+    complain($("code"), ""); // `show` compares it, once the record is complete
     const own_group = chosenGroup();
     const read_options = options.map((option) => {
-      const value = read(option.value, "what it is worth to you", false);
+      const value = read(option.value, market.value_name ? `your ${market.value_name}` : "what it is worth to you", false);
       const demand = resources.map(() => 0);
       const filled = option.amounts.filter(
         ({ control, pick }) => control.value.trim() !== "" || (pick && pick.value !== ""),
@@ -289,6 +291,7 @@
 
   function stale() {
     $("outcome").textContent = "";
+    $("given").textContent = "";
     $("why").replaceChildren();
     $("why").hidden = true;
     $("result").className = "";
@@ -296,7 +299,22 @@
   }
 
   function show(mine) {
-    const { headline, parts, wins } = explain(mine);
+    const { headline, given, code, parts, wins } = explain(mine);
+    const typed = jdpack.asMeant($("code").value);
+    const wrong = typed !== "" && typed !== code;
+    complain(
+      $("code"),
+      wrong
+        ? "This is not the check code of this record. Something is mistyped: your id, a number, or the code."
+        : "",
+    );
+    if (wrong) {
+      $("problems").textContent = "Your record and its check code do not go together.";
+      $("code").focus();
+      return;
+    }
+    $("given").textContent =
+      typed === "" ? `Not checked. If your record is ${given}:` : `The check code is right. Your record is ${given}:`;
     $("why").replaceChildren(...parts);
     $("why").hidden = false;
     $("result").className = wins ? "full wins" : "full";
@@ -367,6 +385,25 @@
     }
   }
 
+  /** A letter's link has the record after "#me=", and perhaps the check code after a dot: fill in the
+   * form. Browsers do not send this part of an address to a server. */
+  function fromLink() {
+    const [, found] = document.URL.split("#me=");
+    if (found === undefined) return;
+    const [record, code] = found.split(".");
+    try {
+      const text = atob(record.replaceAll("-", "+").replaceAll("_", "/"));
+      const bytes = Uint8Array.from(text, (c) => c.charCodeAt(0));
+      fill(jdpackRecord.parse(market, new TextDecoder("utf-8", { fatal: true }).decode(bytes)));
+      $("code").value = code || "";
+    } catch {
+      reset();
+      $("problems").textContent = "The link of your letter is damaged. Type your record instead.";
+      return;
+    }
+    submit();
+  }
+
   // --- wiring -------------------------------------------------------------------------------
 
   function submit() {
@@ -403,5 +440,7 @@
   $("no-script").hidden = true;
   $("with-script").hidden = false;
   addOption();
+  fromLink();
+  addEventListener("hashchange", fromLink);
   $("form").dataset.ready = "yes";
 })();

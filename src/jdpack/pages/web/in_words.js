@@ -19,6 +19,10 @@ const jdpackOutcome = (() => {
     return made;
   }
 
+  /** An amount with its unit, in the singular if it is exactly one. */
+  const withUnit = (text, amount, { unit, unit_one }) =>
+    `${text} ${amount === 1 && unit_one ? unit_one : unit}`.trim();
+
   const sentence = (...parts) => element("p", {}, ...parts);
   const NO_TURN = "The run ended before your turn came.";
   const strong = (text) => element("strong", {}, text);
@@ -28,6 +32,7 @@ const jdpackOutcome = (() => {
     const { resources } = market;
     const names = [...resources, ...market.derived].map(({ name }) => name);
     const worth = (units) => (units * market.value_step) / PRICE_UNITS; // price units in value
+    const word = market.value_name || market.columns.value; // what a value is
 
     function explain(mine) {
       const outcome = jdpack.allocate(market, mine.id, mine.options, mine.group);
@@ -42,7 +47,27 @@ const jdpackOutcome = (() => {
         ...howClose(mine, outcome),
         exact(mine, outcome),
       ];
-      return { headline: headline(outcome, one, got), parts, wins: got.length > 0 };
+      return {
+        headline: headline(outcome, one, got),
+        given: given(mine, one),
+        code: jdpack.checkCode(market, mine.id, outcome.options),
+        parts,
+        wins: got.length > 0,
+      };
+    }
+
+    /** The record that the answer is for, in words; the answer is right only if the record is. */
+    function given(mine, one) {
+      const own = [`id ${mine.id}`];
+      if (mine.group !== null) own.push(`${market.columns.group} ${mine.group}`);
+      mine.options.forEach(({ value, demand }, o) => {
+        const asked = demand.flatMap((amount, j) =>
+          amount > 0 ? [`${withUnit(amount, amount, resources[j])} of ${resources[j].name}`] : [],
+        );
+        const parts = [`${word} ${value}`, ...asked];
+        own.push(`${one ? "" : `option ${o + 1}: `}${parts.join(", ")}`);
+      });
+      return own.join(one ? ", " : "; ");
     }
 
     function headline(outcome, one, got) {
@@ -98,7 +123,7 @@ const jdpackOutcome = (() => {
       }
       const list = resources.flatMap((r, j) =>
         sums[j] > 0
-          ? [element("li", {}, strong(`${shortDown(sums[j])} ${r.unit}`.trim()), ` of ${r.name}`)]
+          ? [element("li", {}, strong(withUnit(shortDown(sums[j]), sums[j], r)), ` of ${r.name}`)]
           : [],
       );
       return list.length ? [element("ul", { class: "goods" }, ...list)] : [];
@@ -107,6 +132,15 @@ const jdpackOutcome = (() => {
     /** What an option costs at the final prices, or at those of the reader's turn. */
     function costOf(outcome, o) {
       return outcome.paid[o] === null ? null : worth(outcome.paid[o]);
+    }
+
+    /** The smallest value that is enough for an option, in few digits: not above the reader's own if
+     * that is enough, and above it if not. */
+    function needed(outcome, o, value) {
+      const cost = outcome.paid[o];
+      if (cost === null) return "–";
+      const least = Math.ceil(cost / PRICE_UNITS) * market.value_step;
+      return typedUp(least, outcome.surplus[o] >= 0 ? value : Infinity);
     }
 
     const ownValue = (option) => Math.min(option.value, market.max_value);
@@ -123,14 +157,13 @@ const jdpackOutcome = (() => {
       if (cost === null) {
         steps.push([sentence(NO_TURN)]);
       } else {
-        const gap = Math.abs(value - cost);
         steps.push([
           sentence(
-            `${atPrices(outcome)}, what you ask for costs `,
-            strong(short(cost)),
-            ". To you it is worth ",
-            strong(short(value)),
-            outcome.surplus[0] >= 0 ? `: you gain ${short(gap)}.` : `, which is ${short(gap)} less.`,
+            `${atPrices(outcome)}: ${word} needed `,
+            strong(needed(outcome, 0, value)),
+            ", yours ",
+            strong(String(value)),
+            outcome.surplus[0] >= 0 ? ". That is enough." : ". That is not enough.",
           ),
           scale(cost, value),
         ]);
@@ -141,7 +174,7 @@ const jdpackOutcome = (() => {
         const even = new Set(outcome.weights).size <= 1;
         steps.push([
           sentence(
-            `It was worth its price to you in `,
+            `It was enough in `,
             strong(`${grouped(String(count))} of the ${times(all, "round")}`),
             " that count",
             share === 0 || share === SHARE
@@ -189,12 +222,11 @@ const jdpackOutcome = (() => {
     }
 
     function whySeveral(mine, outcome) {
-      const heads = ["Worth", "Cost", "Rounds", market.divisible ? "Share" : "Chance", "You get"];
+      const heads = ["Yours", "Needed", "Rounds", market.divisible ? "Share" : "Chance", "You get"];
       const rows = mine.options.map((option, o) => {
-        const cost = costOf(outcome, o);
         const cells = [
-          short(ownValue(option)),
-          cost === null ? "–" : short(cost),
+          String(ownValue(option)),
+          needed(outcome, o, ownValue(option)),
           String(outcome.times[o]),
           shareText(outcome.odds[o]),
           shareText(outcome.given[o]),
@@ -227,7 +259,7 @@ const jdpackOutcome = (() => {
       const steps = [
         [
           sentence(
-            `${atPrices(outcome)}, each option has the cost below. In each round you take the option that gains you most, if any does`,
+            `${atPrices(outcome)}: the ${word} that each option needs. In each round you take the one with most to spare, if any has enough`,
             market.batches
               ? "."
               : `; the table counts the rounds (out of the ${grouped(String(rounds))} that count).`,
@@ -253,6 +285,13 @@ const jdpackOutcome = (() => {
 
     // --- how close ----------------------------------------------------------------------------
 
+    const valueName = market.value_name;
+    const exactly = (code) =>
+      valueName ? [strong(ofCode(code)), ` ${valueName}`] : ["a value of ", strong(ofCode(code))];
+    const atLeast = (code) =>
+      valueName
+        ? [strong(ofCode(code)), ` ${valueName} or more`]
+        : ["any value of at least ", strong(ofCode(code))];
     const ofCode = (code) => typedUp(code * market.value_step, market.max_value);
 
     function howClose(mine, outcome) {
@@ -275,18 +314,14 @@ const jdpackOutcome = (() => {
       if (market.divisible) {
         if (close.given === close.most_given && close.given > 0) {
           if (close.kept > 0)
-            parts.push(
-              "any value of at least ",
-              strong(ofCode(close.kept)),
-              " would have got as much, and no value more.",
-            );
+            parts.push(...atLeast(close.kept), " would have got as much, and no value more.");
           else parts.push("any value would have got as much.");
         } else if (close.most_given === 0) {
           parts.push("no allowed value would have got you anything.");
         } else {
           parts.push(
-            "with a value of ",
-            strong(ofCode(close.more)),
+            "with ",
+            ...exactly(close.more),
             " or more you would have got more",
             close.most > close.more
               ? `, and with ${ofCode(close.most)} or more the maximum, ${shareText(close.most_given)}.`
@@ -294,14 +329,10 @@ const jdpackOutcome = (() => {
           );
         }
       } else if (close.given > 0) {
-        parts.push(
-          close.kept > 0
-            ? "you would have got it with any value of at least "
-            : "you would have got it whatever your value.",
-          ...(close.kept > 0 ? [strong(ofCode(close.kept)), "."] : []),
-        );
+        if (close.kept > 0) parts.push("you would have got it with ", ...atLeast(close.kept), ".");
+        else parts.push("you would have got it whatever your value.");
       } else if (close.more !== null) {
-        parts.push("with a value of ", strong(ofCode(close.more)), " you would have got it.");
+        parts.push("with ", ...exactly(close.more), " you would have got it.");
       } else {
         const never = "no allowed value would have got it.";
         parts.push(lead ? never : `with this coin, ${never}`);
@@ -326,8 +357,8 @@ const jdpackOutcome = (() => {
       return drawing(
         "svg",
         { class: "gauge", viewBox: "0 0 320 42", "aria-hidden": "true" },
-        ...bar(0, value, "worth", "Worth"),
-        ...bar(24, cost, "cost", "Cost"),
+        ...bar(0, value, "worth", "Yours"),
+        ...bar(24, cost, "cost", "Needed"),
       );
     }
 
@@ -403,5 +434,5 @@ const jdpackOutcome = (() => {
     return explain;
   }
 
-  return { of, element };
+  return { of, element, withUnit };
 })();

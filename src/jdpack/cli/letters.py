@@ -1,0 +1,57 @@
+"""jdpack letters: what an organiser sends to each person. Private."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jdpack.cli.options import AsJson, MovedAgents, Quiet, Threads
+from jdpack.cli.progress import progress
+from jdpack.errors import OutputError
+from jdpack.storage.files import read_regular
+
+
+def letters_command(
+    output: Annotated[Path, typer.Argument(help="The output folder of a finished run.")],
+    url: Annotated[
+        str, typer.Option(help="The address of the public page; letters then have a link.")
+    ] = "",
+    outcome: Annotated[
+        bool, typer.Option("--outcome", help="Say in each letter what the person gets.")
+    ] = False,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Your own text, with $id, $code, $link, $record and $outcome in it."),
+    ] = None,
+    agents: MovedAgents = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one letter per person: check code, link, outcome, your own text. CURATOR ONLY."""
+    from jdpack.curator.letters import letters
+    from jdpack.run.result import Progress as Round
+
+    own = ""
+    if text is not None:
+        try:
+            own = read_regular(text, 2**20).decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OutputError(f"cannot read the text in {str(text)!r}: {error}") from None
+    with progress(quiet) as show:
+        path = letters(
+            output,
+            agents,
+            url=url,
+            outcome=outcome,
+            text=own,
+            threads=threads,
+            progress=lambda done: show(Round(0, done, "reading")),
+        )
+    if as_json:
+        print(json.dumps({"letters": str(path)}))
+    else:
+        print(f"private   {path} (one row per person, for that person alone)")

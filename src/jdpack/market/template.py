@@ -1,0 +1,88 @@
+"""Public: a market file with comments, from a few answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Good:
+    """A resource, as somebody describes it."""
+
+    name: str
+    supply: float
+    max_demand: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What `jdpack init` asks for."""
+
+    name: str
+    goods: Sequence[Good]
+    agents: int
+    exact: bool
+    """Whether everybody may know that there are exactly that many agents."""
+    options: int
+    bundle_size: int
+    divisible: bool
+    max_value: float
+    epsilon: float = 1.0
+    delta: float = 1e-8
+    id: str = "id"
+    value: str = "value"
+
+
+def market_file(answers: Answers) -> str:
+    """The text of the market file."""
+    neighbours = "replace-one" if answers.exact else "add-remove"
+    several = answers.options > 1
+    lines = [
+        "# A market file of jdpack. Everything in it is public. Write it before anybody looks at",
+        "# the records: a number that is chosen by looking at them tells something about them.",
+        "",
+        f"name = {_text(answers.name)}",
+        f"divisible = {str(answers.divisible).lower()}  # true: people may get a part of a wish",
+        "",
+        "[privacy]",
+        f"epsilon = {_number(answers.epsilon)}  # smaller protects better and costs more",
+        f"delta = {answers.delta!r}  # far below 1 / (number of agents)",
+        f"neighbours = {_text(neighbours)}  # "
+        + (
+            "everybody may know how many agents there are"
+            if answers.exact
+            else "not even the number of agents shows"
+        ),
+        "",
+        "[value]",
+        f"column = {_text(answers.value)}  # the column that says what a wish is worth",
+        f"max = {_number(answers.max_value)}  # the largest value that your rules allow",
+        "",
+        "[agents]",
+        f"count = {answers.agents}" + ("" if answers.exact else "  # at most"),
+        f"id = {_text(answers.id)}  # the column with everybody's id",
+        f"options = {answers.options}  # "
+        + ("the most wishes of one agent, who gets at most one" if several else "one wish each"),
+        f"bundle_size = {answers.bundle_size}  # the most resources that one wish may ask for",
+    ]
+    for good in answers.goods:
+        lines += [
+            "",
+            "[[resource]]",
+            f"name = {_text(good.name)}  # also its column in the table; or add: column = ...",
+            f"supply = {_number(good.supply)}",
+            f"max_demand = {_number(good.max_demand)}  # the most that one wish may ask for",
+            f"unit = {_text(good.unit)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _number(number: float) -> str:
+    return repr(float(number))
