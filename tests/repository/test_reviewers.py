@@ -97,7 +97,8 @@ def test_claims_are_numbered_in_order():
 
 
 def test_every_field_of_the_certificate_is_a_claim():
-    fields = {row[0].strip("`") for row in rows((ROOT / "docs" / "certificate.md").read_text())}
+    page = (ROOT / "docs" / "certificate.md").read_text()
+    fields = {row[0].strip("`") for row in rows(page.partition("## Supply")[0])}
     assert "ratio_at_least" in fields
     text = " ".join(row[1] for row in claims())
     assert [field for field in fields if f"`{field}`" not in text] == []

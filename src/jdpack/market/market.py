@@ -690,8 +690,7 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                     raise MarketError(
                         f"group {group.name!r}: a {rule} of {amount:g} of {name!r}{left} is below "
                         f"its max_demand {base.max_demand:g}",
-                        "one option may ask for that much; "
-                        + ("raise the cap" if members else "reserve less"),
+                        "an option that obeys max_demand must fit in what the group's rule leaves",
                     )
                 found.append(
                     Resource(

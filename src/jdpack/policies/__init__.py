@@ -7,6 +7,6 @@ Read in this order:
 * `mwu_adaptive`: the paper's Algorithm 1.
 * `newton`, with `newton_response` and `newton_targets`: the default.
 * `fixed_rounds`, then `mwu_fixed`, `dual_gd` and `mirror_descent`: policies with equal rounds.
-* `mwu_online`: one pass over the agents.
+* `nested_blocks`, then `mwu_online`: one pass over the agents.
 * `spec`: policies as text.
 """

@@ -554,7 +554,11 @@ def test_the_bound_has_the_noise_of_all_agents():
         radius = scale * math.sqrt(2 * N * tail(market, header.budget))
         seen = zip((1000, 2000), market.supply_codes, strict=True)
         expected = [(4 * answer + radius) / supply for answer, supply in seen]
-        assert run.board.certificate.load_at_most == pytest.approx(expected, rel=1e-9)
+        most = run.board.certificate.load_at_most
+        if divisible:
+            assert most == pytest.approx(expected, rel=1e-9)
+        else:  # several fits share the probability, in case something must be thinned
+            assert all(e < bound < 1.02 * e for e, bound in zip(expected, most, strict=True))
 
 
 @pytest.mark.parametrize("divisible", [True, False])
