@@ -28,6 +28,7 @@ from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
+from jdpack.policies import mwu_adaptive
 from jdpack.policies.newton import Newton
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries, tail_bounds
@@ -191,7 +192,7 @@ def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
     remembered = (
         *(Gaussian.cost, queries.change, Newton.outlook),
-        *(tail_bounds.chance_share, tail_bounds.chance_scale),
+        *(tail_bounds.chance_share, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
     )
     for one in remembered:
         one.cache_clear()
@@ -304,9 +305,9 @@ def filter_off_by_one() -> AbstractContextManager[Any]:
     """The filter accepts the first release that the budget does not cover, then refuses."""
     charge = Filter.charge
 
-    def late(self, cost, batch=None):
+    def late(self, cost, *about):
         try:
-            charge(self, cost, batch)
+            charge(self, cost, *about)
         except BudgetError:
             if getattr(self, "late", False):
                 raise
@@ -487,8 +488,4 @@ def radius_of_one_resource() -> AbstractContextManager[Any]:
 
 def thinned_on_average() -> AbstractContextManager[Any]:
     """Grants are thinned to fit on average, with no room for the coins that thin them."""
-
-    def without_room(load, q, tail, *, repaired):
-        return SHARE if load <= 1.0 else int(SHARE * (1.0 - q) / (load - q))
-
-    return mock.patch.object(bounds, "_thinning", without_room)
+    return mock.patch.object(tail_bounds.Fit, "factor", lambda self, g: min(1.0, g))

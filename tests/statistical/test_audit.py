@@ -190,8 +190,10 @@ def few_with_many_resources() -> People:
 MANY_DRAWS = Script((0.0, 0.5), ("demand", "scale", "curvature"))
 
 
-def recorded(policy, count: int, people: People | None = None) -> list[Tape]:
-    setting = Setting(policy, EPSILON, DELTA)
+def recorded(
+    policy, count: int, people: People | None = None, epsilon: float = EPSILON
+) -> list[Tape]:
+    setting = Setting(policy, epsilon, DELTA)
     with known(Script):
         return [record(setting, people or crowd()) for _ in range(count)]
 
@@ -208,7 +210,8 @@ def test_a_policy_that_peeks_is_caught_every_time():
 def test_coins_of_the_data_are_caught_every_time():
     for _ in range(AGAIN):
         with broken.coin_from_the_value():
-            (tape,) = recorded(Script(), 1)
+            (tape,) = recorded(Script(), 1, epsilon=16.0)  # so that luck is released
+        assert "luck" in [line.step.query for line in tape.lines]
         assert not answers.of_answers([tape]).passed
         with broken.seed_from_salted_records():
             pair = recorded(Script(), 2)
