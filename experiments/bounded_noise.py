@@ -26,10 +26,10 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import norm
 
 from jdpack import Budget, Market, Newton
-from jdpack.market.grid import SHARE
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.planning.headroom import margin_of
+from jdpack.policies.newton import coins_expected
 from jdpack.privacy import gdp, tail_bounds
-from jdpack.protocol import bounds
 
 EPSILON, DELTA, SUPPLY = 1.0, 1e-8, 5000.0
 GRID = 8  # points per cap
@@ -79,6 +79,16 @@ def least_radius(k: int, spent: float) -> tuple[float, float]:
     return best, spread
 
 
+def thinned(load: float, tail: float) -> float:
+    """What thinning costs if grants of this load, in caps, must fit with room for one cap."""
+    low, high = 0.0, 1.0  # odds; the lower ones fit
+    while high - low > 1e-6:
+        middle = (low + high) / 2.0
+        fits = tail_bounds.kept_at_most(load, 1.0, middle, tail) <= SUPPLY - 1.0
+        low, high = (middle, high) if fits else (low, middle)
+    return SUPPLY * (1.0 - low)
+
+
 def row(k: int, spent: float) -> list[str]:
     """One row of the table, in caps."""
     market = Market(
@@ -88,13 +98,13 @@ def row(k: int, spent: float) -> list[str]:
     today = margin_of(market, budget, Newton()) * SUPPLY
     radius, spread = least_radius(k, spent)
     rounds = math.sqrt(k / (2.0 * spent * budget.rho))
-    coins = math.sqrt(0.003 * SUPPLY)  # what newton expects (`coins_expected`)
-    missed = math.sqrt(spread**2 + rounds**2 + coins**2)
-    over, tail = 1.0 + (missed + 1.0) / SUPPLY, tail_bounds.coin_tail(market, budget)
-    thinned = SUPPLY * (1.0 - bounds._thinning(over, 1.0 / SUPPLY, tail, repaired=True) / SHARE)
+    cap = float(DEMAND_CODE_MAX)
+    coins = coins_expected(np.array([cap * SUPPLY]), np.array([cap * rounds]))[0] / cap**2
+    missed = math.sqrt(spread**2 + rounds**2 + coins)
+    cost = thinned(SUPPLY + missed, tail_bounds.tail(market, budget))
     tried = [0.1 * i for i in range(50)]
-    whole = radius + min(z * missed + norm.sf(z) * thinned for z in tried)
-    return [f"{x:.0f}" for x in (today, radius, missed, thinned, whole)] + [f"{whole / today:.2f}"]
+    whole = radius + min(z * missed + norm.sf(z) * cost for z in tried)
+    return [f"{x:.0f}" for x in (today, radius, missed, cost, whole)] + [f"{whole / today:.2f}"]
 
 
 def main() -> None:

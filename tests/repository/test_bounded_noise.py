@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
@@ -26,3 +27,25 @@ def test_what_was_spent_before_counts():
         rho = part * gdp.rho_of(1.0, 1e-8)
         found = bounded_noise.delta_of(wide, 1, math.sqrt(2.0 * rho))
         assert found == pytest.approx(gdp.delta_of(rho, 1.0), rel=0.1)
+
+
+def test_thinning_costs_more_than_the_excess():
+    """The odds that fit keep the tail of a binomial below its share, and a little more does not."""
+    tail = 20.0
+    for missed in (5.0, 50.0):
+        load = bounded_noise.SUPPLY + missed
+        cost = bounded_noise.thinned(load, tail)
+        f = 1.0 - cost / bounded_noise.SUPPLY
+        keeps = binom.logsf(bounded_noise.SUPPLY - 1.0, round(load), f)
+        assert missed < cost and keeps <= -tail  # an exact tail, not the bound that was used
+        less = 1.0 - 0.8 * cost / bounded_noise.SUPPLY
+        assert binom.logsf(bounded_noise.SUPPLY - 1.0, round(load), less) > -tail
+
+
+@pytest.mark.parametrize("spent", [0.2, 0.44])
+def test_a_row_has_all_its_numbers(monkeypatch, spent):
+    """With a radius that is known, so that nothing is searched."""
+    monkeypatch.setattr(bounded_noise, "least_radius", lambda k, spent: (31.0, 5.0))
+    today, radius, missed, cost, whole, times = map(float, bounded_noise.row(1, spent))
+    assert radius == 31.0 < whole and missed < cost and 10.0 < today < 100.0
+    assert times == pytest.approx(whole / today, abs=0.03)
