@@ -25,7 +25,7 @@ import numpy as np
 import flights
 import hotel
 from families import FAMILIES, SIZES, Family, Instance
-from jdpack import BudgetWarning, Plan, SupplyWarning, plan
+from jdpack import BudgetWarning, SupplyWarning, plan
 from loss import DELTA, INSTANCE_SEED, LARGEST, Cell, Run, Store, head, line, measure, numbers, yes
 
 OFF, MISSED = 0.015, 0.01
@@ -53,13 +53,6 @@ class Check:
         return None if self.at_least is None else self.at_least - self.worst
 
 
-def expected(found: Plan) -> float | None:
-    """The share that a plan expects: the middle of the losses that it says were measured."""
-    if found.loss_measured is None:
-        return None
-    return 1.0 - sum(found.loss_measured) / 2.0
-
-
 def checks(cells: Iterable[tuple[Cell, list[Run]]], families: dict[str, Family]) -> Iterator[Check]:
     """The forecasts of all cells that have one."""
     drawn, instance = None, None
@@ -76,7 +69,7 @@ def check_of(cell: Cell, instance: Instance, shares: list[float]) -> Check:
     """The forecast for a cell, and the shares of the optimum that its runs gave."""
     found = plan(instance.market(divisible=cell.divisible), epsilon=cell.epsilon, delta=DELTA)
     mean = math.fsum(shares) / len(shares)
-    return Check(cell, expected(found), found.share_at_least, mean, min(shares))
+    return Check(cell, found.share_expected, found.share_at_least, mean, min(shares))
 
 
 def hotel_checks(path: Path, results: Path, seeds: int) -> Iterator[Check]:
