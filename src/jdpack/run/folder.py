@@ -140,11 +140,15 @@ class Output:
             replace(RunFile.read(self.run_file), allocation=sha256(path)).write(self.run_file)
 
     def _write_granted(self, result: Result) -> None:
-        """Write who gets what in the words of the table, unless it is far too long."""
+        """Write who gets what in the words of the table, unless it is far too long.
+
+        A cluster's records and shares stay with its workers.
+        """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
         most = result.engine.count * result.engine.market.options
-        if result.source is None or most > granted.ROWS_MAX:
+        alone = (self.private / "allocation.parquet").exists()
+        if result.source is None or most > granted.ROWS_MAX or not alone:
             return
         try:
             granted.write(result.source, result.shares, self.private)
