@@ -379,6 +379,5 @@ def test_the_audit_reads_groups_as_resources_of_their_own(seed, sparse):
     people = People.read(source)
     assert people.market.unit_sizes == market.unit_sizes
     assert people.market.supply_codes == market.supply_codes
-    assert people.market.bundle_size == market.bundle_width
     plain = encode(people.market, tables.array_pieces(people.market, **people.arrays))
     assert decode(plain) == expected_codes(records, groups)

@@ -39,6 +39,9 @@ def factors(board: Billboard) -> tuple[int, ...]:
     found = []
     for pairs, q in zip(_fitted(board, None), _spare(board), strict=True):
         room = (1.0 - q) * DOWN
+        if room <= 0.0:  # one more cap would fill the supply
+            found.append(0)
+            continue
         best = max(fit.factor(room / load if load > room else 1.0) for load, fit in pairs)
         found.append(math.floor(SHARE * best))
     return tuple(found)

@@ -27,8 +27,9 @@ from jdpack.records.tables import OptionRows
 from jdpack.storage.files import write_whole
 
 FILE = "granted.parquet"
-ROWS_MAX = 2**24
-"""A run that may have more rows leaves the file out: the records would be read twice."""
+ROWS_MAX = 2**20
+"""A run that may have more rows leaves the file out: reading the records twice takes time, and
+memory that an engine on disk has promised not to use."""
 
 
 def granted(source: Source, shares: NDArray[np.uint32]) -> Iterator[pa.Table]:
