@@ -124,7 +124,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 
 
 def for_everybody(html: str) -> str:
-    """Names, levels and focus for who does not see the page, or has no mouse.
+    """Names, levels and focus for readers who do not see the page or have no mouse.
 
     Code and tables that are wider than the screen can be scrolled by keyboard, captions in the
     menu are no headings without a level, no head of a column is empty, both menus have a name, and

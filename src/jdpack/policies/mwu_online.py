@@ -68,7 +68,7 @@ class State:
     leaf: int
     """Where this round's batch is in the tree of blocks."""
     prefixes: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Noisy sums of the demand of the first so many batches; the last is of all so far."""
+    """How many batches from the first on, and the noisy sum of their demand; the last is of all."""
     rounds: int = 0
 
 
