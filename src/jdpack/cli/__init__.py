@@ -21,23 +21,16 @@ from jdpack import __version__
 from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, JdpackWarning
 
-COMMANDS = (
-    "init",
-    "plan",
-    "check",
-    "solve",
-    "resume",
-    "compare",
-    "audit",
-    "allocate",
-    "verify",
-    "report",
-    "letters",
-    "serve",
-    "demo",
-    "ledger",
-)
-"""The commands. Each is in the module of the same name."""
+PANELS = {
+    "Before a run": ("init", "plan", "check"),
+    "A run": ("solve", "resume", "serve", "letters", "report"),
+    "What anybody can do with a billboard": ("allocate", "verify"),
+    "To try and to test": ("demo", "compare", "audit"),
+    "Budgets of several runs": ("ledger",),
+}
+"""The commands in the groups of the help. Each command is in the module of the same name."""
+
+COMMANDS = tuple(name for names in PANELS.values() for name in names)
 
 
 def app_of(commands: Iterable[str]) -> typer.Typer:
@@ -45,16 +38,16 @@ def app_of(commands: Iterable[str]) -> typer.Typer:
     app = typer.Typer(
         help="Allocate scarce goods with joint differential privacy.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(version)
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
     for name in commands:
-        module = importlib.import_module(f"jdpack.cli.{name}")
+        module, panel = importlib.import_module(f"jdpack.cli.{name}"), panel_of[name]
         if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+            app.add_typer(module.app, name=name, rich_help_panel=panel)
         else:
-            app.command(name)(getattr(module, f"{name}_command"))
+            app.command(name, rich_help_panel=panel)(getattr(module, f"{name}_command"))
     return app
 
 

@@ -12,7 +12,7 @@ import typer
 from jdpack.agent.explain import explain
 from jdpack.agent.own_record import read_record
 from jdpack.billboard.board import Billboard
-from jdpack.cli.options import AsJson
+from jdpack.cli.options import AsJson, next_step
 from jdpack.errors import AgentsError
 
 
@@ -44,12 +44,18 @@ def allocate_command(
         if value or demand:
             raise AgentsError("--record replaces --value and --demand", "give one or the other")
         own = read_record(board.header.market, record)
+        requests = own.requests
         values: list[float] = list(own.values)
         demands: list[Any] = list(own.demands)
         agent = agent if agent is not None else own.id
         group = group if group is not None else own.group
     else:
-        values, demands = value or [], [_demand(d) for d in demand or []]
+        values, demands, requests = value or [], [_demand(d) for d in demand or []], ()
+        if board.header.market.requests > 1:
+            raise AgentsError(
+                "people may make several requests in this market",
+                "give all of yours in a file with --record; docs/agents-table.md shows one",
+            )
         if not values or not demands:
             raise AgentsError(
                 "your value and your demand are needed",
@@ -57,11 +63,18 @@ def allocate_command(
             )
     if agent is None:
         raise AgentsError("your id is needed", "give it with --id")
-    explained = explain(board, value=values, demand=demands, agent=agent, group=group, code=code)
+    found: dict[str, Any]
+    if requests:
+        all_of_them = explain(board, requests=requests, agent=agent, group=group, code=code)
+        found, said = {"requests": [each.to_dict() for each in all_of_them]}, str(all_of_them)
+    else:
+        one = explain(board, value=values, demand=demands, agent=agent, group=group, code=code)
+        found, said = one.to_dict(), str(one)
     if as_json:
-        print(json.dumps({**explained.to_dict(), "private": board.header.private}))
+        print(json.dumps({**found, "private": board.header.private}))
         return
-    print(explained)
+    print(said)
+    next_step("jdpack verify", billboard)
 
 
 def _demand(text: str) -> list[float] | dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText, Quiet, Threads
+from jdpack.cli.options import AsJson, PolicyText, Quiet, Threads, next_step
 from jdpack.cli.progress import progress
 
 
@@ -46,4 +46,4 @@ def check_command(
     if found.refused is not None:
         raise typer.Exit(1)
     if not as_json:
-        print(f"next: jdpack solve {market} {agents} -o out")
+        next_step("jdpack solve", market, agents, "-o", "out")

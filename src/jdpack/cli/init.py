@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from jdpack.cli.options import next_step
 from jdpack.errors import MarketError, OutputError
 from jdpack.market.file import parse
 from jdpack.market.market import Market
@@ -58,7 +59,7 @@ def init_command(
     except OSError as error:
         raise OutputError(f"cannot write {str(market)!r}: {error.strerror}") from None
     print(f"wrote {market}")
-    print(f"next: jdpack plan {market}")
+    next_step("jdpack plan", market)
 
 
 def _goods() -> list[Good]:

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from jdpack.cli.options import AsJson
+from jdpack.cli.options import AsJson, next_step
 from jdpack.errors import BudgetError
 from jdpack.ledger import text
 from jdpack.ledger.ledger import Ledger
@@ -47,6 +47,9 @@ def create_command(
         accounting=cast(Accounting, accounting),  # which `create` checks
     )
     _show(made, dataset, as_json)
+    if not as_json:
+        where = ("-o", "out", "--ledger", ledger, "--dataset", dataset)
+        next_step("jdpack solve MARKET TABLE", *where)
 
 
 @app.command("show")

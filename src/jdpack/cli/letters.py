@@ -55,3 +55,4 @@ def letters_command(
         print(json.dumps({"letters": str(path)}))
     else:
         print(f"private   {path} (one row per person, for that person alone)")
+        print(f"next: publish {output / 'public'}, then send each row to its person")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from jdpack.errors import EngineError, MarketError
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.policies.newton import Newton
+
+PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
 
 PolicyText = Annotated[
     str | None,
@@ -26,25 +29,39 @@ Engine = Annotated[
     str | None,
     typer.Option(
         help="Where to keep codes: memory, mapped (on disk), ray, or ray://host:port; "
-        "memory if they fit, otherwise mapped."
+        "memory if they fit, otherwise mapped.",
+        rich_help_panel=ENGINE,
     ),
 ]
 Store = Annotated[
     Path | None,
-    typer.Option(help="Keep codes in this folder for later runs (mapped, ray). Private."),
+    typer.Option(
+        help="Keep codes in this folder for later runs (mapped, ray). Private.",
+        rich_help_panel=ENGINE,
+    ),
 ]
 Memory = Annotated[
-    str | None, typer.Option(help="Memory besides the codes, such as 500MB (mapped).")
+    str | None,
+    typer.Option(help="Memory besides the codes, such as 500MB (mapped).", rich_help_panel=ENGINE),
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes that share the agents (ray).")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that share the agents (ray).", rich_help_panel=ENGINE),
+]
 AllocationPlace = Annotated[
     str | None,
     typer.Option(
-        "--allocation", help="Where all workers can write the allocation: a folder or URI (ray)."
+        "--allocation",
+        help="Where all workers can write the allocation: a folder or URI (ray).",
+        rich_help_panel=ENGINE,
     ),
 ]
-WorkerPatience = Annotated[float | None, typer.Option(help="Seconds to wait for a worker (ray).")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Cores to use; all if not given.")]
+WorkerPatience = Annotated[
+    float | None, typer.Option(help="Seconds to wait for a worker (ray).", rich_help_panel=ENGINE)
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Cores to use; all if not given.", rich_help_panel=ENGINE)
+]
 MovedAgents = Annotated[
     str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")
 ]
@@ -53,6 +70,11 @@ MovedLedger = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def next_step(command: str, *parts: object) -> None:
+    """Say which command comes next. Each part is quoted for the shell."""
+    print("next:", command, *(shlex.quote(str(part)) for part in parts))
 
 
 def warm(policy: str | None, earlier: Path, market: Path) -> Newton:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText
+from jdpack.cli.options import AsJson, PolicyText, next_step
 from jdpack.storage import new_folder
 
 
@@ -22,6 +22,9 @@ def plan_command(
     runs: Annotated[
         int | None, typer.Option(help="How many runs on the same people share the budget.")
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Rounds, noise, other budgets and supplies, too.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")
     ] = None,
@@ -33,6 +36,14 @@ def plan_command(
     if output is not None:
         new_folder.claim(output)
     planned = plan(market, epsilon=epsilon, delta=delta, policy=policy, runs=runs)
-    print(json.dumps(planned.to_dict(), allow_nan=False) if as_json else planned)
     if output is not None:
         planned.write(output)
+    if as_json:
+        print(json.dumps(planned.to_dict(), allow_nan=False))
+        return
+    print(planned)
+    if details:
+        print(f"\n{planned.details}\n")
+    else:
+        print("--details tells the rest")
+    next_step("jdpack check", market, "TABLE")

@@ -64,6 +64,7 @@ def report_command(
         print(f"public    {found.public}")
         if found.private is not None:
             print(f"private   {found.private} (curator only: do not publish)")
+            print(f"next: publish {found.public}")
     if curators and found.private is None:
         print("the run is not finished, so there is no curator's report yet", file=sys.stderr)
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jdpack.cli.options import (
+    PRIVACY,
     AllocationPlace,
     AsJson,
     Engine,
@@ -24,6 +25,7 @@ from jdpack.cli.options import (
     WorkerPatience,
     Workers,
     engine_of,
+    next_step,
     warm,
 )
 from jdpack.cli.progress import CtrlCError, progress
@@ -39,9 +41,14 @@ def solve_command(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="Instead of the market's; inf: NOT PRIVATE, no noise.")
+        float | None,
+        typer.Option(
+            help="Instead of the market's; inf: NOT PRIVATE, no noise.", rich_help_panel=PRIVACY
+        ),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Instead of the market's.", rich_help_panel=PRIVACY)
+    ] = None,
     policy: PolicyText = None,
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
@@ -51,13 +58,18 @@ def solve_command(
     ] = False,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="The ledger of all runs on these people; it reserves the budget."),
+        typer.Option(
+            help="The ledger of all runs on these people; it reserves the budget.",
+            rich_help_panel=PRIVACY,
+        ),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="The name of these people in the ledger.")
+        str | None,
+        typer.Option(help="The name of these people in the ledger.", rich_help_panel=PRIVACY),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.")
+        int | None,
+        typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.", rich_help_panel=PRIVACY),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Run even if noise needs more than the whole supply.")
@@ -126,4 +138,8 @@ def print_result(result: Result, output: Path, as_json: bool) -> None:
     """Print the closing summary of a run, as text or JSON."""
     from jdpack.run import summary
 
-    print(json.dumps(summary.as_dict(result)) if as_json else summary.as_text(result, output))
+    if as_json:
+        print(json.dumps(summary.as_dict(result)))
+        return
+    print(summary.as_text(result, output))
+    next_step("jdpack letters", output)

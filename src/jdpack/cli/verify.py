@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet, next_step
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -44,3 +44,7 @@ def verify_command(
     print(json.dumps(verdict.to_dict()) if as_json else verdict)
     if not verdict.finished:
         raise typer.Exit(1)
+    if not as_json and os.path.isdir(path):
+        next_step("jdpack report", path)
+    elif not as_json:
+        next_step("jdpack allocate", path, "--id", "YOURS", "--value", "YOURS", "--demand", "YOURS")

@@ -6,6 +6,7 @@ Read in this order:
 * `remedies`: what would help if that is too much.
 * `prepare`: the checks that every run and every plan starts with.
 * `several_runs`: what each of several runs on the same people gets.
-* `plan`: the plan and its text.
+* `plan`: the plan.
+* `text`: the plan in words.
 * `page`: the plan as a page.
 """

@@ -39,6 +39,7 @@ from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import gaussian
 from jdpack.privacy.tail_bounds import Coins, Outlook, Sum
+from jdpack.protocol import closing
 
 MARGIN_MOST = 0.2
 """If the margin is larger than this, supply is too small for the budget."""
@@ -116,14 +117,12 @@ class Need:
         coins = newton.coins_expected(supplies, spreads)
 
         @functools.cache  # supplies are often alike
-        def margin(times: float, supply: float, variance: float) -> float:
-            noise = Sum(
-                outlook.variance * times * times,
-                float(weight),
-                None if outlook.scales is None else tuple(s * times for s in outlook.scales),
-                outlook.peak * times,
-            )
-            spare = cap if budget.repaired else 0.0
+        def margin(times: float, supply: float, variance: float, spare: float) -> float:
+            scales = outlook.scales
+            if scales is not None and times != 1.0:  # there may be one for each of many rounds
+                scales = tuple(s * times for s in scales)
+            variance_of = outlook.variance * times * times
+            noise = Sum(variance_of, float(weight), scales, outlook.peak * times)
             if market.divisible:
                 return (noise.radius(tail, truncated=truncated) / weight + spare) / supply
             coins = Coins(0.0, 0.0, weight * cap, 0.0, weight * weight * cap * supply / 4.0)
@@ -142,7 +141,8 @@ class Need:
             odds = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
             return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
 
-        columns = stretched.tolist(), supplies.tolist(), coins.tolist()
+        spares = [float(most) * budget.repaired for most in market.person_cap_codes]
+        columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares
         return np.array(list(map(margin, *columns)))
 
     def margin(self, factor: float = 1.0) -> float:
@@ -199,7 +199,11 @@ def floor(market: Market, budget: Budget) -> float:
 
 def crowd(market: Market) -> float:
     """The largest load if every agent got the most that it may ask for."""
-    return max(market.agents * r.max_demand / r.supply for r in market.resources)
+    asked = zip(market.person_cap_codes, market.unit_sizes, market.resources, strict=True)
+    return max(
+        market.agents * min(market.requests * r.max_demand, cap * unit) / r.supply
+        for cap, unit, r in asked
+    )
 
 
 def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
@@ -209,7 +213,7 @@ def margin_of(market: Market, budget: Budget, policy: Policy[Any]) -> float:
 
 def margin_at(market: Market, policy: Policy[Any], epsilon: float, delta: float) -> float | None:
     """The margin with another budget; None if a run would refuse that budget."""
-    return _margin_if_any(market, budget_of(policy, market, epsilon, delta), policy)
+    return margin_if_any(market, budget_of(policy, market, epsilon, delta), policy)
 
 
 def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: float) -> float | None:
@@ -219,10 +223,11 @@ def margin_with(market: Market, budget: Budget, policy: Policy[Any], factor: flo
         return margin_of(market, budget, policy)
     if not low <= factor <= high:
         return None
-    return _margin_if_any(market.scaled(factor), budget, policy)
+    return margin_if_any(market.scaled(factor), budget, policy)
 
 
-def _margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float | None:
+def margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float | None:
+    """The margin of a market; None if a run would refuse it."""
     try:
         check(market, budget, policy)
     except JdpackError:
@@ -237,10 +242,6 @@ def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     for query, share in tail_bounds.closing_shares(market, budget, coins=coins).items():
         change = queries.change(market, query)
         if query == "luck":
-            change = queries.luck_change(market, -market.value_cap_code, market.value_cap_code)
+            cap = market.value_cap_code
+            change = queries.luck_change(market, *closing.person_luck(market, -cap, cap))
         gaussian(change, budget.rho * share).cost(change)
-
-
-def changed(market: Market, **changes: Any) -> Market:
-    """A market with some of its numbers changed."""
-    return market.changed(**changes)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
-from jdpack.pages.number_text import percent_down, short, short_percent
+from jdpack.pages.number_text import percent_down, person_texts, short, short_percent
 from jdpack.pages.table import Table
 from jdpack.planning.headroom import MARGIN_MOST, factors, margin_at, margin_with
 from jdpack.planning.plan import Plan, expected_share
@@ -48,6 +48,7 @@ def plan_page(plan: Plan) -> str:
         ],
         most=MARGIN_MOST,
         margin_text=short_percent,
+        person_texts=person_texts,
     )
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,16 @@ from jdpack.billboard.lines import Release
 from jdpack.common import notebook
 from jdpack.errors import BudgetWarning, SupplyWarning
 from jdpack.market.market import Market
-from jdpack.pages.number_text import percent_down, short_percent, short_up
-from jdpack.planning.headroom import MARGIN_MOST, Need, floor, margin_at, margin_with, shortfall
+from jdpack.pages.number_text import short_percent
+from jdpack.planning import text
+from jdpack.planning.headroom import (
+    Need,
+    floor,
+    margin_at,
+    margin_if_any,
+    margin_with,
+    shortfall,
+)
 from jdpack.planning.prepare import prepare
 from jdpack.planning.remedies import Help, remedies
 from jdpack.planning.several_runs import SeveralRuns, several_runs
@@ -49,8 +56,6 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 GROUPS = (2, 5, 10)
 """Group sizes for which a plan says what the promise becomes."""
 
-ROWS = 8  # rows of supplies in the text
-
 
 @dataclass(frozen=True)
 class LeastSupply:
@@ -72,7 +77,7 @@ class LeastSupply:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a budget buys; `str(plan)` is the text for people."""
+    """What a budget buys. As text, it is the verdict for people; `Plan.details` has the rest."""
 
     market: Market
     """The market that the plan is for."""
@@ -98,9 +103,8 @@ class Plan:
     share_at_least: float | None
     """About the least share of the optimum to expect, whatever the prices turn out to be; None if
     public numbers do not tell."""
-    tightest: tuple[str, float]
-    """The resource with the largest margin, and that margin. It sets the margin of the market if
-    it turns out to be scarce."""
+    margins: tuple[float, ...]
+    """The margin of each resource, as a share of its supply, if the noise is even."""
     least_supply: tuple[LeastSupply, ...]
     """The supply that is enough for margins of 1%, 5% and 10%."""
     by_epsilon: tuple[tuple[float, float | None], ...]
@@ -111,6 +115,10 @@ class Plan:
     """The promise for several agents at once: how many (g), the epsilon of the billboard at the
     same delta (`Budget.epsilon_of_group`), and the delta of the whole promise at g times epsilon
     (`Budget.delta_of_group`)."""
+    by_requests: tuple[tuple[int, float | None], ...]
+    """Margins if a person may make fewer requests, with the other bounds per person as they are.
+    The last one is for a single request, which is also what it would take to protect each request
+    alone. Empty if people make one request."""
     weakness: BudgetWarning | None
     """Set if the budget promises little; `solve` gives the same warning."""
     warning: SupplyWarning | None
@@ -126,6 +134,15 @@ class Plan:
         return self.budget.epsilon != math.inf
 
     @property
+    def tightest(self) -> tuple[str, float]:
+        """The resource with the largest margin, and that margin.
+
+        It sets the margin of the market if it turns out to be scarce.
+        """
+        j = max(range(len(self.margins)), key=self.margins.__getitem__)
+        return self.market.resources[j].name, self.margins[j]
+
+    @property
     def delta_split(self) -> dict[str, float | None]:
         """The parts of delta: for noise, for repair, and for noise with moving support."""
         repair = self.budget.repair
@@ -139,7 +156,7 @@ class Plan:
     @property
     def basis(self) -> str:
         """What the expected share rests on."""
-        return "; ".join(_basis(self))
+        return "; ".join(text.basis(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as strict JSON, with null for numbers that are not finite."""
@@ -160,6 +177,7 @@ class Plan:
             "floor": self.floor,
             "share_expected": self.share_expected,
             "share_at_least": self.share_at_least,
+            "margins": self.margins,
             "tightest": {"resource": self.tightest[0], "margin": self.tightest[1]},
             "excess_probability": self.market.excess_probability,
             "basis": self.basis,
@@ -170,6 +188,7 @@ class Plan:
                 {"agents": g, "epsilon_at_delta": e, "delta_at_g_epsilon": d}
                 for g, e, d in self.by_group
             ],
+            "by_requests": [{"requests": r, "margin": x} for r, x in self.by_requests],
             "weakness": None if self.weakness is None else str(self.weakness),
             "warning": None if self.warning is None else str(self.warning),
             "helps": [asdict(help) for help in self.helps],
@@ -177,8 +196,13 @@ class Plan:
         }
         return {key: _strict(value) for key, value in found.items()}
 
+    @property
+    def details(self) -> str:
+        """The rest in words: rounds, noise, other budgets and supplies, what the paper asks for."""
+        return "\n".join(text.details(self))
+
     def __str__(self) -> str:
-        return "\n".join(_text(self))
+        return "\n".join(text.verdict(self))
 
     def __repr__(self) -> str:
         return f"Plan({self.market.name!r}, margin {short_percent(self.margin)})"
@@ -235,11 +259,12 @@ def plan(
         floor=least,
         share_expected=expected_share(market, margin) if steered else None,
         share_at_least=max(0.0, 1.0 - need.most()) if steered else None,
-        tightest=_tightest(market, need),
+        margins=tuple(need.margins().tolist()),
         least_supply=tuple(_least_supplies(market, budget, need)) if private else (),
         by_epsilon=tuple(_by_epsilon(market, budget, policy)),
         by_supply=tuple((x, margin_with(market, budget, policy, x)) for x in FACTORS),
         by_group=tuple(_by_group(budget)) if private else (),
+        by_requests=tuple(_by_requests(market, budget, policy)),
         weakness=weakness(budget, market.agents),
         warning=warning,
         helps=tuple(remedies(market, budget, policy, scarce=warning is not None))
@@ -252,12 +277,6 @@ def plan(
 def expected_share(market: Market, margin: float) -> float:
     """About the share of the optimum that newton reaches with this margin."""
     return max(0.0, 1.0 - EXPECTED_LOSS[market.divisible] * margin)
-
-
-def _tightest(market: Market, need: Need) -> tuple[str, float]:
-    margins = need.margins().tolist()
-    j = max(range(len(margins)), key=margins.__getitem__)
-    return market.resources[j].name, margins[j]
 
 
 def _round_noise(
@@ -299,6 +318,20 @@ def _by_group(budget: Budget) -> Iterator[tuple[int, float | None, float]]:
         yield agents, budget.epsilon_of_group(agents), budget.delta_of_group(agents)
 
 
+def _by_requests(
+    market: Market, budget: Budget, policy: Policy[Any]
+) -> Iterator[tuple[int, float | None]]:
+    """For half the requests, a quarter, and so on, down to one."""
+    requests = market.requests
+    while requests > 1:
+        person = replace(market.person, requests=requests)
+        yield requests, margin_if_any(market.changed(person=person), budget, policy)
+        requests = max(1, requests // (2 if market.requests <= 32 else 4))
+    if market.requests > 1:
+        alone = market.changed(person=1, columns=replace(market.columns, request="request"))
+        yield 1, margin_if_any(alone, budget, policy)
+
+
 def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[LeastSupply]:
     present = min(r.supply / r.max_demand for r in market.resources)
     for level in LEVELS:
@@ -312,160 +345,6 @@ def _least_supplies(market: Market, budget: Budget, need: Need) -> Iterator[Leas
             paper=math.sqrt(len(market.resources)) / (level * budget.epsilon),
             explicit=present / MwuAdaptive(alpha=level).supply_ratio(market, budget),
         )
-
-
-# --- text ---------------------------------------------------------------------------------
-
-
-def _why_alpha(plan: Plan) -> str:
-    policy, alpha = plan.policy, plan.alpha
-    assert isinstance(policy, MwuAdaptive) and alpha is not None
-    if policy.alpha is not None:
-        return "as given"
-    own = replace(policy, alpha=alpha)
-    if own.supply_ratio(plan.market, plan.budget) < 1.0:
-        return "the largest that it picks; the supplies are too small to prove a loss this small"
-    return "the least loss to aim for that these supplies and a million rounds are enough for"
-
-
-def _text(plan: Plan) -> Iterator[str]:
-    market, budget = plan.market, plan.budget
-    m = len(market.resources)
-    bounds = "at most " if market.neighbours.value == "add-remove" else ""
-    goods = "divisible" if market.divisible else "indivisible"
-    if plan.several is not None:
-        yield from plan.several.lines()
-    yield (
-        f"{market.name}: {m} {goods} resource{'s' * (m > 1)}, {bounds}{market.agents:,} agents; "
-        f"policy {plan.policy.to_dict()['name']}"
-    )
-    if plan.private:
-        yield (
-            f"  privacy    ({budget.epsilon:g}, {budget.delta:g})-joint differential privacy, "
-            f"{market.neighbours.value} neighbours; rho {budget.rho:.5g}"
-        )
-        parts = [f"{part:.2g} for {what}" for what, part in plan.delta_split.items() if part]
-        yield f"  delta      {', '.join(parts)}; beta {budget.beta:.2g}"
-        if plan.weakness is not None:
-            yield from _wrapped("warning", plan.weakness.message)
-    else:
-        yield "  privacy    NONE: epsilon is inf, so there is no noise and nothing is private"
-    least, most = plan.round_noise
-    noise = "no noise"
-    if least > 0.0:
-        upto = " or more" if most is None else f" to {short_percent(most)}" if most > least else ""
-        noise = f"noise of deviation {short_percent(least)}{upto} of each supply"
-    yield f"  rounds     {plan.rounds_at_most:,} at most, each with {noise}"
-    if plan.alpha is not None:
-        yield f"  alpha      {plan.alpha:g}: {_why_alpha(plan)}"
-    what = "is kept free" if plan.margin < 1.0 else "would have to stay free: more than exists"
-    yield f"  margin     {short_percent(plan.margin)} of the supplies {what}"
-    name, most = plan.tightest
-    if m > 1 and most > 1.01 * plan.margin:
-        why = "whose supply is smallest against its cap"
-        yield f"             {short_percent(most)} of {name}, {why}"
-    if market.excess_probability:
-        odds = f"{market.excess_probability:g}"
-        yield f"  excess     a supply may be exceeded with probability {odds}; nothing is repaired"
-    if plan.private:
-        floor = short_percent(plan.floor)
-        yield f"  floor      {floor}: one release of demand with the whole budget"
-    head, *basis = _basis(plan)
-    yield f"  expected   {head}"
-    yield from (f"             {line}" for line in basis)
-    if plan.least_supply:
-        yield from _supply_rows(plan)
-    yield _row("epsilon", [f"{epsilon:g}" for epsilon, _ in plan.by_epsilon])
-    yield _row(
-        "  margin", ["refused" if x is None else short_percent(x) for _, x in plan.by_epsilon]
-    )
-    yield _row("supply, times the present", [f"{factor:g}" for factor, _ in plan.by_supply])
-    yield _row(
-        "  margin", ["refused" if x is None else short_percent(x) for _, x in plan.by_supply]
-    )
-    if plan.by_group:
-        yield _row("agents at once, g", [f"{g:,}" for g, _, _ in plan.by_group])
-        epsilons = ["-" if e is None else short_up(e) for _, e, _ in plan.by_group]
-        yield _row("  billboard: epsilon, same delta", epsilons)
-        yield _row("  all: delta, at g times epsilon", [short_up(d) for _, _, d in plan.by_group])
-    yield from _verdict(plan)
-
-
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent=f"  {label:<11}", subsequent_indent=" " * 13)
-
-
-def _basis(plan: Plan) -> list[str]:
-    if plan.share_at_least is None:
-        return [
-            f"{_aim(plan)}, and the margin",
-            "public numbers do not tell what share of the optimum that leaves",
-        ]
-    if plan.share_expected == 0.0 or plan.share_at_least == 0.0:
-        share = percent_down(plan.share_expected or 0.0)
-        return [f"about {share} of the optimum, but no share of it can be promised"]
-    assert plan.share_expected is not None
-    return [
-        f"about {percent_down(plan.share_expected)} of the optimum",
-        f"at least about {percent_down(plan.share_at_least)}, whatever the prices turn out to be",
-        "(a fraction x less supply lowers the optimum by at most x: it is concave in supply)",
-    ]
-
-
-def _aim(plan: Plan) -> str:
-    """What a policy aims for if public numbers do not tell its share of the optimum."""
-    policy = plan.policy.to_dict()
-    alpha = policy.get("alpha") if policy.get("rounds") is None else None
-    if alpha is None:
-        return f"the loss that {plan.rounds_at_most:,} rounds of {policy['name']} leave"
-    loss = alpha * plan.market.agents * plan.market.max_value
-    return f"a loss of about alpha n V = {loss:,.4g}, the aim of {policy['name']}"
-
-
-def _supply_rows(plan: Plan) -> Iterator[str]:
-    least = plan.least_supply
-    yield _row("supply for a margin of", [short_percent(x.margin) for x in least])
-    yield _row("  times the present", [_number(x.factor) for x in least])
-    same: dict[tuple[float, str], list[int]] = {}  # resources that share a row
-    for j, r in enumerate(plan.market.resources):
-        same.setdefault((r.supply, r.unit), []).append(j)
-    for (_, unit), group in list(same.items())[:ROWS]:
-        name = plan.market.resources[group[0]].name
-        more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
-        cells = [_number(None if x.supply is None else x.supply[group[0]]) for x in least]
-        yield _row(f"  {name}{more}{f' ({unit})' if unit else ''}", cells)
-    left = sum(map(len, list(same.values())[ROWS:]))
-    if left:
-        yield f"    ... and {left:,} more with --json"
-    yield _row("  in largest demands", [_number(x.demands) for x in least])
-    yield _row("  paper, sqrt(m)/(alpha epsilon)", [_number(x.paper) for x in least])
-    yield _row("  paper, with logs and constants", [_number(x.explicit) for x in least])
-
-
-def _verdict(plan: Plan) -> Iterator[str]:
-    if plan.warning is None:
-        if not plan.private:
-            yield "  verdict    an experiment: it protects nobody"
-        elif plan.margin > MARGIN_MOST:
-            yield "  verdict    nothing is scarce: all that agents may ask for fits with the margin"
-        else:
-            yield "  verdict    supply is large enough for this budget"
-    else:
-        yield from _wrapped("verdict", plan.warning.message)
-    if plan.helps:
-        yield "  free gains" if plan.warning is None else "  what would help"
-    for help in plan.helps:
-        yield f"    {short_percent(help.margin):>8}  with {help.text}"
-
-
-def _row(label: str, cells: Sequence[str]) -> str:
-    return f"  {label:<32}" + "".join(f"{cell:>11}" for cell in cells)
-
-
-def _number(x: float | None) -> str:
-    if x is None:
-        return "-"
-    return f"{x:,.0f}" if 1e3 <= x < 1e9 else f"{x:.4g}"
 
 
 def _strict(value: Any) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jdpack.billboard.lines import is_local
 from jdpack.market.market import Market, Neighbours
 from jdpack.pages.number_text import rounded_up
-from jdpack.planning.headroom import MARGIN_MOST, Need, changed, crowd, margin_at, margin_of
+from jdpack.planning.headroom import MARGIN_MOST, Need, crowd, margin_at, margin_of
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import Newton
 from jdpack.privacy.accounting import EPSILON_MOST, Budget
@@ -50,6 +50,7 @@ def remedies(
     free = [
         *_smaller_bundles(market, budget, policy),
         *_smaller_totals(market, budget, policy),
+        *_smaller_people(market, budget, policy),
         *_weaker_promises(market, budget, policy),
     ]
     more = [
@@ -72,18 +73,30 @@ def _smaller_totals(market: Market, budget: Budget, policy: Policy[Any]) -> Iter
     total = rounded_up(math.fsum(caps[: market.bundle_size]) / 4.0, 3)
     if total < max(caps):
         return
-    margin = margin_of(changed(market, max_total=total), budget, policy)
+    margin = margin_of(market.changed(max_total=total), budget, policy)
     text = f"max_total {total:g} over all resources, if the rules can forbid more"
     yield Help("max_total", total, margin, text)
 
 
+def _smaller_people(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
+    """Half of what one person may ask for in all of each resource, but at least one option."""
+    if market.requests == 1:
+        return
+    codes = zip(market.person_cap_codes, market.unit_sizes, market.declared, strict=False)
+    half = {r.name: max(r.max_demand, rounded_up(cap * unit / 2.0, 3)) for cap, unit, r in codes}
+    person = replace(market.person, max_demand=half)
+    margin = margin_of(market.changed(person=person), budget, policy)
+    text = "half as much of each resource for one person in all, if the rules can forbid more"
+    yield Help("person", 0.5, margin, text)
+
+
 def _weaker_promises(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
     if market.neighbours is Neighbours.REPLACE_ONE and not is_local(policy.to_dict()):
-        other = changed(market, neighbours=Neighbours.ADD_REMOVE)
+        other = market.changed(neighbours=Neighbours.ADD_REMOVE)
         text = "neighbours add-remove: the number of agents is then an upper bound"
         yield Help("neighbours", None, margin_of(other, budget, policy), text)
     if not market.excess_probability and not is_local(policy.to_dict()):
-        other = changed(market, excess_probability=EXCESS)
+        other = market.changed(excess_probability=EXCESS)
         margin = margin_at(other, policy, budget.epsilon, budget.delta)
         if margin is not None:
             text = f"excess_probability {EXCESS:g}, if a supply may be exceeded that rarely"
@@ -130,7 +143,7 @@ def _smaller_bundles(market: Market, budget: Budget, policy: Policy[Any]) -> Ite
     """The largest bundle size that is enough, or 1."""
 
     def margin(size: int) -> float:
-        return margin_of(changed(market, bundle_size=size), budget, policy)
+        return margin_of(market.changed(bundle_size=size), budget, policy)
 
     if market.bundle_size == 1:
         return
@@ -147,6 +160,8 @@ def _coarser(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[He
     m = len(market.resources)
     if m == 1 or market.groups or len({r.unit for r in market.resources}) > 1:
         return
+    if market.requests > 1:  # bounds per person name resources that would be gone
+        return
 
     def merged(size: int) -> Help:
         coarse = _merged(market, size)
@@ -160,7 +175,7 @@ def _coarser(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[He
 
 def _other_kinds(market: Market, budget: Budget, policy: Policy[Any]) -> Iterator[Help]:
     if not market.divisible:
-        margin = margin_of(changed(market, divisible=True), budget, policy)
+        margin = margin_of(market.changed(divisible=True), budget, policy)
         yield Help("divisible", None, margin, "divisible goods, if fractions can be given")
     if not isinstance(policy, Newton):
         steered = margin_at(market, Newton(), budget.epsilon, budget.delta)
@@ -178,8 +193,7 @@ def _merged(market: Market, size: int) -> Market:
     groups = [market.resources[start : start + size] for start in range(0, m, size)]
     caps = [sorted((r.max_demand for r in group), reverse=True)[:touched] for group in groups]
     whole = [total.amount for total in market.totals if len(total.resources) == m]
-    return changed(
-        market,
+    return market.changed(
         supply=[math.fsum(r.supply for r in group) for group in groups],
         max_demand=[min(math.fsum(largest), *whole, math.inf) for largest in caps],
         names=None,

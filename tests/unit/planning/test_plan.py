@@ -4,6 +4,7 @@ import json
 import linecache
 import math
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -225,7 +226,7 @@ def test_each_resource_has_its_own_margin_and_the_largest_is_named():
     shares = [margin * r.supply for margin, r in zip(margins, market.resources, strict=True)]
     assert shares == pytest.approx([shares[0]] * 4, rel=1e-3)
     assert planned.tightest == ("b", float(margins[1]))
-    assert f"{100 * margins[1]:.3g}% of b, whose supply is smallest" in str(planned)
+    assert f"{100 * margins[1]:.3g}% of b, whose supply is smallest" in planned.details
     assert planned.to_dict()["tightest"] == {"resource": "b", "margin": float(margins[1])}
     # The margin of the market weighs them by the root of the supply: options touch several.
     worth = np.sqrt([r.supply for r in market.resources])
@@ -382,7 +383,7 @@ def test_no_supply_below_its_cap_or_beyond_the_grid_is_advised():
     planned = plan(vast, epsilon=1.0, delta=DELTA)
     assert [(x.factor, x.supply, x.demands) for x in planned.least_supply] == [(None,) * 3] * 3
     assert strict(json.dumps(planned.to_dict()))["least_supply"][0]["supply"] is None
-    assert "-" in next(line for line in str(planned).split("\n") if "times the present" in line)
+    assert "-" in next(line for line in planned.details.split("\n") if "times the present" in line)
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -438,7 +439,7 @@ def test_a_plan_says_what_the_promise_is_for_several_agents():
     for g, epsilon, delta in planned.by_group:
         assert epsilon > g, "g times epsilon at the same delta is not what holds"
         assert delta > g * 1e-8
-    lines = str(planned).split("\n")
+    lines = planned.details.split("\n")
     cells = {line[:34].strip(): line[34:].split() for line in lines}
     assert cells["agents at once, g"] == ["2", "5", "10"]
     page = (Path(__file__).parents[3] / "docs" / "privacy-promise.md").read_text(encoding="utf-8")
@@ -469,7 +470,7 @@ def test_a_budget_that_promises_little_is_warned_of(tmp_path, epsilon, delta, we
     market = a_market()
     planned = plan(market, epsilon=epsilon, delta=delta)
     assert (planned.weakness is not None) == weak == (planned.to_dict()["weakness"] is not None)
-    assert ("  warning  " in str(planned)) == weak
+    assert ("  warning: " in str(planned)) == weak
     planned.write(tmp_path / "plan")
     page = (tmp_path / "plan" / "report.html").read_text(encoding="utf-8")
     assert (" is above 4, so little is hidden" in page) == (4.0 < epsilon < math.inf)
@@ -510,13 +511,13 @@ def test_resources_that_are_alike_have_one_row():
         units=["h"] * 11 + ["kg"], names=[f"r{j}" for j in range(12)],
     )  # fmt: skip
     planned = plan(market, epsilon=1.0, delta=DELTA)
-    lines = str(planned).split("\n")
+    lines = planned.details.split("\n")
     rows = [line.split("  ")[2] for line in lines if line.startswith("    r")]
     assert rows == ["r0 and 8 more (h)", "r1 and 1 more (h)", "r11 (kg)"]
     (row,) = [line for line in lines if "r1 and" in line]
     assert f"{planned.least_supply[0].supply[10]:,.0f}" in row
     other = with_supply(market, [6000.0 + j for j in range(12)])
-    assert "    ... and 4 more with --json" in str(plan(other, epsilon=1.0, delta=DELTA))
+    assert "    ... and 4 more with --json" in plan(other, epsilon=1.0, delta=DELTA).details
 
 
 def test_a_budget_that_the_policy_refuses_has_no_margin_in_the_table():
@@ -526,7 +527,7 @@ def test_a_budget_that_the_policy_refuses_has_no_margin_in_the_table():
     assert margins[0.1] is None and margins[1.0] == planned.margin
     with pytest.raises(jdpack.BudgetError, match="truncated Laplace"):
         plan(a_market(times=800.0), epsilon=0.1, delta=DELTA, policy=policy)
-    assert "refused" in str(planned)
+    assert "refused" in planned.details
 
 
 # --- what would help ----------------------------------------------------------------------
@@ -593,7 +594,7 @@ def test_free_gains_are_listed_even_if_supply_is_large_enough(divisible):
     assert planned.warning is None and planned.margin < MARGIN_MOST
     found = {help.kind: help for help in planned.helps}
     assert {"max_total", "excess_probability"} <= set(found) <= FREE
-    assert "  free gains" in str(planned) and "what would help" not in str(planned)
+    assert "free gains" in str(planned) and "what would help" not in str(planned)
     # eight caps of 2 each, and a quarter of that
     assert found["max_total"].value == 4.0
     total = with_supply(market, [r.supply for r in market.resources], max_total=4.0)
@@ -765,11 +766,13 @@ def test_without_privacy_there_is_no_margin_for_noise_and_no_warning(policy, div
         assert planned.margin == pytest.approx(cap, rel=1e-3)
     assert planned.warning is None and planned.least_supply == ()
     assert len(planned.by_epsilon) == len(EPSILONS)
-    text = str(planned)
-    assert "NONE" in text and "nothing is private" in text
+    assert "protects nobody" in str(planned) and "nothing is private" in str(planned)
+    assert "NONE" in planned.details
     data = strict(json.dumps(planned.to_dict()))
     assert data["private"] is False and data["epsilon"] is None and data["rho"] is None
-    result, found = solved(market, epsilon=math.inf, policy=policy)
+    # Without noise, the default alpha of mwu-adaptive is so small that a run has 300,000 rounds.
+    few = replace(policy, alpha=0.1) if isinstance(policy, MwuAdaptive) else policy
+    result, found = solved(market, epsilon=math.inf, policy=few)
     assert found == [] and result.warning is None
     if policy == Newton():
         state = Newton().start(market, planned.budget)
@@ -836,9 +839,9 @@ def test_any_size_and_policy_has_a_plan_in_strict_json(policy, m, divisible):
     market = a_market(m, times=1e6, divisible=divisible, neighbours="add-remove", bundle_size=2)
     planned = plan(market, epsilon=1.0, delta=DELTA, policy=POLICIES[policy])
     data = strict(json.dumps(planned.to_dict(), allow_nan=False))
-    assert data["margin"] == planned.margin and data["policy"]["name"] in str(planned)
+    assert data["margin"] == planned.margin and data["policy"]["name"] in planned.details
     assert len(data["least_supply"][0]["supply"]) == m
-    assert max(map(len, str(planned).split("\n"))) <= 110
+    assert max(map(len, f"{planned}\n{planned.details}".split("\n"))) <= 110
 
 
 @pytest.fixture
@@ -859,10 +862,14 @@ def town(tmp_path):
 
 def test_the_command_prints_the_plan(town, monkeypatch, capsys):
     code, out, err = run_cli(monkeypatch, capsys, "plan", town)
-    assert (code, out, err) == (0, f"{plan(town)}\n", "")
-    for word in ("Town", "rho", "beta", "rounds", "margin", "floor", "doses (vials)", "verdict"):
+    follow = f"next: jdpack check {town} TABLE\n"
+    assert (code, out, err) == (0, f"{plan(town)}\n--details tells the rest\n{follow}", "")
+    assert "too small" in out and "times the supply" in out and "rho" not in out
+    code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--details")
+    assert (code, out, err) == (0, f"{plan(town)}\n\n{plan(town).details}\n\n{follow}", "")
+    for word in ("Town", "rho", "beta", "rounds", "margin", "floor", "doses (vials)"):
         assert word in out
-    assert "sqrt(m)/(alpha epsilon)" in out and "too small" in out and "times the supply" in out
+    assert "sqrt(m)/(alpha epsilon)" in out
     code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--json", "--epsilon", "3")
     assert code == 0 and strict(out) == json.loads(json.dumps(plan(town, epsilon=3.0).to_dict()))
     text = "mwu-adaptive:alpha=0.2"
@@ -905,7 +912,50 @@ def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     (write,) = [b.split("```")[0] for b in text.split("```python\n") if "write_text" in b]
     exec(write, {})
     blocks = [b.split("\n```")[0] for b in text.split("```text\n")[1:]]
-    assert blocks == [str(plan("clinic.toml")), str(plan("clinic.toml", epsilon=0.05))]
+    follow = "next: jdpack check clinic.toml TABLE"
+    large, small = plan("clinic.toml"), plan("clinic.toml", epsilon=0.05)
+    ends = f"--details tells the rest\n{follow}"
+    details = f"{large}\n\n{large.details}\n\n{follow}"
+    assert blocks == [f"{large}\n{ends}", f"{small}\n{ends}", details]
+
+
+# --- the verdict --------------------------------------------------------------------------
+
+
+def first_lines(market, **more):
+    return str(plan(market, delta=DELTA, **{"epsilon": 1.0, **more})).split("\n")
+
+
+def test_the_verdict_comes_first_in_the_units_of_the_market():
+    market = with_supply(
+        a_market(3, bundle_size=1), [6000.0, 8000.0, 7000.0],
+        max_demand=[1.0, 1.0, 2.0], units=["slots"] * 3, names=["a", "b", "c"], name="Town",
+    )  # fmt: skip
+    planned = plan(market, epsilon=1.0, delta=DELTA)
+    head, alike, alone, *_ = str(planned).split("\n")
+    share = math.floor(1000 * planned.share_expected) / 10
+    assert head == f"Town: expect about {share}% of the best possible value"
+    # What stays free is what the plan says of each resource, to three digits.
+    frees = [m * r.supply for m, r in zip(planned.margins, market.resources, strict=True)]
+    assert f"about {float(f'{frees[0]:.3g}'):.4g} of 6,000 to 8,000 slots in each of 2 " in alike
+    assert f"about {float(f'{frees[2]:.3g}'):.4g} of 7,000 slots of c stay free" in alone
+    assert planned.to_dict()["margins"] == list(planned.margins)
+
+
+@pytest.mark.parametrize(
+    ("supply", "more", "says"),
+    [
+        (300_000.0, {}, "expect about 99."),
+        (3000.0, {"epsilon": 0.05}, "supply is too small; expect about"),
+        (90.0, {"epsilon": 0.1}, "do not run this: noise needs more than there is"),
+        (300_000.0, {"policy": "mwu-fixed"}, "public numbers do not tell what value to expect"),
+        (300_000.0, {"epsilon": math.inf}, "an experiment; it protects nobody"),
+    ],
+)
+def test_the_first_line_says_whether_to_run(supply, more, says):
+    head, free, *_ = first_lines(with_supply(a_market(), [supply]), **more)
+    assert says in head
+    assert ("noise needs about" in free) == ("do not run" in head)
 
 
 def test_noise_is_a_share_of_each_cap_in_true_units():
