@@ -94,6 +94,7 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/true_floor.py
 	$(BIN)/python experiments/epsilon_curve.py
 	$(BIN)/python experiments/flights.py
+	$(BIN)/python experiments/people.py
 	$(BIN)/python experiments/small_markets.py
 	$(BIN)/python experiments/table1.py
 ifdef JDPACK_HOTEL_BOOKINGS

@@ -294,10 +294,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                '    if query == "scale":\n        return Change(DEMAND_CODE_MAX)\n',
-                '    if query == "scale":\n'
-                "        supplies = market.supply_codes\n"
-                "        return Change(DEMAND_CODE_MAX * min(supplies) // max(supplies) + 1)\n",
+                "return Change(max(-(-cap * least // supply) for cap, supply in pairs))",
+                "return Change(min(-(-cap * least // supply) for cap, supply in pairs))",
             ),
         ),
     ),
@@ -308,8 +306,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "DEMAND_CODE_MAX, min(k * (1 + both), m), m, k, 1 + both, _totals(market)",
-                "DEMAND_CODE_MAX, min(k, m), m, k, 1 + both, _totals(market)",
+                "        count = min(k * (1 + both), m)\n        return DemandChange",
+                "        count = min(k, m)\n        return DemandChange",
             ),
         ),
     ),
@@ -320,8 +318,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2 * (1 + both))",
-                "_root((CURVATURE_UNIT * DEMAND_CODE_MAX) ** 2)",
+                "return Change(_root(squared * (1 + both)))",
+                'return Change(_root(squared * (1 + (both and query == "gauge"))))',
             ),
         ),
     ),
@@ -438,8 +436,8 @@ FAULTS = [
         (
             Edit(
                 "protocol/bounds.py",
-                "    cap = DEMAND_CODE_MAX if board.header.repaired else 0\n",
-                "    cap = 0\n",
+                "    return [cap * repaired / (supply * DOWN) for cap, supply in caps]\n",
+                "    return [0 * cap / (supply * DOWN) for cap, supply in caps]\n",
             ),
         ),
         hard=True,
@@ -581,8 +579,8 @@ FAULTS = [
         (
             Edit(
                 "engines/shard.py",
-                "        some = bulk_coins.coins_of_numbers(key, part.first + which)\n",
-                "        some = bulk_coins.coins_of_numbers(key, part.first + "
+                "        found = bulk_coins.coins_of_numbers(key, part.first + which)\n",
+                "        found = bulk_coins.coins_of_numbers(key, part.first + "
                 "np.arange(len(which)))\n",
             ),
         ),
@@ -592,7 +590,11 @@ FAULTS = [
         "Certificate: a coin hashes the first 8 bytes of the id only, so ids with a common "
         "beginning share one coin, and the bound for thinning by independent coins is false.",
         (
-            Edit("common/coins.py", "str(agent).encode())", "str(agent).encode()[:8])"),
+            Edit(
+                "common/coins.py",
+                "siphash(seed, str(agent).encode())",
+                "siphash(seed, str(agent).encode()[:8])",
+            ),
             Edit(
                 "records/bulk_coins.py",
                 "    length = stop - start\n",
@@ -746,8 +748,8 @@ FAULTS = [
         (
             Edit(
                 "records/encode.py",
-                "Neighbours.ADD_REMOVE and not self.market.divisible:",
-                "Neighbours.ADD_REMOVE and self.market.options > 1:",
+                "Neighbours.ADD_REMOVE and not market.divisible:",
+                "Neighbours.ADD_REMOVE and market.options > 1:",
             ),
         ),
     ),
@@ -972,8 +974,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "min(k * (1 + both), m), m, k, 1 + both, _totals(market)",
-                "min(k * (1 + both), m), m, k, 1, _totals(market)",
+                "DemandChange(max(caps), count, caps, k, 1 + both, _totals(market))",
+                "DemandChange(max(caps), count, caps, k, 1, _totals(market))",
             ),
         ),
     ),

@@ -6,6 +6,7 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 import sys
@@ -452,7 +453,7 @@ def forbid_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*_: Any, **__: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr(sys.modules["jdpack.run.loop"], "release", drawn)
+    monkeypatch.setattr(importlib.import_module("jdpack.run.loop"), "release", drawn)
     monkeypatch.setattr(SystemRandomness, "draw", drawn)
 
 

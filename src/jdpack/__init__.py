@@ -32,7 +32,8 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 if typing.TYPE_CHECKING:
     from jdpack.agent.allocate import Outcome, allocate
-    from jdpack.agent.explain import Explanation, explain
+    from jdpack.agent.explain import Explanation, Explanations, explain
+    from jdpack.agent.options import Request
     from jdpack.billboard.board import Billboard
     from jdpack.billboard.lines import Certificate
     from jdpack.curator.check import Checked, check
@@ -58,6 +59,7 @@ if typing.TYPE_CHECKING:
     from jdpack.ledger.ledger import Ledger
     from jdpack.market.groups import Group
     from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.market.person import PersonBounds
     from jdpack.market.totals import MaxTotal
     from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
@@ -88,6 +90,7 @@ __all__ = [
     "DualGd",
     "EngineError",
     "Explanation",
+    "Explanations",
     "Group",
     "JdpackError",
     "Ledger",
@@ -107,10 +110,12 @@ __all__ = [
     "Newton",
     "Outcome",
     "OutputError",
+    "PersonBounds",
     "Plan",
     "Ray",
     "RecordWarning",
     "Reports",
+    "Request",
     "Resource",
     "Result",
     "SupplyWarning",
@@ -130,7 +135,8 @@ __all__ = [
 
 _HOMES = {
     "jdpack.agent.allocate": "Outcome allocate",
-    "jdpack.agent.explain": "Explanation explain",
+    "jdpack.agent.explain": "Explanation Explanations explain",
+    "jdpack.agent.options": "Request",
     "jdpack.billboard.board": "Billboard",
     "jdpack.billboard.lines": "Certificate",
     "jdpack.curator.check": "Checked check",
@@ -145,6 +151,7 @@ _HOMES = {
     "jdpack.ledger.ledger": "Ledger",
     "jdpack.market.groups": "Group",
     "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.market.person": "PersonBounds",
     "jdpack.market.totals": "MaxTotal",
     "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",

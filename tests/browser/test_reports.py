@@ -24,7 +24,7 @@ from unit.curator.test_compare import a_comparison
 
 def curators(board):
     """A curator's report with all its parts."""
-    exact = ExactNumbers(4000, 2300, 0.55, 38_000.0, (0.9, 0.95, 0.2, 0.4), 3, 0)
+    exact = ExactNumbers(4000, 4000, 2300, 0.55, 38_000.0, (0.9, 0.95, 0.2, 0.4), 3, 0)
     winners = tuple(max(0, 10 * (i - 12)) for i in range(2 * HALF))
     losers = tuple(max(0, 8 * (24 - i)) for i in range(2 * HALF))
     more = More(

@@ -35,7 +35,7 @@ ALL = """(market, agents) => agents.map(({id, options}) => {
   const codes = found.options.map(({value, codes}) => [value, codes]);
   const close = options.map((_, o) => jdpack.closeness(market, found, o));
   return {given, odds, times, won, shares, factors, rounds, paid, surplus, places, codes, close,
-          code: jdpack.checkCode(market, id, found.options), coin: String(coin)};
+          code: jdpack.checkCode(market, id, [found]), coin: String(coin)};
 })"""
 CLOSE = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);

@@ -16,22 +16,22 @@ from jdpack.records.encode import encode_piece
 from jdpack.records.threads import Threads
 
 GOLDEN = {
-    3: {
-        "dense, numbers": "d734551e51885af0dc5b98cf6907817e",
-        "dense, texts": "8a29a4a9dc3e0200523c56756ebcbbac",
-        "dense, clamped": "14ece66e75a6583b53178f07652a59a2",
-        "sparse, numbers": "ffd26646cc1b54e55a24709930f30590",
-        "sparse, texts": "890da361f71d9c83b7e43daf8d3d27b6",
-        "sparse, clamped": "5af7cf35ccc30363102adcf8b0fbcb05",
-        "options, numbers": "47c3c7ea91eb650cdc11cf95eec2a4de",
-        "options, texts": "4b42627ae93134bfb07ecb2a0dcba25e",
-        "options, clamped": "7a6ce6d5edf1b4842f161a5d217ed922",
-        "sparse options, numbers": "9d89672f909f6f5348a85d798b7c494f",
-        "sparse options, texts": "18a7ed7e23e7fb58495def61321b0719",
-        "sparse options, clamped": "3678b3e6a53ace208747162e483f59e7",
-        "add-remove, numbers": "989842c7c368051971bfcddd2275bcb9",
-        "add-remove, texts": "90d351b84b6436ba6715573f815bb4be",
-        "add-remove, clamped": "21e7d1643e04388bc3cc6f413aeef255",
+    4: {
+        "dense, numbers": "f6c1cd9c1f2bdbdd969bfcc4b478142c",
+        "dense, texts": "6aa634f51f43e6f3775f4b7bb431d505",
+        "dense, clamped": "8b75b6abd128075500572b74f9838061",
+        "sparse, numbers": "fa04a56e5c75870c26bfb0fdd08c98c0",
+        "sparse, texts": "b38c7ab3dcaf8c5071fd910fd2862a84",
+        "sparse, clamped": "47ee7f47d7769e594e03500b9d6c21ee",
+        "options, numbers": "54f9ac02766043be9c1b1b8d462e6308",
+        "options, texts": "37451e0bc22de286141b1b311c578c53",
+        "options, clamped": "657735d2e2d295be9b474ebc4f88ad06",
+        "sparse options, numbers": "07cf958c59ba4906d3603898d9f2adb4",
+        "sparse options, texts": "af15ba1c61582c565e9e489b34a67711",
+        "sparse options, clamped": "e40c119e0193ff467cba4c110d28c998",
+        "add-remove, numbers": "c29d20440a3c274b1081f9e8333b9ca2",
+        "add-remove, texts": "d18f2cdab9811250abac99fc566ec2f7",
+        "add-remove, clamped": "fa1aae096cd5c5edc7e186c11de3f2e5",
     },
 }
 

@@ -8,6 +8,7 @@ search that finds nothing mean something.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from helpers import coin_of, open_board
-from jdpack import Budget, Market, MaxTotal, Neighbours
+from jdpack import Budget, Market, MaxTotal, Neighbours, PersonBounds
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.common.batches import Batch
@@ -86,6 +87,10 @@ class Case:
         board.post(Release(Step("chance", (), Gaussian((1.0,))), (0,) * (len(supplies) + 1)))
         board.post(Release(Step("welfare", (), Gaussian((1.0,))), (2**50,)))
         return board
+
+    @classmethod
+    def of(cls, case: "Case") -> "Case":
+        return cls(**{field.name: getattr(case, field.name) for field in fields(case)})
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -428,10 +433,6 @@ def test_negative_control_two_agents_that_differ_are_refuted(query):
 class TwoLeave(Case):
     """The last of the other agents leaves together with the differing one."""
 
-    @classmethod
-    def of(cls, case: Case) -> "TwoLeave":
-        return cls(**{field.name: getattr(case, field.name) for field in fields(case)})
-
     def _engine(self, agent: Agent | None) -> MemoryEngine:
         others = self.others if agent is not None else self.others[:-1]
         return Case._engine(replace(self, others=others), agent)
@@ -510,15 +511,187 @@ def test_negative_control_an_order_by_rows_moves_several_batches():
 class Numbered(Case):
     """Agents have their positions as ids."""
 
-    @classmethod
-    def of(cls, case: Case) -> "Numbered":
-        return cls(**{field.name: getattr(case, field.name) for field in fields(case)})
-
     def _engine(self, agent: Agent | None) -> MemoryEngine:
         agents = list(self.others)
         if agent is not None:
             agents.insert(min(self.place, len(agents)), agent)
         return engine_of(self.market, [(str(i), each) for i, each in enumerate(agents)])
+
+
+# --- people with several requests -----------------------------------------------------------------
+
+Person = tuple[Agent, ...]
+"""The requests of one person, in order."""
+
+
+class Many(Case):
+    """A case whose agents make several requests each. Those beyond the bounds are left out."""
+
+    def _engine(self, agent: Person | None) -> MemoryEngine:
+        people = [(f"other {i}", other) for i, other in enumerate(self.others)]
+        if agent is not None:
+            people.insert(min(self.place, len(people)), (ME, agent))
+        rows = [
+            (name, f"request {r}", *option)
+            for name, requests in people
+            for r, request in enumerate(requests)
+            for option in request
+        ]
+        ids, names, values, amounts = zip(*rows, strict=True)
+        columns = np.array(amounts, dtype=np.float64).T
+        batch = Rows(
+            values=np.array(values),
+            ids=pa.array(ids),
+            requests=pa.array(names, pa.large_string()),
+            columns=[np.ascontiguousarray(column) for column in columns],
+        )
+        return MemoryEngine(encode(self.market, [[batch]], clamp=True), threads=1)
+
+    def left_out(self) -> int:
+        return sum(engine.clamped for engine in self.engines)
+
+
+def many(
+    neighbours: Neighbours | None = None, options: int | None = None, bounded: bool | None = None
+) -> Iterator[Many]:
+    """An endless stream of cases with several requests."""
+    for seed in itertools.count():
+        yield a_case_of_many(np.random.default_rng([seed, 11]), neighbours, options, bounded)
+
+
+def a_case_of_many(
+    rng: np.random.Generator,
+    neighbours: Neighbours | None,
+    options: int | None,
+    bounded: bool | None,
+) -> Many:
+    base = a_case(rng, neighbours, options)
+    market = base.market.changed(agents=2)
+    explicit = bool(rng.random() < 0.6) if bounded is None else bounded
+    market = market.changed(
+        person=some_bounds(rng, market) if explicit else int(rng.choice([2, 3]))
+    )
+    relation = market.neighbours is Neighbours.REPLACE_ONE
+    first, *others = [a_person(rng, market, base.rounds) for _ in range(2 + relation)]
+    second = others.pop() if relation else None
+    given = {field.name: getattr(base, field.name) for field in fields(base)}
+    return Many(**given | {"market": market, "others": tuple(others)} | {
+        "first": first, "second": second,
+    })  # fmt: skip
+
+
+def some_bounds(rng: np.random.Generator, market: Market) -> PersonBounds:
+    size, m = market.bundle_size, len(market.resources)
+    demand = {
+        r.name: r.max_demand * float(rng.choice([1.0, 1.5, 2.0]))
+        for r in market.resources
+        if rng.random() < 0.5
+    }
+    totals = some_totals(rng, np.array([1.5 * r.max_demand for r in market.resources]))
+    return PersonBounds(
+        requests=int(rng.choice([2, 3, 4])),
+        max_value=market.max_value * float(rng.choice([1.0, 1.5])) if rng.random() < 0.4 else None,
+        bundle_size=min(m, size + int(rng.integers(2))) if rng.random() < 0.5 else None,
+        max_demand=demand,
+        max_total=tuple(totals or ()),
+    )
+
+
+def a_person(rng: np.random.Generator, market: Market, rounds: Rounds) -> Person:
+    """Requests that are all alike, or all different; sometimes more than allowed."""
+    count = int(rng.integers(1, market.requests + 2))
+    if rng.random() < 0.6:
+        return (an_agent(rng, market, rounds),) * count
+    return tuple(an_agent(rng, market, rounds) for _ in range(count))
+
+
+@cache
+def the_many() -> list[Many]:
+    return list(itertools.islice(many(), 400))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_no_person_moves_an_answer_further_than_claimed(query):
+    moved = 0
+    for case in the_many():
+        moves, claimed = case.moves(query), case.claim(query)
+        assert not exceeds(query, moves, claimed), (case, moves, claimed)
+        moved += any(moves)
+    assert moved > 40
+
+
+def test_no_person_moves_demand_further_than_claimed_at_uneven_scales():
+    for case in the_many():
+        assert not too_long(case), case
+    assert sum(case.left_out() > 0 for case in the_many()) > 100
+    assert sum(bool(case.market.person.max_total) for case in the_many()) > 50
+
+
+def test_a_person_is_in_one_batch():
+    moved = 0
+    for case in the_many():
+        for index, moves in enumerate(batch_moves(case)):
+            if index == own_batch(case):
+                assert not exceeds("demand", moves, case.claim("demand")), (case, moves)
+                moved += any(moves)
+            else:
+                assert not any(moves), (case, index, moves)
+    assert moved > 100
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_negative_control_a_claim_for_one_row_is_refuted(query, neighbours):
+    """The sensitivities of one request protect a request, and not the person who makes several."""
+
+    def per_row(case: Case) -> Change:
+        return Case.claim(replace(Case.of(case), market=case.market.changed(person=1)), query)
+
+    refuted(query, per_row, many(neighbours))
+
+
+@pytest.mark.parametrize("query", EACH)
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_negative_control_a_slightly_smaller_claim_for_a_person_is_refuted(query, neighbours):
+    refuted(
+        query,
+        lambda case: Change(case.claim(query).most - 1, 2**16),
+        many(neighbours, bounded=False),
+    )
+
+
+@pytest.mark.parametrize("query", EACH)
+def test_negative_control_a_part_of_the_claim_is_refuted_where_people_are_bounded(query):
+    bounds = "max_value" if query in ("value", "welfare") else "max_demand"
+    search = (case for case in many(bounded=True) if getattr(case.market.person, bounds))
+    refuted(query, lambda case: Change(int(0.99 * case.claim(query).most), 2**16), search)
+
+
+@pytest.mark.parametrize("query", ["demand", "chance"])
+def test_negative_control_a_smaller_bundle_size_of_a_person_is_refuted(query):
+    def fewer(case: Case) -> Change:
+        return replace(case.claim(query), count=case.claim(query).count - 1)
+
+    search = (case for case in many(options=1, bounded=True) if case.market.person.bundle_size)
+    refuted(query, fewer, (case for case in search if case.claim(query).count > 1))
+
+
+@pytest.mark.parametrize(
+    ("query", "of", "neighbours", "options"),
+    [
+        ("curvature", 0.999, Neighbours.ADD_REMOVE, 1),
+        ("curvature", 0.45, Neighbours.ADD_REMOVE, 3),
+        ("gauge", 0.999, Neighbours.ADD_REMOVE, 1),
+        ("gauge", 0.7, Neighbours.REPLACE_ONE, 1),
+        ("chance", 0.99, Neighbours.ADD_REMOVE, 1),
+        ("chance", 0.99, Neighbours.REPLACE_ONE, 1),
+        ("luck", 0.99, Neighbours.ADD_REMOVE, 1),
+    ],
+)
+def test_negative_control_a_share_of_the_claim_for_a_person_is_refuted(
+    query, of, neighbours, options
+):
+    refuted(query, share(query, of), many(neighbours, options, bounded=False))
 
 
 # --- the worst cases, by hand -----------------------------------------------------------------
@@ -558,6 +731,22 @@ def test_the_curvature_of_two_options_that_share_nothing_reaches_the_claim():
     moves, claimed = case.moves("curvature"), case.claim("curvature").most
     length = sum(move**2 for move in moves) ** 0.5
     assert moves.count(0) == 8 and 0.999 * claimed < length <= claimed
+
+
+def test_curvature_of_two_people_needs_the_root_of_two():
+    """Each has two requests for one resource, and it is not the same one."""
+
+    def person(resource: int) -> Person:
+        return (((float(COST), demand_of(2, resource)),),) * 2
+
+    rounds = (((2**34, 2**34), 1),)
+    case = Many.of(by_hand(person(0), person(1), rounds, 2, 1))
+    bounds = PersonBounds(2, bundle_size=1)
+    case = replace(case, market=case.market.changed(person=bounds, options=1))
+    moves, claimed = case.moves("curvature"), case.claim("curvature").most
+    each = 2 * math.isqrt(C * 1024) ** 2
+    assert moves == (each, 0, 0, each)
+    assert 0.999 * claimed < math.hypot(each, each) <= claimed
 
 
 def test_the_luck_of_what_thinning_leaves_needs_the_factor_2():

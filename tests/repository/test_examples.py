@@ -30,7 +30,7 @@ from .test_docs import ROOT, blocks, broken_links, here, rows, run_page, section
 pytestmark = pytest.mark.long
 
 FOLDER = ROOT / "examples"
-NAMES = ["clinic", "cluster", "charging", "airport"]
+NAMES = ["clinic", "cluster", "jobs", "charging", "airport"]
 PAGES = [FOLDER / "README.md", *(FOLDER / name / "README.md" for name in NAMES)]
 EPSILONS = [0.1, 0.3, 0.5, 1.0, 3.0]
 
@@ -98,12 +98,18 @@ def number(text: str) -> float:
 def ran(folder: Path) -> Ran:
     """The numbers of a run, from its files alone, not by the code that reported them."""
     market = Market.from_toml(folder / "market.toml")
-    ids, values, demands = records(market, pa.parquet.read_table(folder / "agents.parquet"))
+    table = pa.parquet.read_table(folder / "agents.parquet")
+    ids, values, demands = records(market, table)
     allocation = pa.parquet.read_table(folder / "out/private/allocation.parquet")
     last = allocation.column_names[-1]
     shares = allocation[last].to_numpy().astype(np.float64)
     assert last == ("share" if market.divisible else "granted") and len(shares) == len(values)
-    agents = np.cumsum(np.concatenate([[0], ids[1:] != ids[:-1]]))  # options are adjacent
+    new = np.concatenate([[0], ids[1:] != ids[:-1]]).astype(bool)  # options are adjacent
+    people = new.sum() + 1
+    if market.requests > 1:
+        names = np.array(table[market.columns.request].to_pylist())
+        new[1:] |= names[1:] != names[:-1]
+    agents = np.cumsum(new)  # or requests
     assert np.bincount(agents, shares).max() <= 1.0  # one option each
     supply = np.array([r.supply for r in market.resources])
     best = optimum(values, demands, supply, agents).value
@@ -112,7 +118,7 @@ def ran(folder: Path) -> Ran:
     assert certificate is not None and certificate.ratio_at_least is not None
     margins = {e: plan(folder / "market.toml", epsilon=e).margin for e in EPSILONS}
     return Ran(
-        agents=agents.max() + 1,
+        agents=people,
         options=len(values),
         optimum=best,
         share=values @ shares / best,

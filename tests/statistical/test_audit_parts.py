@@ -63,7 +63,6 @@ from jdpack.audit.reference import bundle_width, demand_codes, reference
 from jdpack.audit.scripted_policy import GREEDY, HALF, Script, known
 from jdpack.market.market import Neighbours
 from jdpack.market.totals import MaxTotal
-from jdpack.planning.headroom import changed
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import gdp, queries, zcdp
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace
@@ -329,7 +328,7 @@ def test_two_formulas_for_every_sensitivity_agree(seed, neighbours):
     )
     caps = {r.name: r.max_demand for r in market.resources}
     near = {name: cap for name, cap in caps.items() if cap > 1e-3 * max(caps.values())}
-    bounded = changed(market, max_total=[MaxTotal(0.6 * sum(near.values()), tuple(near))])
+    bounded = market.changed(max_total=[MaxTotal(0.6 * sum(near.values()), tuple(near))])
     for own, query in itertools.product((market, bounded), QUERIES):
         for scales in shapes(queries.width(own, query)):
             claimed = queries.change(own, query).worst(scales)

@@ -176,7 +176,8 @@ CASES = [
     columns("large bundle", "agent 7 demands 3 resources", "bundle size is 2",
             oxygen=[1.0, 0.0, 0.0], hint="bundle_size"),
     # ids
-    columns("id twice", "id 8 belongs to more than one agent", id=[8, 7, 8], hint="unique"),
+    columns("id twice", "id 8 belongs to more than one agent", id=[8, 7, 8],
+            hint="set requests in [person]"),
     columns("text id twice", "id 'é' belongs to more than one agent", id=["é", "b", "é"]),
     columns("missing id in a row", "row 3 of", "agents.parquet' has no id", id=[1, 2, None],
             hint="counted from 1"),

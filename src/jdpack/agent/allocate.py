@@ -8,23 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from jdpack.agent.options import Coded, Demand, check_id, encoded
+from jdpack.agent.options import (
+    Coded,
+    CodedRequest,
+    Demand,
+    Request,
+    check_id,
+    encoded,
+    encoded_requests,
+)
 from jdpack.billboard.board import Billboard
 from jdpack.common.batches import turn
-from jdpack.common.coins import COIN_BITS, coin
+from jdpack.common.coins import COIN_BITS, coin, request_key
 from jdpack.errors import AgentsError, BillboardError, RecordWarning, fit
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market
 
+_ALL_OF_THEM = "agents may make several requests here, so all requests are needed"
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an agent gets, and why."""
+    """What an agent gets, or one of its requests, and why."""
 
     given: tuple[float, ...]
     """What the agent gets of each option: a fraction of divisible goods, 0 or 1 of others."""
@@ -34,6 +44,10 @@ class Outcome:
     """The agent's public coin in [0, 1)."""
     rounds: tuple[int, ...]
     """The number of rounds in which each option was taken."""
+    request: str | None = None
+    """The request's name, if agents may make several."""
+    left_out: str | None = None
+    """The bound of `PersonBounds` that the request leads beyond, so that it gets nothing."""
 
     @property
     def share(self) -> float:
@@ -41,6 +55,7 @@ class Outcome:
         return sum(self.given)
 
 
+@overload
 def allocate(
     board: Billboard | str | Path,
     *,
@@ -48,7 +63,28 @@ def allocate(
     demand: Demand | Sequence[Demand],
     agent: int | str,
     group: int | str | None = None,
-) -> Outcome:
+) -> Outcome: ...
+
+
+@overload
+def allocate(
+    board: Billboard | str | Path,
+    *,
+    requests: Sequence[Request | Mapping[str, Any]],
+    agent: int | str,
+    group: int | str | None = None,
+) -> tuple[Outcome, ...]: ...
+
+
+def allocate(
+    board: Billboard | str | Path,
+    *,
+    value: Any = None,
+    demand: Any = None,
+    agent: int | str,
+    group: int | str | None = None,
+    requests: Sequence[Request | Mapping[str, Any]] | None = None,
+) -> Outcome | tuple[Outcome, ...]:
     """Compute one agent's allocation from its own record and the public billboard.
 
     Args:
@@ -57,6 +93,9 @@ def allocate(
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
         group: the agent's group, if the market has groups and the agent is in one.
+        requests: instead of value and demand, if agents may make several requests: **all** of the
+            agent's, in the order of its record, because they are counted together. The result has
+            one Outcome for each.
 
     A record that the market does not allow is refused. If agents add the noise themselves
     (`jdpack.run.local`), such a record took nothing and gets nothing: the Outcome has no options,
@@ -64,18 +103,35 @@ def allocate(
     """
     board = Billboard.of(board)
     market, problem = board.header.market, None
+    check_given(market, value, demand, requests)
+    if requests is not None:
+        coded = encoded_requests(market, requests, group)
+        return tuple(_outcome_of(settle_request(board, own, agent), own) for own in coded)
     if board.header.local:
         options, problem = own_options(market, value, demand, group)
     else:
         options = encoded(market, value, demand, group)
     if problem is not None:
         tell_owner(problem, stacklevel=3)
-    settled = settle(board, options, agent)
+    return _outcome_of(settle(board, options, agent))
+
+
+def check_given(market: Market, value: object, demand: object, requests: object) -> None:
+    """Refuse a record that is given in two ways, or in none."""
+    if requests is not None and (value is not None or demand is not None):
+        raise AgentsError("requests replaces value and demand", "give one or the other")
+    if requests is None and market.requests > 1:
+        raise AgentsError(_ALL_OF_THEM, "a request is counted together with those before it")
+
+
+def _outcome_of(settled: Settled, coded: CodedRequest | None = None) -> Outcome:
     return Outcome(
         tuple(g / SHARE for g in settled.given),
         tuple(s / SHARE for s in settled.scaled),
         settled.coin / 2**COIN_BITS,
         settled.times,
+        None if coded is None else coded.request.name,
+        None if coded is None else coded.left_out,
     )
 
 
@@ -101,8 +157,22 @@ class Settled:
     given: tuple[int, ...]
 
 
-def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
-    """Compute what an agent with these options gets: exact, and the same in any language."""
+def settle_request(board: Billboard, coded: CodedRequest, agent: int | str) -> Settled:
+    """`settle` for one of several requests; one that is left out takes nothing."""
+    settled = settle(board, coded.options, agent, coded.request.name)
+    if coded.left_out is None:
+        return settled
+    none = (0,) * len(coded.options)
+    return replace(settled, won=none, times=none, shares=none, scaled=none, given=none)
+
+
+def settle(
+    board: Billboard, options: list[Coded], agent: int | str, request: str | None = None
+) -> Settled:
+    """Compute what an agent with these options gets: exact, and the same in any language.
+
+    `request` is the name of the request that has these options, if agents may make several.
+    """
     if board.certificate is None or board.seed is None:
         raise BillboardError("the run is not finished: its billboard has no seed yet")
     if board.weight == 0:
@@ -127,7 +197,7 @@ def settle(board: Billboard, options: list[Coded], agent: int | str) -> Settled:
             times[taken] += 1
     shares = shares_of(won, board.weight)
     factors = tuple(_factor(board.certificate.factors, codes) for _, codes in options)
-    flipped = coin(board.seed.seed, agent)
+    flipped = coin(board.seed.seed, agent if request is None else request_key(agent, request))
     return Settled(
         options=options,
         asked=tuple(number for number, _ in rounds),

@@ -20,12 +20,19 @@ LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 LENGTH = 4
 
 
-def check_code(order: bytes, agent: int | str, options: Sequence[Coded]) -> str:
-    """The code of an agent's id and options; `order` is a public key of the run."""
+def check_code(
+    order: bytes, agent: int | str, requests: Sequence[tuple[str | None, Sequence[Coded]]]
+) -> str:
+    """The code of an agent's id and all its requests; `order` is a public key of the run.
+
+    Each request has its name, or None if the agent makes only one, and its options.
+    """
     lines = ["check code", str(agent)]
-    for value, codes in options:
-        asked = (f" {j}:{code}" for j, code in enumerate(codes) if code > 0)
-        lines.append(f"{value}{''.join(asked)}")
+    for name, options in requests:
+        lines += [] if name is None else [f"request {name}"]
+        for value, codes in options:
+            asked = (f" {j}:{code}" for j, code in enumerate(codes) if code > 0)
+            lines.append(f"{value}{''.join(asked)}")
     number = siphash(order, "\n".join(lines).encode()) >> (64 - 5 * LENGTH)
     return "".join(LETTERS[number >> 5 * i & 31] for i in reversed(range(LENGTH)))
 

@@ -7,22 +7,33 @@ them in the user's units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, overload
 
 from jdpack.agent.allocate import (
     Settled,
     best,
+    check_given,
     coin_places,
     given_of,
     own_options,
     settle,
+    settle_request,
     shares_of,
 )
 from jdpack.agent.check_code import as_meant, check_code
-from jdpack.agent.options import Demand, counted, encoded, stated
+from jdpack.agent.options import (
+    Coded,
+    CodedRequest,
+    Demand,
+    Request,
+    counted,
+    encoded,
+    encoded_requests,
+    stated,
+)
 from jdpack.billboard.board import Billboard
 from jdpack.common import notebook
 from jdpack.common.coins import COIN_BITS
@@ -94,13 +105,18 @@ class Explanation:
     weight: int
     """The total weight of all rounds."""
     coin: int
-    """The agent's coin, from 0 to 2^53 - 1."""
+    """The agent's coin, from 0 to 2^53 - 1, or that of the request."""
     code: str
     """The check code of the id and the record (`jdpack.agent.check_code`): for a letter."""
     checked: bool = False
     """Whether a check code was given; then it was right."""
     not_private: str | None = None
     """Set if the run protects nobody: why."""
+    request: str | None = None
+    """The name of the request, if agents may make several."""
+    left_out: str | None = None
+    """The bound of `PersonBounds` that the request leads beyond; then it gets nothing, whatever its
+    value, and has no option outcomes."""
 
     def __str__(self) -> str:
         from jdpack.agent.in_words import tell  # which imports this module
@@ -109,7 +125,8 @@ class Explanation:
 
     def __repr__(self) -> str:
         gets = ", ".join(f"{amount:.6g} of {name}" for name, amount in self.amounts.items())
-        return f"Explanation(agent {self.agent!r} gets {gets or 'nothing'})"
+        which = "" if self.request is None else f", request {self.request!r}"
+        return f"Explanation(agent {self.agent!r}{which} gets {gets or 'nothing'})"
 
     def _repr_html_(self) -> str:
         return notebook.typed(str(self))
@@ -118,7 +135,7 @@ class Explanation:
     def amounts(self) -> dict[str, float]:
         """What the agent gets of each resource that it gets any of, in its unit."""
         sums = [0.0] * len(self.market.declared)
-        for option, (_, amounts) in zip(self.options, self.stated, strict=True):
+        for option, (_, amounts) in zip(self.options, self.stated, strict=False):
             for j, amount in enumerate(counted(self.market, amounts)):
                 sums[j] += amount * option.given / SHARE
         return {r.name: s for r, s in zip(self.market.declared, sums, strict=True) if s > 0.0}
@@ -133,7 +150,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: everything in the user's units, and the whole numbers under `exact`."""
+        which = {} if self.request is None else {"request": self.request, "left_out": self.left_out}
         return {
+            **which,
             "given": [o.given / SHARE for o in self.options],
             "odds": [o.scaled / SHARE for o in self.options],
             "coin": self.coin / 2**COIN_BITS,
@@ -169,6 +188,28 @@ class Explanation:
         }
 
 
+class Explanations(tuple[Explanation, ...]):
+    """The explanations of all requests of one agent, in their order.
+
+    Args:
+        explanations: one for each request.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, explanations: Iterable[Explanation] = ()) -> Self:
+        return super().__new__(cls, explanations)
+
+    def __str__(self) -> str:
+        from jdpack.agent.in_words import tell_all  # which imports this module
+
+        return tell_all(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.typed(str(self))
+
+
+@overload
 def explain(
     board: Billboard | str | Path,
     *,
@@ -177,7 +218,30 @@ def explain(
     agent: int | str,
     group: int | str | None = None,
     code: str | None = None,
-) -> Explanation:
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    board: Billboard | str | Path,
+    *,
+    requests: Sequence[Request | Mapping[str, Any]],
+    agent: int | str,
+    group: int | str | None = None,
+    code: str | None = None,
+) -> Explanations: ...
+
+
+def explain(
+    board: Billboard | str | Path,
+    *,
+    value: Any = None,
+    demand: Any = None,
+    agent: int | str,
+    group: int | str | None = None,
+    requests: Sequence[Request | Mapping[str, Any]] | None = None,
+    code: str | None = None,
+) -> Explanation | Explanations:
     """Compute one agent's allocation as `allocate` does, with everything it follows from.
 
     Args:
@@ -186,10 +250,30 @@ def explain(
         demand: one amount per resource, or {resource name: amount}; or a list of these.
         agent: the agent's id. Agents without ids are numbered from 0 in the order of the table.
         group: the agent's group, if the market has groups and the agent is in one.
+        requests: instead of value and demand, if agents may make several requests: **all** of the
+            agent's, in the order of its record. The result has one Explanation for each.
         code: the check code in the agent's letter; a record that it does not belong to is refused.
     """
     board = Billboard.of(board)
     market = board.header.market
+    check_given(market, value, demand, requests)
+    if requests is not None:
+        coded = encoded_requests(market, requests, group)
+        all_codes = [(own.request.name, own.options) for own in coded]
+        right = _checked_code(board, agent, all_codes, code)
+        return Explanations(
+            _explained(
+                board,
+                settle_request(board, own, agent),
+                stated(market, own.request.value, own.request.demand),
+                agent,
+                group,
+                own,
+                right,
+                code is not None,
+            )
+            for own in coded
+        )
     if board.header.local:
         options, problem = own_options(market, value, demand, group)
         if problem is not None:
@@ -197,12 +281,38 @@ def explain(
     else:
         options = encoded(market, value, demand, group)
     settled = settle(board, options, agent)
-    own_code = check_code(board.header.order, agent, options)
-    if code is not None and as_meant(code) != own_code:
+    right = _checked_code(board, agent, [(None, options)], code)
+    record = stated(market, value, demand)
+    return _explained(board, settled, record, agent, group, None, right, code is not None)
+
+
+def _checked_code(
+    board: Billboard,
+    agent: int | str,
+    requests: Sequence[tuple[str | None, Sequence[Coded]]],
+    given: str | None,
+) -> str:
+    """The check code of a record, if the one that is given is the same."""
+    right = check_code(board.header.order, agent, requests)
+    if given is not None and as_meant(given) != right:
         raise AgentsError(
-            f"{code!r} is not the check code of this record",
+            f"{given!r} is not the check code of this record",
             "something is mistyped: the id, a number, or the code",
         )
+    return right
+
+
+def _explained(
+    board: Billboard,
+    settled: Settled,
+    stated: list[tuple[float, list[float]]],
+    agent: int | str,
+    group: int | str | None,
+    coded: CodedRequest | None,
+    code: str,
+    checked: bool,
+) -> Explanation:
+    left_out = None if coded is None else coded.left_out
     rounds = list(board.rounds)
     batches = 0 if rounds[0].batch is None else rounds[0].batch.count
     prices = board.final_prices if not batches else None
@@ -210,21 +320,24 @@ def explain(
         prices = rounds[settled.asked[0]].prices
     places = coin_places(settled.shares, settled.factors)
     return Explanation(
-        market=market,
+        market=board.header.market,
         agent=str(agent),
         group=None if group is None else str(group),
-        stated=tuple((v, tuple(amounts)) for v, amounts in stated(market, value, demand)),
+        stated=tuple((v, tuple(amounts)) for v, amounts in stated),
         options=tuple(
-            _outcome(board, settled, o, places[o], prices) for o in range(len(settled.options))
+            _outcome(board, settled, o, places[o], prices)
+            for o in range(0 if left_out else len(settled.options))
         ),
         asked=settled.asked,
         batches=batches,
         even=len(set(settled.weights)) <= 1,
         weight=board.weight,
         coin=settled.coin,
-        code=own_code,
-        checked=code is not None,
+        code=code,
+        checked=checked,
         not_private=None if board.header.private else board.header.why_not_private,
+        request=None if coded is None else coded.request.name,
+        left_out=left_out,
     )
 
 

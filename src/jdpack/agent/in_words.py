@@ -7,6 +7,7 @@ holds: amounts down, and the values at which the outcome would change up.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
@@ -14,7 +15,8 @@ from jdpack.agent.explain import Close, Explanation, OptionOutcome
 from jdpack.agent.options import beyond
 from jdpack.common.coins import COIN_BITS
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
-from jdpack.pages.number_text import factor_text, short, short_down, total_text
+from jdpack.market.market import Market
+from jdpack.pages.number_text import factor_text, person_texts, short, short_down, total_text
 
 _WHOLE: int = 2**COIN_BITS
 _NO_TURN = "the run ended before your turn came"
@@ -23,17 +25,50 @@ _NO_CHANCE = "nothing is left to chance"
 
 def tell(explained: Explanation) -> str:
     """The outcome, why, and how close it was."""
+    return "\n".join([*_head([explained]), *_body(explained)])
+
+
+def _head(requests: Sequence[Explanation]) -> list[str]:
+    """What comes before the outcome: an alarm, notes about the input, and the record."""
+    alarm = requests[0].not_private
+    notes = dict.fromkeys(note for each in requests for note in _notes(each))
+    return [*([] if alarm is None else [f"NOT PRIVATE: {alarm}."]), *notes, *_record(requests)]
+
+
+def _body(explained: Explanation) -> list[str]:
     one = len(explained.options) == 1
-    alarm = [] if explained.not_private is None else [f"NOT PRIVATE: {explained.not_private}."]
-    lines = [*alarm, *_notes(explained), *_record(explained)]
-    lines += [_headline(explained, one), *_goods(explained), "", "why"]
+    lines = [_headline(explained, one), *_goods(explained), "", "why"]
     lines += _why_one(explained) if one else _why_several(explained)
     lines += ["", "how close it was"]
     for number, option in enumerate(explained.options, start=1):
         lead = "" if one else f"option {number}: "
         lines.append(f"  {lead}{_how_close(explained, option)}")
-    lines.append("  (all else equal, at the same public prices)")
+    return [*lines, "  (all else equal, at the same public prices)"]
+
+
+def tell_all(explained: Sequence[Explanation]) -> str:
+    """The outcome of every request of one agent, and in sum."""
+    granted = sum(any(option.given for option in each.options) for each in explained)
+    requests = f"{len(explained):,} request{'s' * (len(explained) != 1)}"
+    get = "gets" if granted == 1 else "get"
+    lines = [*_head(explained), f"{granted:,} of your {requests} {get} something"]
+    market, sums = explained[0].market, dict[str, float]()
+    for each in explained:
+        for name, amount in each.amounts.items():
+            sums[name] = sums.get(name, 0.0) + amount
+    lines += _amounts(market, {r.name: sums[r.name] for r in market.declared if r.name in sums})
+    for each in explained:
+        lines += ["", f"request “{each.request}”"]
+        lines += [f"  {left_out_text(market, each.left_out)}"] if each.left_out else _body(each)
     return "\n".join(lines)
+
+
+def left_out_text(market: Market, bound: str) -> str:
+    """Why a request is left out that leads beyond a bound of `PersonBounds`."""
+    return (
+        f"left out: in all, {person_texts(market)[bound]}; with the requests before it, this one "
+        "would go beyond that, so it gets nothing"
+    )
 
 
 def _notes(explained: Explanation) -> list[str]:
@@ -62,23 +97,27 @@ def _notes(explained: Explanation) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _record(explained: Explanation) -> list[str]:
+def _record(requests: Sequence[Explanation]) -> list[str]:
     """The record that the answer is for; it is right only if the record is."""
-    market, one = explained.market, len(explained.options) == 1
+    explained = requests[0]
+    market = explained.market
     begin = "if your record is this, not checked by a code:"
     if explained.checked:
         begin = "your record; the check code is right:"
     lines = [begin, f"  id {explained.agent}"]
     if explained.group is not None:
         lines.append(f"  {market.columns.group} {explained.group}")
-    for number, (value, amounts) in enumerate(explained.stated, start=1):
-        asked = [
-            f"{typed(amount)} {r.unit_of(amount)}".rstrip() + f" of {r.name}"
-            for r, amount in zip(market.declared, amounts, strict=True)
-            if amount > 0.0
-        ]
-        parts = [f"{_word(explained)} {typed(value)}", *asked]
-        lines.append(f"  {'' if one else f'option {number}: '}{', '.join(parts)}")
+    for each in requests:
+        for number, (value, amounts) in enumerate(each.stated, start=1):
+            which = [] if each.request is None else [f"request “{each.request}”"]
+            which += [] if len(each.stated) == 1 else [f"option {number}"]
+            asked = [
+                f"{typed(amount)} {r.unit_of(amount)}".rstrip() + f" of {r.name}"
+                for r, amount in zip(market.declared, amounts, strict=True)
+                if amount > 0.0
+            ]
+            parts = ", ".join([f"{_word(explained)} {typed(value)}", *asked])
+            lines.append(f"  {', '.join(which)}: {parts}" if which else f"  {parts}")
     return [*lines, ""]
 
 
@@ -96,10 +135,14 @@ def _headline(explained: Explanation, one: bool) -> str:
 
 
 def _goods(explained: Explanation) -> list[str]:
-    own = {r.name: r for r in explained.market.declared}
+    return _amounts(explained.market, explained.amounts)
+
+
+def _amounts(market: Market, amounts: Mapping[str, float]) -> list[str]:
+    own = {r.name: r for r in market.declared}
     return [
         f"  {short_down(amount)} {own[name].unit_of(amount)}".rstrip() + f" of {name}"
-        for name, amount in explained.amounts.items()
+        for name, amount in amounts.items()
     ]
 
 
@@ -138,8 +181,9 @@ def _why_one(explained: Explanation) -> list[str]:
             coin, line = places(explained.coin, option.coin_below)
             verdict = "it is" if option.given else "it is not"
             lines.append(
-                "the goods are indivisible, so a coin decides. Yours follows from your id and the "
-                f"public seed: {coin}. You get the goods if it is below {line}, and {verdict}"
+                "the goods are indivisible, so a coin decides. Yours follows from "
+                f"{_coin_of(explained)} and the public seed: {coin}. You get the goods if it is "
+                f"below {line}, and {verdict}"
             )
     return [f"  {number}. {line}" for number, line in enumerate(lines, start=1)]
 
@@ -172,10 +216,16 @@ def _why_several(explained: Explanation) -> list[str]:
             key=lambda edge: abs(edge - explained.coin),
         )
         notes.append(
-            "the goods are indivisible, so a coin decides. Yours follows from your id and the "
-            f"public seed: {places(explained.coin, nearest)[0]}. It falls {falls}"
+            "the goods are indivisible, so a coin decides. Yours follows from "
+            f"{_coin_of(explained)} and the public seed: {places(explained.coin, nearest)[0]}. "
+            f"It falls {falls}"
         )
     return lines + (["", *(f"  {note}" for note in notes)] if notes else [])
+
+
+def _coin_of(explained: Explanation) -> str:
+    """What the coin follows from, besides the seed."""
+    return "your id" if explained.request is None else "your id, the name of the request"
 
 
 def _table(explained: Explanation) -> list[str]:

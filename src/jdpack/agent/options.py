@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from jdpack.common import checks
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
+from jdpack.market.person import Count
 from jdpack.market.totals import Total
 
 ID_BYTES_MAX = 4096
@@ -19,16 +21,16 @@ Coded = tuple[int, list[int]]
 """An option in codes: its value, and its demand for each resource."""
 
 
-def check_id(agent: object) -> None:
-    """Refuse what cannot be the id of an agent."""
+def check_id(agent: object, what: str = "an id") -> None:
+    """Refuse what cannot be the id of an agent, or the name of a request."""
     if isinstance(agent, bool) or not (isinstance(agent, str) or hasattr(agent, "__index__")):
-        raise AgentsError(f"{agent!r} is not an id", "ids are whole numbers or text")
+        raise AgentsError(f"{agent!r} is not {what}", f"{what} is a whole number or text")
     try:
         length = len(str(agent).encode())
     except UnicodeEncodeError:
-        raise AgentsError(f"id {agent!r} is not text") from None
+        raise AgentsError(f"{what} is {agent!r}, which is not text") from None
     if length > ID_BYTES_MAX:
-        raise AgentsError(f"the id has {length} bytes; at most {ID_BYTES_MAX} are allowed")
+        raise AgentsError(f"{what} has {length} bytes; at most {ID_BYTES_MAX} are allowed")
 
 
 def encoded(
@@ -43,6 +45,66 @@ def encoded(
         (market.value_code(min(worth, market.max_value)), _codes(market, amounts, number))
         for worth, amounts in stated(market, value, demand)
     ]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One of the requests of an agent that makes several."""
+
+    name: str
+    """Unique among the agent's own requests; its coin follows from the id and this name."""
+    value: float | Sequence[float]
+    """The value of its option, or a list with one value per option."""
+    demand: Demand | Sequence[Demand]
+    """One amount per resource, or {resource name: amount}; or a list of these."""
+
+    @classmethod
+    def of(cls, given: object) -> Request:
+        """A request from a mapping with the keys request, value and demand, or checked."""
+        if isinstance(given, Mapping):
+            if set(given) != {"request", "value", "demand"}:
+                raise AgentsError(
+                    f"a request has the keys request, value and demand, not {sorted(given)}"
+                )
+            given = cls(given["request"], given["value"], given["demand"])
+        if not isinstance(given, Request):
+            raise AgentsError(f"{given!r} is not a request", "give a jdpack.Request or a mapping")
+        check_id(given.name, "the name of a request")
+        return cls(str(given.name), given.value, given.demand)
+
+
+@dataclass(frozen=True)
+class CodedRequest:
+    """A request in codes."""
+
+    request: Request
+    options: list[Coded]
+    left_out: str | None
+    """The bound of `PersonBounds` that it leads beyond, so that it gets nothing; otherwise None."""
+
+
+def encoded_requests(
+    market: Market, requests: Sequence[object], group: int | str | None = None
+) -> list[CodedRequest]:
+    """All requests of an agent in codes, counted in their order against the agent's bounds."""
+    if market.requests == 1:
+        raise AgentsError(
+            "in this market everybody makes one request", "give value and demand instead"
+        )
+    if isinstance(requests, Mapping | str) or not hasattr(requests, "__len__"):
+        raise AgentsError("requests must be a list", "give all requests of the agent, in order")
+    own, count = [Request.of(request) for request in requests], Count(market.person_limits)
+    if not own:
+        raise AgentsError("an agent makes at least one request")
+    names = [request.name for request in own]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise AgentsError(f"two requests are named {name!r}", "give each its own name")
+    found = []
+    for request in own:
+        options = encoded(market, request.value, request.demand, group)
+        found.append(CodedRequest(request, options, count.admit(options)))
+    return found
 
 
 def group_of(market: Market, group: object) -> int:
@@ -101,7 +163,8 @@ def stated(
         raise AgentsError(f"there are {len(values)} values but {len(demands)} demands")
     if not 1 <= len(values) <= market.options:
         raise AgentsError(
-            f"an agent may have 1 to {market.options} options here, not {len(values)}"
+            f"{'an agent' if market.requests == 1 else 'a request'} may have 1 to "
+            f"{market.options} options here, not {len(values)}"
         )
     found = []
     for v, d in zip(values, demands, strict=True):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jdpack.agent.options import closest
+from jdpack.agent.options import Request, closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.storage.files import read_regular
@@ -45,6 +45,9 @@ class Record:
     """For each option, one amount per resource."""
     group: str | None = None
     """None if it is in no group, or if the market has none."""
+    requests: tuple[Request, ...] = ()
+    """If agents may make several requests: all of them, in the order of the file. Then `values` and
+    `demands` are empty."""
 
 
 def read_record(market: Market, path: str | Path) -> Record:
@@ -68,11 +71,11 @@ def parse(market: Market, text: str) -> Record:
     if _BLANKS.fullmatch(text):
         raise RecordError("The file is empty.")
     record = _from_json(market, text) if _JSON.match(text) else _from_csv(market, text)
-    if len(record.values) > market.options:
-        count = len(record.values)
-        raise RecordError(
-            f"The file has {count} options, but you may enter at most {market.options}."
-        )
+    for values in [record.values, *(request.value for request in record.requests)]:
+        count = len(values)  # type: ignore[arg-type]
+        if count > market.options:
+            has = "The file has" if market.requests == 1 else "A request in the file has"
+            raise RecordError(f"{has} {count} options, but you may enter at most {market.options}.")
     return record
 
 
@@ -96,12 +99,15 @@ def _from_json(market: Market, text: str) -> Record:
         raise RecordError("The file looks like JSON, but is not valid JSON.") from None
     if not isinstance(data, dict):
         raise RecordError('The file must hold one record, in braces: {"id": ..., ...}.')
-    several = "options" in data
     own = ["id", "group"] if market.groups else ["id"]
-    _known(data, [*own, "options"] if several else [*own, "value", "demand"])
-    options = data["options"] if several else [{k: v for k, v in data.items() if k not in own}]
-    if not isinstance(options, list) or not options:
-        raise RecordError('The file\'s "options" must be a list.')
+    if market.requests > 1:
+        _known(data, [*own, "requests"])
+        each = data.get("requests")
+        if not isinstance(each, list) or not each:
+            raise RecordError('The file\'s "requests" must be a list of all your requests.')
+    else:
+        each = [data]
+    lists = [_json_options(given, own if market.requests == 1 else ["request"]) for given in each]
     id = data.get("id")
     if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
         id = str(int(id))
@@ -110,7 +116,32 @@ def _from_json(market: Market, text: str) -> Record:
             "The file's id must be text or a whole number; put long numbers in quotes."
         )
     group = _json_group(data) if market.groups else None
-    return _record(id, [_json_option(market, option) for option in options], group)
+    found = [[_json_option(market, option) for option in options] for options in lists]
+    if market.requests == 1:
+        return _record(id, found[0], group)
+    names = [_json_name(given) for given in each]
+    return _with_requests(id, list(zip(names, found, strict=True)), group)
+
+
+def _json_options(data: Any, own: list[str]) -> list[Any]:
+    """The options of a record or of a request."""
+    if not isinstance(data, dict):
+        raise RecordError("Each request in the file must have a name, a value and a demand.")
+    several = "options" in data
+    _known(data, [*own, "options"] if several else [*own, "value", "demand"])
+    options = data["options"] if several else [{k: v for k, v in data.items() if k not in own}]
+    if not isinstance(options, list) or not options:
+        raise RecordError('The file\'s "options" must be a list.')
+    return options
+
+
+def _json_name(data: dict[str, Any]) -> str:
+    name = data.get("request")
+    if isinstance(name, float) and name.is_integer() and abs(name) < 2**53:
+        name = str(int(name))
+    if not isinstance(name, str) or name == "":
+        raise RecordError('Each request in the file needs its name: {"request": ..., ...}.')
+    return name
 
 
 def _json_group(data: dict[str, Any]) -> str | None:
@@ -165,6 +196,22 @@ def _amount_of(market: Market, j: int) -> str:
     return f"The amount of “{market.declared[j].name}”"
 
 
+def _with_requests(
+    id: str | None,
+    requests: Sequence[tuple[str, Sequence[tuple[float, list[float]]]]],
+    group: str | None,
+) -> Record:
+    names = [name for name, _ in requests]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise RecordError(f"The file has two requests named “{name}”.")
+    found = (
+        Request(name, tuple(v for v, _ in options), tuple(tuple(d) for _, d in options))
+        for name, options in requests
+    )
+    return Record(id, (), (), group, tuple(found))
+
+
 def _record(
     id: str | None, options: Sequence[tuple[float, list[float]]], group: str | None
 ) -> Record:
@@ -184,6 +231,8 @@ def _from_csv(market: Market, text: str) -> Record:
         names = [columns.value, *(r.column for r in market.declared)]
     if market.groups:
         names.append(columns.group)
+    if market.requests > 1:
+        names.append(columns.request)
     for name in head:
         if name != columns.id and name not in names and name not in columns.ignore:
             raise RecordError(
@@ -208,8 +257,22 @@ def _from_csv(market: Market, text: str) -> Record:
     groups = {row[columns.group] for row in cells} if market.groups else {""}
     if len(groups) > 1:
         raise RecordError("The file names several groups; you can be in one, or in none.")
-    options = _long(market, cells) if long else [_wide(market, row) for row in cells]
-    return _record(ids.pop(), options, groups.pop() or None)
+
+    def options_of(rows: list[dict[str, str]]) -> list[tuple[float, list[float]]]:
+        return _long(market, rows) if long else [_wide(market, row) for row in rows]
+
+    id, group = ids.pop(), groups.pop() or None
+    if market.requests == 1:
+        return _record(id, options_of(cells), group)
+    requests: list[tuple[str, list[dict[str, str]]]] = []
+    for cell in cells:
+        name = cell[columns.request]
+        if name == "":
+            raise RecordError("A row of the file lacks the name of its request.")
+        if not requests or requests[-1][0] != name:
+            requests.append((name, []))
+        requests[-1][1].append(cell)
+    return _with_requests(id, [(name, options_of(rows)) for name, rows in requests], group)
 
 
 def _wide(market: Market, row: dict[str, str]) -> tuple[float, list[float]]:

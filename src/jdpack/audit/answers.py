@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from jdpack.agent.allocate import allocate
+from jdpack.agent.options import Request
 from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, differ, fact, odds
 from jdpack.audit.people import group_of
@@ -123,17 +124,31 @@ def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
     count = len(people.market.declared)
     winners = np.flatnonzero(np.maximum.reduceat(own.shares, starts)).tolist()
     for i in [*winners[:sample], *range(len(starts))][:sample]:
-        record = people.agents[i]
-        outcome = allocate(
-            tape.board,
-            value=[value for value, _ in record],
-            demand=[amounts[:count] for _, amounts in record],
-            agent=people.ids[i],
-            group=group_of(people.market, record),
-        )
+        record, id = people.agents[i], people.ids[i]
+        group = group_of(people.market, record)
+        if people.market.requests > 1:
+            named = itertools.groupby(
+                zip(people.names_of(i), record, strict=True), lambda pair: pair[0]
+            )
+            requests = []
+            for name, rows_of in named:
+                options = [option for _, option in rows_of]
+                amounts = [list(amounts[:count]) for _, amounts in options]
+                requests.append(Request(name, [value for value, _ in options], amounts))
+            outcomes = allocate(tape.board, requests=requests, agent=id, group=group)
+            given = [share for outcome in outcomes for share in outcome.given]
+        else:
+            outcome = allocate(
+                tape.board,
+                value=[value for value, _ in record],
+                demand=[amounts[:count] for _, amounts in record],
+                agent=id,
+                group=group,
+            )
+            given = list(outcome.given)
         rows = own.shares[starts[i] : starts[i] + len(record)]
-        if list(outcome.given) != [int(share) / SHARE for share in rows]:
-            yield f"agent {people.ids[i]!r} computes {outcome.given} for itself"
+        if given != [int(share) / SHARE for share in rows]:
+            yield f"agent {id!r} computes {given} for itself"
 
 
 def of_statements(tapes: Iterable[Tape]) -> list[Finding]:

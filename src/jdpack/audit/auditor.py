@@ -27,6 +27,7 @@ from jdpack.audit.people import (
     People,
     example,
     example_groups,
+    example_requests,
     example_sparse,
     example_totals,
 )
@@ -55,6 +56,7 @@ def audit(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     policy: Policy[Any] | str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -70,9 +72,9 @@ def audit(
 
     Args:
         market: the public market, or the path of a market file. The default is a small market.
-        agents, values, demands, ids, groups_of: the records, as for `solve`. By default the audit
-            invents records within the market's bounds. Runs are real: with many agents they take
-            long.
+        agents, values, demands, ids, groups_of, requests_of: the records, as for `solve`. By
+            default the audit invents records within the market's bounds. Runs are real: with many
+            agents they take long.
         policy, epsilon, delta: as for `solve`; without a market, Newton at (1, 1e-6).
         trials: how often the coalition plays each of its two worlds.
         neighbours: how many alternative records of one agent each engine replays.
@@ -102,7 +104,7 @@ def audit(
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
     setting = Setting(policy, budget.epsilon, budget.delta)
-    people = _people(market, agents, values, demands, ids, groups_of, seed)
+    people = _people(market, agents, values, demands, ids, groups_of, requests_of, seed)
 
     auditor = _Auditor(setting, people, neighbours, seed or 0, tell, paths)
     return auditor.audit(engines, trials, confidence)
@@ -192,6 +194,9 @@ class _Auditor:
         totals = People.invented(example_totals(agents=60, options=2, plenty=True), self.seed)
         groups = People.invented(example_groups(agents=60, plenty=True), self.seed)
         wide = People.invented(example_groups(agents=60, plenty=True, wide=True), self.seed)
+        requests = People.invented(
+            example_requests(agents=40, plenty=True, wide=bool(all_engines)), self.seed
+        )
         with known(Script):
             for what, people, policy in [
                 ("all queries", self.people, Script()),
@@ -200,6 +205,7 @@ class _Auditor:
                 ("plenty", plenty, HALF),
                 ("totals", totals, Script((*LEVELS, 0.1))),
                 ("groups", wide if all_engines else groups, Script((*LEVELS, 0.1))),
+                ("requests", requests, Script((*LEVELS, 0.1))),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
                 group = replays.family(own, people, self.neighbours, self.seed, engine)
@@ -249,8 +255,11 @@ def _people(
     demands: Any,
     ids: Any,
     groups_of: Any,
+    requests_of: Any,
     seed: int | None,
 ) -> People:
     if agents is None and values is None and demands is None and ids is None:
         return People.invented(market, seed or 0)
-    return People.read(source_of(market, agents, values, demands, ids, groups_of, clamp=False))
+    return People.read(
+        source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp=False)
+    )

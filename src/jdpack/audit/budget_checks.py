@@ -68,7 +68,7 @@ def worst(
     if query != "luck":
         return _worst(market, query, scales)
     assert board is not None and board.certificate is not None
-    lowest, highest = luck_range(market, board.certificate.factors)
+    lowest, highest = _person_luck(market, *luck_range(market, board.certificate.factors))
     most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
     return (max(most, 1024) / Fraction(min(scales))) ** 2
 
@@ -76,20 +76,31 @@ def worst(
 @functools.lru_cache(maxsize=4096)
 def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
     least, m = Fraction(min(scales)), len(market.resources)
-    several, both, value = market.options > 1, _records(market), value_cap(market)
+    several, both = market.options > 1, _records(market)
+    most_of, requests = caps(market), market.requests
+    # What the longest vectors of all requests of an agent can add up to.
+    longest = TOP * requests
+    if requests > 1:
+        longest = min(longest, sum(sorted(most_of)[-(m if several else _width(market)) :]))
     match query:
         case "demand":
             each = [Fraction(s) for s in (scales if len(scales) > 1 else [*scales] * m)]
             return _demand(market, each, both)
         case "scale":
-            return (TOP / least) ** 2
+            smallest = min(market.supply_codes)
+            parts = zip(most_of, market.supply_codes, strict=True)
+            return (max(math.ceil(Fraction(c * smallest, s)) for c, s in parts) / least) ** 2
         case "value" | "welfare":
-            return (value / least) ** 2
+            return (_most_value(market) / least) ** 2
         case "gauge":
-            return both * 2 * (BAND_UNIT * TOP / least) ** 2
+            return both * 2 * (BAND_UNIT * longest / least) ** 2
         case "curvature":
-            # Two outer products of a vector with itself, each no longer than a cap.
-            return both * (BAND_UNIT * TOP / least) ** 2
+            # Outer products of vectors with themselves, each no longer than a cap.
+            return both * (BAND_UNIT * longest / least) ** 2
+        case "chance" if requests > 1:
+            loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
+            in_loads = _chance_of_loads(market, both)
+            return in_loads / loads**2 + (requests * (2**16 + 1) / Fraction(scales[-1])) ** 2
         case "chance":
             # A quarter of the squared cap, in its unit, with room for rounding.
             most, k = 2**16 + 1, bundle_width(market)
@@ -100,6 +111,71 @@ def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
     raise AssertionError(f"nothing is known about {query}")
 
 
+def caps(market: Market) -> list[int]:
+    """The most codes of each resource that one agent can take, over all its requests.
+
+    A request whose code is c is sure to ask for more than c - 1 units.
+    """
+    requests, found = market.requests, []
+    for r, unit in zip(market.declared, market.unit_sizes, strict=False):
+        most = requests * TOP
+        if r.name in market.person.max_demand:
+            units = Fraction(market.person.max_demand[r.name]) / Fraction(unit)
+            most = min(most, math.floor(units) + requests)
+        found.append(most)
+    return found + [found[rule.base] for _, rule in market.derived]
+
+
+def _size(market: Market) -> int:
+    """The most declared resources that one agent can touch."""
+    size = min(market.requests * market.bundle_size, len(market.declared))
+    return min(size, market.person.bundle_size or size)
+
+
+def _width(market: Market) -> int:
+    """The most resources that one agent can touch, derived ones included."""
+    each = [sorted(map(len, wanted_with(market, group)))[::-1] for group in groups_in(market)]
+    return max(sum(counts[: _size(market)]) for counts in each)
+
+
+def _most_value(market: Market) -> int:
+    """The most value codes that one agent can take."""
+    most = market.requests * value_cap(market)
+    if market.person.max_value is None:
+        return most
+    return min(most, math.floor(Fraction(market.person.max_value) / Fraction(market.value_step)))
+
+
+def _person_luck(market: Market, lowest: int, highest: int) -> tuple[int, int]:
+    """The least and the most that all requests of an agent add to luck, from those of one."""
+    requests, most = market.requests, _most_value(market)
+    if requests == 1:
+        return lowest, highest
+    rounding = requests * market.options * (value_cap(market) // SHARE + 2)
+    least = math.floor(Fraction(lowest * most, value_cap(market))) - rounding
+    return max(requests * lowest, least), min(requests * highest, most)
+
+
+def _chance_of_loads(market: Market, both: int) -> int:
+    """The most that the squares of what coins add to loads sum to, over all requests of an agent.
+
+    It is a whole number of squares of the largest one, like the claim.
+    """
+    requests, k, m = market.requests, _width(market), len(market.resources)
+    # A quarter of a squared code, at most the cap times the code, rounded up for each request.
+    each = sorted(
+        min(requests * (2**16 + 1), math.ceil(Fraction(TOP * c, 4 * CHANCE_UNIT)) + 2 * requests)
+        for c in caps(market)
+    )
+    squares = sum(a * a for a in each[-k:])
+    if market.options > 1:
+        taken = math.ceil(Fraction(TOP * sum(sorted(caps(market))[-k:]), CHANCE_UNIT))
+        touched = 2 * requests * min(m, market.options * bundle_width(market))
+        squares = min(each[-1] * (taken + touched), sum(a * a for a in each))
+    squares = min(both * squares, sum(a * a for a in each))
+    return each[-1] ** 2 * math.ceil(Fraction(squares, each[-1] ** 2))
+
+
 def _records(market: Market) -> int:
     """How many records differ between neighbours: replacing one removes one and adds another."""
     return 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
@@ -107,31 +183,32 @@ def _records(market: Market) -> int:
 
 def _demand(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
     """How far one or two options, each within the market's totals, can move a demand."""
-    terms, groups = [(TOP / s) ** 2 for s in scales], groups_in(market)
+    pairs_of = zip(caps(market), scales, strict=True)
+    terms, groups = [(c / s) ** 2 for c, s in pairs_of], groups_in(market)
     if both == 1:
         plain = max(_bundle(market, terms, group) for group in groups)
     else:
         pairs = itertools.combinations_with_replacement(groups, 2)
         plain = max(_union(market, terms, *pair) for pair in pairs)
-    if not market.max_totals:
+    if not market.person_totals:
         return plain
     # Totals never lower it below this, so that the noise is not too fine for its grid.
-    least = Fraction(1e-5) * len(scales) * max(terms)
+    least = Fraction(1e-5) * len(scales) * (max(caps(market)) / min(scales)) ** 2
     return min(plain, max(_within_totals(market, scales, both), least))
 
 
 def _bundle(market: Market, terms: Sequence[Fraction], group: int) -> Fraction:
     """The largest sum of terms over the resources that an option of an agent of a group touches."""
     each = sorted((_sum(terms, own) for own in wanted_with(market, group)), reverse=True)
-    return sum(each[: market.bundle_size], Fraction(0))
+    return sum(each[: _size(market)], Fraction(0))
 
 
 def _union(market: Market, terms: Sequence[Fraction], one: int, two: int) -> Fraction:
     """The largest sum of terms over the resources that two options touch, of agents of two groups.
 
-    Either option touches at most `bundle_size` declared resources, and what goes with them.
+    Either touches at most so many declared resources, and what goes with them.
     """
-    k = market.bundle_size
+    k = _size(market)
     with_one, with_two = wanted_with(market, one), wanted_with(market, two)
     each = [
         (_sum(terms, a), _sum(terms, b), _sum(terms, {*a, *b}))
@@ -157,22 +234,24 @@ def _sum(terms: Sequence[Fraction], some: Iterable[int]) -> Fraction:
 
 def _within_totals(market: Market, scales: Sequence[Fraction], both: int) -> Fraction:
     """The largest sum of (code / scale)^2 of one or two options on different resources."""
-    k = bundle_width(market)
-    bounded = {j for total in market.max_totals for j in total.resources}
-    free = sorted(((TOP / s) ** 2 for j, s in enumerate(scales) if j not in bounded), reverse=True)
-    whole = sum(free[: both * k], Fraction(0))
-    for total in market.max_totals:
+    k, tops = bundle_width(market), caps(market)
+    bounded = {j for total in market.person_totals for j in total.resources}
+    each = enumerate(zip(tops, scales, strict=True))
+    free = sorted(((c / s) ** 2 for j, (c, s) in each if j not in bounded), reverse=True)
+    whole = sum(free[: both * _width(market)], Fraction(0))
+    for total in market.person_totals:
         sizes = {j: Fraction(market.unit_sizes[j]) for j in total.resources}
-        limit = Fraction(total.amount) + sum(sorted(sizes.values(), reverse=True)[:k])
+        rounding = market.requests * sum(sorted(sizes.values(), reverse=True)[:k])
+        limit = Fraction(total.amount) + rounding
         # Nobody can ask for more of one resource than the whole total.
-        most = {j: min(Fraction(TOP), limit / size) for j, size in sizes.items()}
+        most = {j: min(Fraction(tops[j]), limit / size) for j, size in sizes.items()}
         terms = {j: (most[j] / scales[j]) ** 2 for j in sizes}
-        if len(set(sizes.values())) == 1:
-            # Full codes, the largest terms first, and for each option one code of what is left.
-            size = TOP * min(sizes.values())
+        if len({size * tops[j] for j, size in sizes.items()}) == 1:
+            # Full codes, the largest terms first, and for each agent one code of what is left.
+            size = max(size * tops[j] for j, size in sizes.items())
             full = both * min(limit // size, len(sizes))
             parts = [Fraction(1)] * full + [(limit / size) % 1] * both
-            ranked = sorted(((TOP / scales[j]) ** 2 for j in sizes), reverse=True)
+            ranked = sorted(((tops[j] / scales[j]) ** 2 for j in sizes), reverse=True)
             whole += sum(t * part**2 for t, part in zip(ranked, parts, strict=False))
             continue
         # A square is at most its largest value times the code, so a total bounds a linear sum. By
@@ -194,8 +273,8 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
             squared = worst(market, step.query, (scale,), board)
             moves = [math.isqrt(round(squared * Fraction(scale) ** 2))]
             if step.query == "demand":
-                touched = min(bundle_width(market) * _records(market), len(market.resources))
-                moves = [TOP] * touched
+                touched = min(_width(market) * _records(market), len(market.resources))
+                moves = [max(caps(market))] * touched
             return squared / 2, sum(_outside(scale, bound, move) for move in moves)
         case _:
             return Fraction(10**9), 0.0
@@ -357,8 +436,9 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
     """For each resource, the least that may be certified of the load given.
 
     Noise and coins exceed less than this with a probability above beta / m, for the records or, if
-    `spare`, for a neighbour with one cap more. Coins decide what is granted, and then which grants
-    are kept, each with the probability that the factor says. At worst every grant is a whole cap.
+    `spare`, for a neighbour with one agent more. Coins decide what is granted, and then which
+    grants are kept, each with the probability that the factor says. At worst every grant is a whole
+    cap.
     """
     market, posted = board.header.market, board.certificate
     assert posted is not None
@@ -386,7 +466,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
             coins = float(chance.answer[j] * CHANCE_UNIT)
             spread = _with_doubt(spread**2, coins, scale, math.log(m / beta))
         more = 0.0 if market.divisible else _kept(total / TOP, f, z * z / 2.0) * TOP
-        least = f * total + math.hypot(z * f * spread, more) + TOP * spare * f
+        least = f * total + math.hypot(z * f * spread, more) + caps(market)[j] * spare * f
         found.append(least / supply)
     return found
 

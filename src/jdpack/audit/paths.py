@@ -41,6 +41,7 @@ from jdpack.audit.people import (
     everything,
     example,
     example_groups,
+    example_requests,
     example_sparse,
     example_totals,
     group_of,
@@ -165,6 +166,7 @@ class Workers(Combined):
         self._all("digest")  # workers read their records at the first question
         tallies = [tally for worker in workers for tally in worker.tallies()]
         self.count = sum(tally.agents for tally in tallies)
+        self.requests = sum(tally.requests for tally in tallies)
         self.clamped = sum(tally.clamped for tally in tallies)
         self.numbered = False
 
@@ -544,6 +546,8 @@ class Paths:
             ("totals", example_totals(agents=60, options=2, plenty=True), "memory"),
             ("groups", example_groups(agents=60, plenty=True), "memory"),
             ("sparse groups", example_groups(agents=60, plenty=True, wide=True), "mapped"),
+            ("requests", example_requests(agents=40, plenty=True, options=2), "memory"),
+            ("sparse requests", example_requests(agents=40, plenty=True, wide=True), "mapped"),
         ]:
             setting = self.setting(Script(), clamp=True)
             group = neighbours.family(setting, People.invented(market, self.seed), 5, 0, engine)
@@ -884,6 +888,8 @@ def markets() -> list[Market]:
             example_totals(options=options, neighbours=relation, divisible=divisible),
             example_groups(options=options, neighbours=relation, divisible=divisible),
             example_groups(options=options, neighbours=relation, divisible=divisible, wide=True),
+            example_requests(options=options, neighbours=relation, divisible=divisible),
+            example_requests(options=options, neighbours=relation, divisible=divisible, wide=True),
         )
     ]
 

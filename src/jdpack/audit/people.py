@@ -8,7 +8,7 @@ change their minds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from jdpack.agent.options import counted
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.groups import Group
 from jdpack.market.market import Columns, Market, Neighbours
+from jdpack.market.person import Count, PersonBounds
 from jdpack.market.totals import MaxTotal
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.encode import encode
@@ -31,7 +32,7 @@ from jdpack.records.source import Source
 Option = tuple[float, tuple[float, ...]]
 """A value and an amount of each resource, derived ones included (`with_rules`)."""
 Record = tuple[Option, ...]
-"""One agent's options."""
+"""One agent's options, request by request."""
 
 VALUE_UNITS = PRICE_UNITS_PER_VALUE_CODE
 
@@ -133,6 +134,42 @@ def example_groups(
     )
 
 
+def example_requests(
+    *,
+    divisible: bool = False,
+    options: int = 1,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    agents: int = 60,
+    plenty: bool = False,
+    wide: bool = False,
+) -> Market:
+    """A market of people with several requests, and bounds on what each may ask for in all.
+
+    If `wide`, it has more resources, and its records are kept in sparse form.
+    """
+    caps = [1.0, 2.0, 0.5] + [1.0] * (9 if wide else 0)
+    names = [f"resource {j + 1}" for j in range(len(caps))]
+    return Market(
+        supply=[(1e6 if plenty else 0.6) * agents * cap for cap in caps],
+        max_demand=caps,
+        max_value=4.0,
+        agents=agents,
+        bundle_size=2,
+        options=options,
+        person=PersonBounds(
+            4,
+            max_value=10.0,
+            bundle_size=3 if wide else None,
+            max_demand={names[0]: 2.5, names[1]: 3.0},
+            max_total=(MaxTotal(4.1, tuple(names[1:3])),),
+        ),
+        neighbours=neighbours,
+        divisible=divisible,
+        names=names,
+        name="requests",
+    )
+
+
 def plain(market: Market) -> Market:
     """The same market with the audit's own column names."""
     columns = [f"amount {j}" for j in range(len(market.declared))]
@@ -146,23 +183,39 @@ class People:
     market: Market
     ids: tuple[Any, ...]
     agents: tuple[Record, ...]
+    requests: tuple[tuple[str, ...], ...] = ()
+    """For each agent, the name of each option's request. If not given, every `market.options`
+    options are a request, and requests are numbered."""
+
+    def names_of(self, place: int) -> tuple[str, ...]:
+        """The name of each option's request, of one agent."""
+        if self.requests:
+            return self.requests[place]
+        return numbered(self.market, self.agents[place])
 
     @classmethod
     def read(cls, source: Source) -> People:
         """The agents of a source, as encoded: numbers between codes are rounded."""
         encoded = encode(source.market, source.pieces(), clamp=source.clamp)
-        market, ids = plain(source.market), []
+        market = plain(source.market)
+        ids: list[Any] = []
         agents: list[list[Option]] = []
+        requests: list[list[str]] = []
         for part in encoded.parts:
             values, codes = _codes_of(part, len(market.resources))
             names = part.ids.to_pylist() if part.ids is not None else range(part.first, 2**63)
             heads = part.heads().tolist() or [1] * part.rows
-            for name, head, value, row in zip(names, heads, values, codes.tolist(), strict=False):
-                if head:
+            named = [""] * part.rows if part.requests is None else part.requests.to_pylist()
+            rows = zip(names, heads, named, values, codes.tolist(), strict=False)
+            for name, head, request, value, row in rows:
+                if head and not (part.requests is not None and ids and ids[-1] == name):
                     ids.append(name)
                     agents.append([])
+                    requests.append([])
                 agents[-1].append(_option_of(market, value, row))
-        return cls(market, tuple(ids), tuple(tuple(options) for options in agents))
+                requests[-1].append(request)
+        own = tuple(tuple(each) for each in requests) if market.requests > 1 else ()
+        return cls(market, tuple(ids), tuple(tuple(options) for options in agents), own)
 
     @classmethod
     def invented(cls, market: Market, seed: int = 2019) -> People:
@@ -187,6 +240,10 @@ class People:
             found["groups_of"] = [
                 group_of(self.market, record) for record in self.agents for _ in record
             ]
+        if self.market.requests > 1:
+            found["requests_of"] = [
+                name for place in range(len(self.ids)) for name in self.names_of(place)
+            ]
         return found
 
     @property
@@ -198,6 +255,8 @@ class People:
             columns[resource.column] = data["demands"][:, j]
         if self.market.groups:
             columns[self.market.columns.group] = data["groups_of"]
+        if self.market.requests > 1:
+            columns[self.market.columns.request] = data["requests_of"]
         return pa.table(columns)
 
     def write(self, folder: Path, files: int = 3) -> None:
@@ -218,8 +277,12 @@ class People:
                 self.market,
                 self.ids[before] + self.ids[after],
                 self.agents[before] + self.agents[after],
+                self.requests[before] + self.requests[after],
             )
-        return People(self.market, self.ids, (*self.agents[before], record, *self.agents[after]))
+        agents, requests = (*self.agents[before], record, *self.agents[after]), self.requests
+        if requests:
+            requests = (*requests[before], numbered(self.market, record), *requests[after])
+        return People(self.market, self.ids, agents, requests)
 
     def shuffled(self, seed: int) -> People:
         """The same agents in another order."""
@@ -228,12 +291,43 @@ class People:
             self.market,
             tuple(self.ids[i] for i in order),
             tuple(self.agents[i] for i in order),
+            tuple(self.requests[i] for i in order) if self.requests else (),
         )
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """The number of each agent's first row."""
         return np.cumsum([0, *(len(record) for record in self.agents)])[:-1]
+
+
+# --- requests -----------------------------------------------------------------------------
+
+
+def numbered(market: Market, record: Record) -> tuple[str, ...]:
+    """Names for the requests of a record: every `market.options` options are one."""
+    return tuple(str(i // market.options) for i in range(len(record)))
+
+
+def in_all(market: Market, requests: Iterable[Record]) -> Record:
+    """The requests, one after the other, of which each stays within the bounds of a person.
+
+    What goes beyond is cut to a part that fits, or dropped.
+    """
+    if market.requests == 1:
+        return next(iter(requests))
+    count, found, m = Count(market.person_limits), list[Option](), len(market.declared)
+    for request in requests:
+        for part in (1.0, 0.5, 0.25, 0.1, 0.01):
+            cut = tuple((part * v, tuple(part * a for a in amounts)) for v, amounts in request)
+            cut = (cut * market.options)[: market.options]  # requests are told apart by number
+            codes = [
+                (market.value_code(v), [market.demand_code(j, a) for j, a in enumerate(own[:m])])
+                for v, own in cut
+            ]
+            if count.admit(codes) is None:
+                found += cut
+                break
+    return tuple(found)
 
 
 # --- groups -------------------------------------------------------------------------------
@@ -284,7 +378,11 @@ def everything(market: Market, first: int = 0, group: int | None = None) -> Reco
     most.
     """
     group = _widest(market) if group is None else group
-    return ((market.max_value, with_rules(market, counted(market, caps_of(market, first)), group)),)
+    each = (
+        ((market.max_value, with_rules(market, counted(market, caps_of(market, at)), group)),)
+        for at in (first, *(first + i // 2 for i in range(1, market.requests)))
+    )
+    return in_all(market, each)
 
 
 def caps_of(market: Market, first: int = 0) -> list[float]:
@@ -333,6 +431,8 @@ def beyond(market: Market, turn: int) -> Record:
         options.append(
             (value / 2, with_rules(market, [a * more for a in reversed(amounts)], group))
         )
+    if market.requests > 1:  # and too many requests
+        return tuple((options * market.options)[: market.options] * (market.requests + 2))
     return tuple(options)
 
 
@@ -340,8 +440,20 @@ def _close(
     market: Market, prices: tuple[int, ...], rng: np.random.Generator, only: int | None
 ) -> Record:
     """Options at the caps, of one or several resources, worth about what they cost."""
+    group = _any_group(market, rng)
+    own = (_close_request(market, prices, rng, only, group) for _ in range(market.requests))
+    return in_all(market, own)
+
+
+def _close_request(
+    market: Market,
+    prices: tuple[int, ...],
+    rng: np.random.Generator,
+    only: int | None,
+    group: int,
+) -> Record:
     m, caps = len(market.declared), [r.max_demand for r in market.declared]
-    options, group = [], _any_group(market, rng)
+    options = []
     for _ in range(int(rng.integers(1, market.options + 1))):
         wanted = [only] if only is not None else rng.permutation(m)[: market.bundle_size].tolist()
         own = counted(market, [caps[j] if j in wanted else 0.0 for j in range(m)])
@@ -366,8 +478,14 @@ def _any_group(market: Market, rng: np.random.Generator) -> int:
 
 
 def _some(market: Market, rng: np.random.Generator) -> Record:
+    group = _any_group(market, rng)
+    count = 1 if market.requests == 1 else int(rng.integers(1, market.requests + 1))
+    return in_all(market, (_some_request(market, rng, group) for _ in range(count)))
+
+
+def _some_request(market: Market, rng: np.random.Generator, group: int) -> Record:
     m, caps = len(market.declared), [r.max_demand for r in market.declared]
-    options, group = [], _any_group(market, rng)
+    options = []
     for _ in range(int(rng.integers(1, market.options + 1))):
         parts = rng.choice([rng.random(), 1.0, 0.5], m) * rng.uniform(0.5, 1.0, m)
         parts[rng.permutation(m)[market.bundle_size :]] = 0.0

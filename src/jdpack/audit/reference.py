@@ -12,9 +12,10 @@ repair, `jdpack.common.coins` the coins (SipHash-2-4) and `jdpack.common.batches
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -81,15 +82,82 @@ class Reference:
     def __init__(self, people: People) -> None:
         self.market, self.ids = people.market, people.ids
         options = [option for record in people.agents for option in record]
-        counts = [len(record) for record in people.agents]
+        self.agent = np.repeat(np.arange(len(people.ids)), [len(r) for r in people.agents])
+        self.names: list[tuple[Any, str]] = []
+        """The id and the name of each request."""
+        counts = []
+        for place, id in enumerate(people.ids):
+            if self.market.requests == 1:
+                self.names.append((id, ""))
+                counts.append(len(people.agents[place]))
+                continue
+            for name, own in itertools.groupby(people.names_of(place)):
+                self.names.append((id, name))
+                counts.append(len(list(own)))
         self.starts = np.cumsum([0, *counts])[:-1]
         self.owner = np.repeat(np.arange(len(counts)), counts)
+        """The request of each row."""
         self.single = all(count == 1 for count in counts)
         self.values = value_codes(self.market, np.array([value for value, _ in options]))
         self.demands = demand_codes(self.market, np.array([amounts for _, amounts in options]))
+        self.left_out = np.zeros(len(options), bool)
+        if self.market.requests > 1:
+            for first, end in itertools.pairwise([*people.starts.tolist(), len(options)]):
+                self._leave_out(first, end)
         self._taken: dict[tuple[int, ...], Ints] = {}
         self._coins: dict[bytes, Ints] = {}
         self._shares: dict[Rounds, Ints] = {}
+
+    def _leave_out(self, first: int, end: int) -> None:
+        """Leave out the requests of one person, with rows from `first` to `end`, beyond its bounds.
+
+        In fractions, from the definition: a request counts with the largest of its options, and a
+        code with the amounts that it is sure to exceed.
+        """
+        market, person, m = self.market, self.market.person, len(self.market.declared)
+        sizes = [Fraction(unit) for unit in market.unit_sizes]
+        numbers = {r.name: j for j, r in enumerate(market.declared)}
+        most = {numbers[name]: Fraction(amount) for name, amount in person.max_demand.items()}
+        sets = [
+            ([numbers[n] for n in total.resources or numbers], Fraction(total.amount))
+            for total in person.max_total
+        ]
+        kept: list[list[tuple[int, list[int]]]] = []
+
+        def fits(requests: list[list[tuple[int, list[int]]]]) -> bool:
+            def sum_of(what: Callable[[tuple[int, list[int]]], Any]) -> Fraction:
+                return sum((Fraction(max(map(what, own))) for own in requests), Fraction(0))
+
+            def sure(codes: list[int], j: int) -> Fraction:
+                return max(codes[j] - 1, 0) * sizes[j]
+
+            if len(requests) > person.requests:
+                return False
+            value = sum_of(lambda option: option[0]) * Fraction(market.value_step)
+            if person.max_value is not None and value > Fraction(person.max_value):
+                return False
+            asked = {j for own in requests for _, codes in own for j in range(m) if codes[j]}
+            wide = sum_of(lambda option: sum(code > 0 for code in option[1]))
+            if (
+                person.bundle_size is not None
+                and min(Fraction(len(asked)), wide) > person.bundle_size
+            ):
+                return False
+            each = (sum_of(lambda o, j=j: sure(o[1], j)) <= amount for j, amount in most.items())  # type: ignore[misc]
+            together = (
+                sum_of(lambda o, own=own: sum(sure(o[1], j) for j in own)) <= amount  # type: ignore[misc]
+                for own, amount in sets
+            )
+            return all(each) and all(together)
+
+        for request in dict.fromkeys(self.owner[first:end].tolist()):
+            rows = [row for row in range(first, end) if self.owner[row] == request]
+            own = [(int(self.values[r]), self.demands[r, :m].tolist()) for r in rows]
+            if fits([*kept, own]):
+                kept.append(own)
+            else:
+                self.left_out[rows] = True
+                self.values[rows], self.demands[rows] = 0, 0
 
     # --- one round ------------------------------------------------------------------------
 
@@ -205,13 +273,17 @@ class Reference:
 
     def turns(self, order: bytes, count: int) -> Ints:
         """The batch of each row's agent."""
-        places = self.coins(order)
-        return np.array([(p >> 9) * count >> 44 for p in places.tolist()])[self.owner]
+        places = siphash(order, [str(id).encode() for id in self.ids]) >> 11
+        return np.array([(p >> 9) * count >> 44 for p in places.tolist()])[self.agent]
 
     def coins(self, key: bytes) -> Ints:
-        """The coin of each agent, from 0 to COINS - 1."""
+        """The coin of each request, from 0 to COINS - 1."""
         if key not in self._coins:
-            self._coins = {key: siphash(key, [str(id).encode() for id in self.ids]) >> 11}
+            texts = [str(id).encode() for id, _ in self.names]
+            if self.market.requests > 1:
+                named = zip(texts, self.names, strict=True)
+                texts = [b"%d:%b:%b" % (len(id), id, name.encode()) for id, (_, name) in named]
+            self._coins = {key: siphash(key, texts) >> 11}
         return self._coins[key]
 
     def shares(self, rounds: Rounds) -> Ints:
@@ -233,6 +305,7 @@ class Reference:
         """What each row gets by its agent's own function, in units of 1/SHARE."""
         shares, touched = self.shares(rounds), self.demands > 0
         own: Ints = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
+        own = np.where(self.left_out, 0, own)
         if self.market.divisible:
             return shares * own // SHARE
         # An agent's options lie side by side on [0, COINS), each as wide as its share.

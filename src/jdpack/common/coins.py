@@ -4,6 +4,10 @@ An agent's coin is SipHash-2-4 (Aumasson & Bernstein 2012) of its id as UTF-8 te
 billboard's seed and shifted right to 53 bits. It looks uniform to anybody who does not know the
 seed. The header commits to the seed before the first round, and the seed is posted after the last.
 The id of agent number 17 is the text "17".
+
+Where agents may make several requests, each request has a coin of its own: that of a text which
+holds the id and the request's own name (`request_key`). So nobody's coin depends on what other
+requests there are. An agent's turn (`jdpack.common.batches`) depends on its id alone.
 """
 
 from __future__ import annotations
@@ -17,6 +21,11 @@ _INIT = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x746564627
 def coin(seed: bytes, agent: int | str) -> int:
     """The coin of one agent, from 0 to 2^53 - 1."""
     return siphash(seed, str(agent).encode()) >> (64 - COIN_BITS)
+
+
+def request_key(agent: int | str, request: str) -> str:
+    """A text for a request of an agent: no two of them have the same."""
+    return f"{len(str(agent).encode())}:{agent}:{request}"
 
 
 def siphash(key: bytes, message: bytes) -> int:

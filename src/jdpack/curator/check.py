@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from jdpack.common.by_name import ByName
 from jdpack.engines.base import Engine
 from jdpack.engines.settings import Place, choice_of
@@ -20,6 +23,10 @@ from jdpack.market.market import Market
 from jdpack.pages.number_text import short, short_percent
 from jdpack.planning.plan import Plan, plan
 from jdpack.policies.base import Policy
+from jdpack.privacy.accounting import Budget
+from jdpack.records import tables
+from jdpack.records.ids import plain_ids
+from jdpack.records.schema import has_runs
 from jdpack.records.source import Source
 from jdpack.run.arguments import check_curated, source_of
 
@@ -38,6 +45,8 @@ class Checked:
     """What the budget buys; public."""
     agents: int
     """How many agents the table has."""
+    requests: int
+    """How many requests they make."""
     beyond: int
     """How many numbers are beyond the public bounds."""
     refused: str | None
@@ -58,6 +67,7 @@ class Checked:
             "curator_only": True,
             "plan": self.plan.to_dict(),
             "agents": self.agents,
+            "requests": self.requests,
             "beyond": self.beyond,
             "refused": self.refused,
             "wanted": self.wanted.to_dict(),
@@ -81,6 +91,7 @@ def check(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     epsilon: float | None = None,
     delta: float | None = None,
     policy: Policy[Any] | str | None = None,
@@ -92,7 +103,7 @@ def check(
 
     Args:
         market: the public market, or the path of a market file.
-        agents, values, demands, ids, groups_of: the records, as for `solve`.
+        agents, values, demands, ids, groups_of, requests_of: the records, as for `solve`.
         epsilon, delta, policy: the budget and the algorithm, as for `solve`.
         clamp: as for `solve`.
         threads: how many cores to use.
@@ -102,12 +113,13 @@ def check(
     """
     planned = plan(market, epsilon=epsilon, delta=delta, policy=policy)
     check_curated(planned.policy)
-    source = source_of(planned.market, agents, values, demands, ids, groups_of, clamp)
+    source = source_of(planned.market, agents, values, demands, ids, groups_of, requests_of, clamp)
     refused = None
     with contextlib.ExitStack() as held:
         try:
             engine = held.enter_context(_opened(source, threads, progress))
         except AgentsError as error:
+            _tell_repeated(source, planned.budget)
             if clamp:
                 raise
             refused = error.message
@@ -121,6 +133,7 @@ def check(
         return Checked(
             plan=planned,
             agents=engine.count,
+            requests=engine.requests,
             beyond=engine.clamped,
             refused=refused,
             wanted=ByName([r.name for r in planned.market.resources], loads),
@@ -138,6 +151,50 @@ def _opened(
         opened = choice.open(source, threads, place, progress or (lambda done: None))
         with contextlib.closing(opened) as engine:
             yield engine
+
+
+def _tell_repeated(source: Source, budget: Budget) -> None:
+    """Raise an error if ids are in several rows: what each reading of these would protect.
+
+    Only if a row is all that an agent asks for; otherwise the market says how to read them.
+    """
+    market = source.market
+    if has_runs(market):
+        return
+    try:
+        chunks = [rows.ids for piece in source.pieces() for rows in tables.read(market, piece)]
+        counts = pa.chunked_array([plain_ids(ids) for ids in chunks if ids is not None])
+        times = counts.value_counts()
+    except (AgentsError, pa.ArrowException):  # which is refused for another reason
+        return
+    many = int(pc.sum(pc.greater(times.field("counts"), 1)).as_py() or 0)
+    if many == 0:
+        return
+    most = pc.max(times.field("counts")).as_py()
+    id = times.field("values")[pc.index(times.field("counts"), most).as_py()].as_py()
+    epsilon = budget.epsilon_of_group(most)
+    worse = "is hardly protected" if epsilon is None else f"has epsilon {epsilon:.3g}"
+    raise AgentsError(
+        f"{many:,} of {len(times):,} ids are in several rows; {id!r} is in {most:,}",
+        "what are the rows of one id? If they are options, of which the agent takes one, set "
+        f"{market.hint('options in [agents]', 'Market(options=...)')}: all of them are protected "
+        "together. If they are requests, each decided on its own, set "
+        f"{market.hint('requests in [person]', 'Market(person=...)')}: everything that one person "
+        "asks for is protected, however many requests. If you give each row an id of its own, one "
+        f"row is protected: whoever has {most:,} of them {worse} instead of {budget.epsilon:g}",
+    )
+
+
+def _protected(checked: Checked) -> str:
+    """Who is protected, by how the market reads the rows of one id."""
+    market = checked.plan.market
+    if market.requests > 1:
+        each = checked.requests / max(1, checked.agents)
+        mean = f"{checked.requests:,} requests, {each:.3g} per agent on average"
+        return f"everything that one agent asks for, in all requests ({mean})"
+    if market.options > 1:
+        return "everything that one agent asks for: its rows are options, and it takes one at most"
+    return "one agent: people with several ids are protected for each of them alone"
 
 
 def _problems(checked: Checked) -> Iterator[str]:
@@ -170,6 +227,7 @@ def _lines(checked: Checked) -> Iterator[str]:
     yield ""
     declared = f"the market declares {at_most}{market.agents:,}"
     yield f"{market.name}: {checked.agents:,} agents; {declared}"
+    yield f"  protects   {_protected(checked)}"
     for name, load in list(checked.wanted.to_dict().items())[:_SHOWN]:
         yield f"  wanted     {short(load)} times the supply of {name}"
     if len(checked.wanted) > _SHOWN:

@@ -50,6 +50,7 @@ def compare(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     policies: Iterable[Policy[Any] | str] | None = None,
     seeds: int = 5,
     patience: float = 300.0,
@@ -62,8 +63,8 @@ def compare(
     """Run policies on the same records with several seeds, against the optimum.
 
     Args:
-        market, agents, values, demands, ids, groups_of, epsilon, delta, clamp, threads: as for
-            `solve`.
+        market, agents, values, demands, ids, groups_of, requests_of: as for `solve`.
+        epsilon, delta, clamp, threads: as for `solve`.
         policies: a list of policies, each as for `solve`; all of them if not given.
         seeds: how many seeded runs of each, with the seeds 0, 1, 2 and so on.
         patience: give up on a policy after this many seconds; its finished runs count.
@@ -77,7 +78,7 @@ def compare(
 
     if not isinstance(market, Market):
         market = Market.from_toml(market)
-    source = source_of(market, agents, values, demands, ids, groups_of, clamp)
+    source = source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp)
     check_threads(threads)
     check_whole("seeds", seeds, least=1)
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:

@@ -75,7 +75,7 @@ def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dic
 def _size(market: Market) -> int:
     """The most numbers that the records can have."""
     row = 2 * market.bundle_width if is_sparse(market) else len(market.resources)
-    return market.agents * market.options * (row + 1)
+    return market.requests_at_most * market.options * (row + 1)
 
 
 def _ledger(run: FinishedRun, moved: str | Path | None) -> str:

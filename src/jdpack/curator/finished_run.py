@@ -50,13 +50,22 @@ class FinishedRun:
         return cls(folder, run, verdict)
 
     def source(
-        self, agents: Any, values: Any, demands: Any, ids: Any, groups_of: Any, caller: str
+        self,
+        agents: Any,
+        values: Any,
+        demands: Any,
+        ids: Any,
+        groups_of: Any,
+        requests_of: Any,
+        caller: str,
     ) -> Source:
         """The records that are given, or else those that the run read."""
         if agents is None and values is None and demands is None:
             agents = self.file.records(caller)
         market = self.board.header.market
-        return source_of(market, agents, values, demands, ids, groups_of, self.file.clamp)
+        return source_of(
+            market, agents, values, demands, ids, groups_of, requests_of, self.file.clamp
+        )
 
     @contextlib.contextmanager
     def records(

@@ -10,7 +10,7 @@ import base64
 import json
 import string
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.agent.check_code import check_code
-from jdpack.agent.in_words import typed
-from jdpack.agent.options import counted, encoded
+from jdpack.agent.in_words import left_out_text, typed
+from jdpack.agent.options import Coded, Request, counted, encoded, encoded_requests
 from jdpack.curator.finished_run import FinishedRun
 from jdpack.errors import OutputError
 from jdpack.market.grid import SHARE
@@ -64,6 +64,7 @@ def letters(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     url: str = "",
     outcome: bool = False,
     text: str = "",
@@ -74,8 +75,8 @@ def letters(
 
     Args:
         output: the folder of the run, as given to `solve`.
-        agents, values, demands, ids, groups_of: the records, if they were given in memory or have
-            moved.
+        agents, values, demands, ids, groups_of, requests_of: the records, if they were given in
+            memory or have moved.
         url: the address at which people find the page; without it, letters have no link.
         outcome: whether letters say what the person gets.
         text: the organiser's own text, with $id, $code, $link, $record and $outcome in it.
@@ -88,13 +89,12 @@ def letters(
     run = FinishedRun.open(output)
     board = run.board
     market, order = board.header.market, board.header.order
-    source = run.source(agents, values, demands, ids, groups_of, "letters")
+    source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
     with run.records(source, threads, progress) as engine:
         shares = engine.shares(board, engine.allocate(board))
     rows = []
     for person in _people(source, shares):
-        options = encoded(market, person.values, person.demands, person.group)
-        code = check_code(order, person.id, options)
+        code = check_code(order, person.id, _codes(market, person))
         link = f"{url}#me={_fragment(market, person)}.{code}" if url else ""
         made = Letter(
             id=person.id,
@@ -135,13 +135,24 @@ def _template(text: str, url: str, outcome: bool) -> string.Template:
 
 @dataclass
 class _Person:
-    """One person's record as it was used, and what they get of each option."""
+    """One person's record as it was used, and what they get."""
 
     id: int | str
     group: str | None
-    values: list[float]
-    demands: list[dict[str, float]]
-    given: list[int]
+    requests: list[_Request]
+
+
+@dataclass
+class _Request:
+    """One request, and what the person gets of each of its options."""
+
+    name: str | None
+    """None if people make one request."""
+    values: list[float] = field(default_factory=list)
+    demands: list[dict[str, float]] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    left_out: str | None = None
+    """The bound of `PersonBounds` that it leads beyond, if any."""
 
 
 def _people(source: Source, shares: Shares) -> Iterator[_Person]:
@@ -157,10 +168,14 @@ def _people(source: Source, shares: Shares) -> Iterator[_Person]:
                 if held is None or id != held.id:
                     if held is not None:
                         yield held
-                    held = _Person(id, _group(market, rows, i), [], [], [])
-                held.values.append(min(float(rows.values[i]), market.max_value))
-                held.demands.append(_demand(market, rows, i))
-                held.given.append(int(shares[at + i]))
+                    held = _Person(id, _group(market, rows, i), [])
+                name = None if rows.requests is None else rows.requests[i].as_py()
+                if not held.requests or held.requests[-1].name != name:
+                    held.requests.append(_Request(name))
+                request = held.requests[-1]
+                request.values.append(min(float(rows.values[i]), market.max_value))
+                request.demands.append(_demand(market, rows, i))
+                request.given.append(int(shares[at + i]))
             at += rows.rows
     if held is not None:
         yield held
@@ -187,13 +202,33 @@ def _demand(market: Market, rows: OptionRows, i: int) -> dict[str, float]:
     return {r.name: amount for r, amount in kept if amount > 0.0}
 
 
+def _codes(market: Market, person: _Person) -> list[tuple[str | None, list[Coded]]]:
+    """The requests in codes; notes which of them are left out."""
+    if market.requests == 1:
+        (one,) = person.requests
+        return [(None, encoded(market, one.values, one.demands, person.group))]
+    own = [Request(str(r.name), r.values, r.demands) for r in person.requests]
+    coded = encoded_requests(market, own, person.group)
+    for request, each in zip(person.requests, coded, strict=True):
+        request.left_out = each.left_out
+    return [(each.request.name, each.options) for each in coded]
+
+
 def _fragment(market: Market, person: _Person) -> str:
     """The record as the form reads it from a file, in base 64."""
-    pairs = zip(person.values, person.demands, strict=True)
-    data: dict[str, Any] = {
-        "id": str(person.id),
-        "options": [{"value": value, "demand": demand} for value, demand in pairs],
-    }
+    each = [
+        {
+            "request": r.name,
+            "options": [
+                {"value": value, "demand": demand}
+                for value, demand in zip(r.values, r.demands, strict=True)
+            ],
+        }
+        for r in person.requests
+    ]
+    several = market.requests > 1
+    data: dict[str, Any] = {"id": str(person.id)}
+    data |= {"requests": each} if several else {"options": each[0]["options"]}
     if market.groups:
         data["group"] = person.group
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -202,21 +237,38 @@ def _fragment(market: Market, person: _Person) -> str:
 
 def _record(market: Market, person: _Person) -> str:
     """The record in words."""
-    word, one = market.value_name or market.columns.value, len(person.values) == 1
-    parts = []
-    for number, (value, demand) in enumerate(zip(person.values, person.demands, strict=True), 1):
-        asked = [_amount(market, name, amount, typed) for name, amount in demand.items()]
-        said = ", ".join([f"{word} {typed(value)}", *asked])
-        parts.append(said if one else f"option {number}: {said}")
+    word, parts = market.value_name or market.columns.value, []
+    for request in person.requests:
+        each, one = zip(request.values, request.demands, strict=True), len(request.values) == 1
+        for number, (value, demand) in enumerate(each, start=1):
+            which = [] if request.name is None else [f"request “{request.name}”"]
+            which += [] if one else [f"option {number}"]
+            asked = [_amount(market, name, amount, typed) for name, amount in demand.items()]
+            said = ", ".join([f"{word} {typed(value)}", *asked])
+            parts.append(f"{', '.join(which)}: {said}" if which else said)
     return "; ".join([*([f"group {person.group}"] if person.group else []), *parts])
 
 
 def _outcome(market: Market, person: _Person) -> str:
-    """What the person gets, in words, rounded down."""
-    got: dict[str, float] = {}
-    for demand, given in zip(person.demands, person.given, strict=True):
-        for name, amount in demand.items():
-            got[name] = got.get(name, 0.0) + amount * given / SHARE
+    """What the person gets, in words, rounded down: for each request, and in all."""
+    got, parts = dict[str, float](), []
+    for request in person.requests:
+        own: dict[str, float] = {}
+        for demand, given in zip(request.demands, request.given, strict=True):
+            for name, amount in demand.items():
+                own[name] = own.get(name, 0.0) + amount * given / SHARE
+        for name, amount in own.items():
+            got[name] = got.get(name, 0.0) + amount
+        said = _said(market, own)
+        if request.left_out is not None:
+            said = left_out_text(market, request.left_out)
+        parts.append(f"request “{request.name}”: {said}")
+    if market.requests == 1:
+        return _said(market, got)
+    return "; ".join([*parts, f"in all: {_said(market, got)}"])
+
+
+def _said(market: Market, got: dict[str, float]) -> str:
     parts = [_amount(market, name, x, short_down) for name, x in got.items() if x > 0.0]
     return ", ".join(parts) or "nothing this time"
 

@@ -43,6 +43,7 @@ def report_run(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     folder: str | Path | None = None,
     public: bool = False,
     optimum: bool | None = None,
@@ -54,8 +55,8 @@ def report_run(
 
     Args:
         output: the folder of the run, as given to `solve`; or a billboard, for the public report.
-        agents, values, demands, ids, groups_of: the records, if they were given in memory or have
-            moved.
+        agents, values, demands, ids, groups_of, requests_of: the records, if they were given in
+            memory or have moved.
         folder: a folder to create for the reports; if not given, they go beside the run's other
             files.
         public: write only the public report, which needs no records.
@@ -85,7 +86,7 @@ def report_run(
         from jdpack.curator.finished_run import FinishedRun
 
         finished = FinishedRun.open(path)
-        source = finished.source(agents, values, demands, ids, groups_of, "report_run")
+        source = finished.source(agents, values, demands, ids, groups_of, requests_of, "report_run")
         private = curators_report(finished, source, ledger, optimum, threads, progress)
     return _write(target, public_report(board), private, new=folder is not None)
 

@@ -30,6 +30,11 @@ class Truth:
         # Numbers beyond the bounds get here only if they were clamped.
         values = np.concatenate([batch.values for batch in self._kept])
         self.values = np.minimum(values, market.max_value)
+        row = 0
+        for part in self.agents.parts:  # what is left out is worth nothing to anybody
+            if part.left_out is not None:
+                self.values[row : row + part.rows][part.left_out == 1] = 0.0
+            row += part.rows
         self.demands = self._demands()
         self._kept.clear()
 

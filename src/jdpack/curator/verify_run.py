@@ -43,20 +43,30 @@ class RunVerdict(Verdict):
 
     agents: int
     """How many records were read again."""
+    requests: int
+    """How many requests they make."""
     winners: int
-    """How many agents get something."""
+    """How many requests get something."""
     loads: tuple[float, ...]
     """The load on each resource as a fraction of its supply."""
 
     def to_dict(self) -> dict[str, Any]:
-        curator = {"agents": self.agents, "winners": self.winners, "loads": list(self.loads)}
+        curator = {
+            "agents": self.agents,
+            "requests": self.requests,
+            "winners": self.winners,
+            "loads": list(self.loads),
+        }
         return {**super().to_dict(), "curator": curator}
 
     def _lines(self) -> Iterator[str]:
         yield from super()._lines()
         yield ""
         yield "curator only (exact, not noisy: do not publish)"
-        yield f"right: what each of {self.agents:,} agents is given; {self.winners:,} get something"
+        each = f"{self.agents:,} agents"
+        if self.board.header.market.requests > 1:
+            each = f"{self.requests:,} requests of {each}"
+        yield f"right: what each of {each} is given; {self.winners:,} get something"
         most = max(self.loads)
         if most > 1.0:  # only where nothing is repaired
             yield f"A SUPPLY IS EXCEEDED, which the market allows: a load is {100 * most:.1f}%"
@@ -73,6 +83,7 @@ def verify_run(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     ledger: str | Path | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
@@ -81,8 +92,8 @@ def verify_run(
 
     Args:
         output: the folder of the run, as given to `solve`.
-        agents, values, demands, ids, groups_of: the records, if they were given in memory or have
-            moved.
+        agents, values, demands, ids, groups_of, requests_of: the records, if they were given in
+            memory or have moved.
         ledger: where the run's ledger is now, if it has moved.
         threads: how many cores to use.
         progress: called with the fraction of the records that has been read.
@@ -96,7 +107,7 @@ def verify_run(
         given = account if ledger is None else Account.at(ledger, account.dataset)
         given.check(board)
     _check_pages(run.folder, board)
-    source = run.source(agents, values, demands, ids, groups_of, "verify_run")
+    source = run.source(agents, values, demands, ids, groups_of, requests_of, "verify_run")
     with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
         _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))
@@ -104,7 +115,8 @@ def verify_run(
         loads = exact_numbers(engine, allocation).loads
         if max(loads) > 1.0 and board.header.repaired:
             raise OutputError(f"a supply is exceeded: {max(loads):g} of it")
-        return RunVerdict(board, run.verdict.spent, engine.count, allocation.winners, loads)
+        counts = engine.count, engine.requests, allocation.winners
+        return RunVerdict(board, run.verdict.spent, *counts, loads)
 
 
 def _check_pages(folder: Output, board: Billboard) -> None:

@@ -23,7 +23,7 @@ class Allocation:
     loads: tuple[int, ...]
     """The exact load on each resource, at most the supply, in units of code / SHARE."""
     winners: int
-    """Agents who get something."""
+    """Requests that get something."""
     shares: int
     """The sum of all shares, in units of 1/SHARE."""
     value: int
@@ -31,7 +31,7 @@ class Allocation:
     dropped: int
     """Winners dropped because the certified bound failed, which has probability at most beta."""
     drop_from: int
-    """Agents with this coin or a larger one were dropped."""
+    """Requests with this coin or a larger one were dropped."""
 
     @classmethod
     def of_all(cls, parts: list[Allocation]) -> Allocation:
@@ -58,8 +58,13 @@ class Engine(Protocol):
         ...
 
     @property
+    def requests(self) -> int:
+        """How many requests they make."""
+        ...
+
+    @property
     def clamped(self) -> int:
-        """How many numbers were clamped to the public bounds."""
+        """How many numbers were clamped to the public bounds, and requests left out."""
         ...
 
     @property

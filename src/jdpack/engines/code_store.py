@@ -44,7 +44,7 @@ from jdpack.records.ids import texts
 from jdpack.records.threads import Threads
 from jdpack.storage.files import sync_folder
 
-_FORMAT = 3
+_FORMAT = 4
 """Increase it whenever the same records would be encoded or written differently."""
 _ALIGN = 64
 _FILES = 256  # the most in a store: every mapped file counts as an open file of the process
@@ -216,6 +216,9 @@ def _arrays(part: Part) -> dict[str, NDArray[Any]]:
     elif part.ids is not None:
         data, ends = texts(part.ids)
         arrays |= {"id_text": data[ends[0] : ends[-1]], "id_ends": ends - ends[0]}
+    if part.requests is not None:
+        data, ends = texts(part.requests)
+        arrays |= {"request_text": data[ends[0] : ends[-1]], "request_ends": ends - ends[0]}
     return arrays
 
 
@@ -284,7 +287,13 @@ def _part(arrays: dict[str, NDArray[Any]], first: int) -> Part:
     if "ids" in arrays:
         ids = to_arrow(arrays.pop("ids"))
     elif "id_ends" in arrays:
-        ends, data = arrays.pop("id_ends"), arrays.pop("id_text")
-        buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-        ids = pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
-    return Part(**arrays, ids=ids, first=first)
+        ids = _texts(arrays.pop("id_ends"), arrays.pop("id_text"))
+    requests = None
+    if "request_ends" in arrays:
+        requests = _texts(arrays.pop("request_ends"), arrays.pop("request_text"))
+    return Part(**arrays, ids=ids, requests=requests, first=first)
+
+
+def _texts(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)

@@ -51,6 +51,10 @@ class MemoryEngine(Combined):
         return self.agents.count
 
     @property
+    def requests(self) -> int:
+        return self.agents.requests
+
+    @property
     def clamped(self) -> int:
         return self.agents.clamped
 

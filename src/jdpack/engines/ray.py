@@ -40,6 +40,7 @@ from jdpack.records.codes import PART_ROWS
 from jdpack.records.encode import Codes, Tally, check_tallies, encode_piece
 from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
 from jdpack.records.readers import FilePiece
+from jdpack.records.schema import has_several
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
 
@@ -116,7 +117,7 @@ class Worker:
     def _ids(self) -> Iterator[pa.Array]:
         """The id of every agent, some at a time."""
         rows = (part.ids for part in self._loaded().parts)
-        return first_ids(rows) if self.market.options > 1 else rows
+        return first_ids(rows) if has_several(self.market) else rows
 
     def _loaded(self) -> Shard:
         if self._shard is None:
@@ -170,7 +171,7 @@ class RayEngine(Combined):
         rest = clamp, threads, settings.store
         self._workers: list[Any] = [actor.remote(market, own, *rest) for own in pieces]
         self._digests: list[int] = []
-        self._count = self._clamped = 0
+        self._count = self._requests = self._clamped = 0
 
     @classmethod
     def open(
@@ -202,6 +203,10 @@ class RayEngine(Combined):
     @property
     def count(self) -> int:
         return self._count
+
+    @property
+    def requests(self) -> int:
+        return self._requests
 
     @property
     def clamped(self) -> int:
@@ -315,6 +320,7 @@ class RayEngine(Combined):
         workers, pieces, digests = zip(*busy, strict=True)
         self._workers, self._pieces, self._digests = list(workers), list(pieces), list(digests)
         self._count = sum(t.agents for t in tallies)
+        self._requests = sum(t.requests for t in tallies)
         self._clamped = sum(t.clamped for t in tallies)
         self._check_unique()
 
@@ -365,7 +371,7 @@ class RayEngine(Combined):
                 named = Counter(id for some in self._all("named", suspects) for id in some)
                 id, times = named.most_common(1)[0]
                 if times > 1:
-                    refuse_repeated(id, self.market.options > 1)
+                    refuse_repeated(id, has_several(self.market))
 
 
 def _repeated(*found: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -148,7 +148,7 @@ def fits(market: Market) -> bool:
     """Whether the codes of a market fit in memory. A function of public numbers."""
     m, k = len(market.resources), market.bundle_width
     row = 4 + 8 + (4 * k if is_sparse(market) else 2 * m)
-    return market.agents * market.options * row <= _FITS * _memory()
+    return market.requests_at_most * market.options * row <= _FITS * _memory()
 
 
 def _memory() -> int:

@@ -63,7 +63,7 @@ class Final:
     factors: tuple[int, ...]
     """An option's share is scaled by the smallest factor among its resources, over SHARE."""
     drop_from: int = NOBODY
-    """Agents with this coin or a larger one get nothing, or a supply would be exceeded."""
+    """Requests with this coin or a larger one get nothing, or a supply would be exceeded."""
 
 
 class Shard:
@@ -156,7 +156,7 @@ class Shard:
 
     def _in_order(self, order: bytes, count: int) -> list[Batched]:
         if self._batched is None or self._batched[0] != (order, count):
-            parts = self.threads.map(lambda p: Batched(p, _coins(p, order), count), self.parts)
+            parts = self.threads.map(lambda p: Batched(p, _places(p, order), count), self.parts)
             self._batched = (order, count), parts
         return self._batched[1]
 
@@ -191,7 +191,7 @@ class Shard:
             part, (shares, dropped) = pair[0], self._give(*pair, final)
             return Allocation(
                 loads=tuple(giving.loads(part, m, shares)),
-                winners=part.agents_with(shares),
+                winners=part.requests_with(shares),
                 shares=int(shares.sum(dtype=np.uint64)),
                 value=giving.welfare(part, shares),
                 dropped=dropped,
@@ -206,7 +206,7 @@ class Shard:
         return np.concatenate([given for _, given in self.all_given(final)])
 
     def write(self, final: Final, file: IO[bytes]) -> None:
-        """Stream the allocation to Parquet: id, option (if several), share or granted."""
+        """Stream the allocation to Parquet: id, request and option if several, share or granted."""
         options = {"use_dictionary": False, "write_page_checksum": True}
         with pyarrow.parquet.ParquetWriter(file, self.schema, **options) as writer:
             for table in self.tables(final):
@@ -216,6 +216,8 @@ class Shard:
         """The rows of the allocation, part by part."""
         for part, given in self.all_given(final):
             columns = [_ids(part)]
+            if part.requests is not None:
+                columns.append(part.requests)
             if self.market.options > 1:
                 columns.append(to_arrow(part.option_numbers().astype(np.int32)))
             columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
@@ -225,6 +227,7 @@ class Shard:
     def schema(self) -> pa.Schema:
         """The columns of the allocation."""
         kinds = [("id", _ids(self.parts[0]).type)]
+        kinds += [("request", pa.large_string())] if self.market.requests > 1 else []
         kinds += [("option", pa.int32())] if self.market.options > 1 else []
         kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]
         return pa.schema(kinds)
@@ -244,11 +247,13 @@ class Shard:
             # A full, unscaled share is granted whatever the coin; an empty one never is.
             tossed = (given > 0) & ((given < SHARE) | (scaling < SHARE))
             giving.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
+        if part.left_out is not None:
+            given[part.left_out == 1] = 0
         if final.drop_from == NOBODY:
             return given, 0
-        winners = part.agents_with(given)
+        winners = part.requests_with(given)
         given[_coins(part, final.seed.seed) >= np.uint64(final.drop_from)] = 0
-        return given, winners - part.agents_with(given)
+        return given, winners - part.requests_with(given)
 
     def _shares(self, rounds: Rounds) -> list[Shares]:
         """The averaged share of every row, part by part, before scaling and coins."""
@@ -306,16 +311,28 @@ def _ids(part: Part) -> pa.Array:
 
 
 def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
-    """The coin of each row's agent; 0 for rows that are not `tossed`."""
+    """The coin of each row's request; 0 for rows that are not `tossed`."""
+    if part.requests is None:
+        return _places(part, key, tossed)
     which = np.arange(part.rows) if tossed is None else np.flatnonzero(tossed)
-    if part.ids is None:
-        some = bulk_coins.coins_of_numbers(key, part.first + which)
-    elif pa.types.is_integer(part.ids.type):
-        some = bulk_coins.coins_of_numbers(key, to_numpy(part.ids)[which])
-    else:
-        some = bulk_coins.coins_of_texts(key, *texts(part.ids), which)
-    if tossed is None:
-        return some
+    at = to_arrow(which)
+    some = bulk_coins.request_keys(_ids(part).take(at), part.requests.take(at))
     out = np.zeros(part.rows, np.uint64)
-    out[which] = some
+    out[which] = bulk_coins.coins_of_texts(key, *texts(some))
+    return out
+
+
+def _places(part: Part, key: bytes, some: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
+    """The hash of each row's id; 0 for rows that are not in `some`."""
+    which = np.arange(part.rows) if some is None else np.flatnonzero(some)
+    if part.ids is None:
+        found = bulk_coins.coins_of_numbers(key, part.first + which)
+    elif pa.types.is_integer(part.ids.type):
+        found = bulk_coins.coins_of_numbers(key, to_numpy(part.ids)[which])
+    else:
+        found = bulk_coins.coins_of_texts(key, *texts(part.ids), which)
+    if some is None:
+        return found
+    out = np.zeros(part.rows, np.uint64)
+    out[which] = found
     return out

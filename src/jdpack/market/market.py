@@ -54,6 +54,7 @@ from jdpack.market.grid import (
     round_up,
 )
 from jdpack.market.groups import Derived, Group, groups_of
+from jdpack.market.person import Limits, PersonBounds
 from jdpack.market.totals import MaxTotal, Total, max_totals_of
 from jdpack.storage.files import read_regular
 
@@ -61,6 +62,9 @@ Layout = Literal["wide", "long"]
 
 EXCESS_PROBABILITY_MAX = 0.1
 """The largest probability with which a supply may be exceeded."""
+
+
+_COUNTED_MAX = 2**68  # so that kernels count the totals of people in 86 bits
 
 
 class Neighbours(enum.Enum):
@@ -117,6 +121,8 @@ class Columns:
     """Other columns that the table may have; they are not read."""
     group: str = "group"
     """The column of the agent's group, if the market has groups."""
+    request: str = "request"
+    """The column that tells an agent's requests apart, if agents may have several."""
 
 
 @dataclass(frozen=True, init=False)
@@ -130,7 +136,9 @@ class Market:
         max_value: the value cap V.
         agents: the number of agents (with ADD_REMOVE: an upper bound on it).
         bundle_size: the most resources that one option may touch; by default all of them.
-        options: the most options that one agent may have; it takes at most one of them.
+        options: the most options that one request may have; at most one of them is taken.
+        person: what one agent may ask for in all, if agents may make several requests: a
+            `PersonBounds`, or the most requests.
         max_total: bounds on the sum of one option's demands over resources that share a unit: a
             number for all resources, or a list of `MaxTotal`.
         groups: groups of agents with caps or reserves, a list of `Group`. Each cap and each reserve
@@ -154,6 +162,7 @@ class Market:
     agents: int
     bundle_size: int
     options: int
+    person: PersonBounds
     max_total: tuple[MaxTotal, ...]
     groups: tuple[Group, ...]
     neighbours: Neighbours
@@ -173,6 +182,7 @@ class Market:
         agents: int,
         bundle_size: int | None = None,
         options: int = 1,
+        person: PersonBounds | Mapping[str, Any] | int = 1,
         max_total: float | MaxTotal | Sequence[MaxTotal | Mapping[str, Any]] | None = None,
         groups: Sequence[Group | Mapping[str, Any]] = (),
         neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
@@ -242,6 +252,7 @@ class Market:
         put(self, "bundle_size", min(size, m))
         put(self, "options", checks.count("options", options, 1000))
         put(self, "max_total", max_totals_of(max_total))
+        put(self, "person", PersonBounds.of(person))
         try:
             put(self, "neighbours", Neighbours(neighbours))
         except ValueError:
@@ -264,7 +275,8 @@ class Market:
         if not all(isinstance(column, str) for column in c.ignore):
             listed = checks.quoted(c.ignore)
             raise MarketError(f"ignore must list names of columns, not {listed}")
-        for column in (c.id, c.value, c.option, c.resource, c.amount, c.group, *c.ignore):
+        named = (c.id, c.value, c.option, c.resource, c.amount, c.group, c.request)
+        for column in (*named, *c.ignore):
             checks.text("column", column)
         if len(self.resources) > RESOURCES_MAX:
             raise MarketError(
@@ -297,6 +309,11 @@ class Market:
             raise MarketError(f"column {clash.pop()!r} is used for a resource and for id or value")
         if self.columns.layout not in ("wide", "long"):
             raise MarketError(f"layout {self.columns.layout!r} is not known", "one of: wide, long")
+        if c.request != "request" and self.requests == 1:
+            raise MarketError(
+                f"column {c.request!r} is for requests, but agents have only one",
+                "set [person] requests; or list the column in ignore",
+            )
         others = [c.id, c.value]
         others += (
             [r.column for r in self.declared] if c.layout == "wide" else [c.resource, c.amount]
@@ -307,7 +324,14 @@ class Market:
                 f"column {c.group!r} is used for the group and for something else",
                 "name another column for the group",
             )
-        self._check_totals()
+        if self.requests > 1 and c.request in [*others, *([c.group] if self.groups else [])]:
+            raise MarketError(
+                f"column {c.request!r} is used for the request and for something else",
+                "name another column in [agents] request",
+            )
+        self._check_totals(self.max_total)
+        self._check_totals(self.person.max_total)
+        self._check_person()
         if max(self.supply_codes) > SUPPLY_CODE_MAX:
             r = min(self.resources, key=lambda r: r.max_demand / r.supply)
             raise MarketError(
@@ -315,10 +339,10 @@ class Market:
                 "such a resource cannot run out; leave it out of the market",
             )
 
-    def _check_totals(self) -> None:
+    def _check_totals(self, given: Sequence[MaxTotal]) -> None:
         """Check that every total names resources of one unit, and each of them in one total."""
         units, bounded = {r.name: r.unit for r in self.declared}, set[str]()
-        for total in self.max_total:
+        for total in given:
             own = total.resources or tuple(units)
             for name in own:
                 if name not in units:
@@ -339,7 +363,7 @@ class Market:
                     f"{other!r} (unit {units[other]!r})",
                     "list the resources of one unit in its resources, or give them the same unit",
                 )
-        for exact in self.totals:
+        for exact in self._totals_of(given):
             if not exact.countable:
                 caps = [(self.resources[j].max_demand, j) for j in exact.resources]
                 (low, a), (high, b) = min(caps), max(caps)
@@ -349,6 +373,105 @@ class Market:
                     "too far apart to be counted together",
                     "bound them separately",
                 )
+
+    def _check_person(self) -> None:
+        """Check that a person may ask for at least as much as one option."""
+        person, caps = self.person, {r.name: r.max_demand for r in self.declared}
+        if self.requests_at_most > AGENTS_MAX:
+            raise MarketError(
+                f"{self.agents} agents with {self.requests} requests each are more than "
+                f"{AGENTS_MAX} requests"
+            )
+        for total in self.person_limits.totals:
+            if self.requests * sum(total.sizes) >= _COUNTED_MAX:
+                raise MarketError(
+                    f"[person]: max_total {total.amount:g} adds resources whose max_demand are too "
+                    "far apart to be counted together",
+                    "bound them separately",
+                )
+        for name in person.max_demand:
+            if name not in caps:
+                raise MarketError(
+                    f"[person]: max_demand names {checks.quoted(name)}, which is no resource",
+                    checks.closest(name, list(caps)),
+                )
+        pairs: list[tuple[str, float | None, float]] = [
+            (f"max_demand of {name!r}", most, caps[name])
+            for name, most in person.max_demand.items()
+        ]
+        pairs += [("max_value", person.max_value, self.max_value)]
+        pairs += [("bundle_size", person.bundle_size, self.bundle_size)]
+        for what, most, one in pairs:
+            if most is not None and most < one:
+                raise MarketError(
+                    f"[person]: {what} is {most:g} in all, but one option may have {one:g}",
+                    "what one option may have, its person may have too",
+                )
+
+    # --- people ---------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> int:
+        """The most requests that one agent may make."""
+        return self.person.requests
+
+    @property
+    def requests_at_most(self) -> int:
+        """The most requests that all agents together may make."""
+        return self.agents * self.requests
+
+    @cached_property
+    def person_limits(self) -> Limits:
+        """What one agent may ask for in all, in whole numbers."""
+        person, most = self.person, self.requests * DEMAND_CODE_MAX
+        steps = [most] * len(self.declared)
+        for j, r in enumerate(self.declared):
+            if r.name in person.max_demand:
+                units = Fraction(person.max_demand[r.name]) / Fraction(self.unit_sizes[j])
+                steps[j] = min(most, math.floor(units))
+        value = self.requests * self.value_cap_code
+        if person.max_value is not None:
+            value = min(value, math.floor(Fraction(person.max_value) / Fraction(self.value_step)))
+        size = min(self.requests * self.bundle_size, len(self.declared))
+        size = min(size, person.bundle_size or size)
+        return Limits(self.requests, value, size, tuple(steps), self._totals_of(person.max_total))
+
+    @property
+    def person_value_code(self) -> int:
+        """The most that the value codes of one agent's options taken can sum to."""
+        return self.person_limits.value
+
+    @cached_property
+    def person_cap_codes(self) -> tuple[int, ...]:
+        """P_j: the most codes of each resource that one agent can take in all."""
+        if self.requests == 1:
+            return (DEMAND_CODE_MAX,) * len(self.resources)
+        most, steps = self.requests * DEMAND_CODE_MAX, self.person_limits.steps
+        own = [min(most, some + self.requests) for some in steps]
+        return tuple(
+            own[j if r.derived is None else r.derived.base] for j, r in enumerate(self.resources)
+        )
+
+    @cached_property
+    def person_width(self) -> int:
+        """The most resources that one agent can touch in all, derived ones included."""
+        return self._width(self.person_limits.bundle)
+
+    @cached_property
+    def person_totals(self) -> tuple[Total, ...]:
+        """Bounds on what one agent can take in all of disjoint sets, before codes are rounded.
+
+        Those of `person`; and for sets that none of these touches, `requests` times what one
+        option may ask for. What follows for derived resources is as in `max_totals`.
+        """
+        own = self.person_limits.totals
+        bounded = {j for total in own for j in total.resources}
+        others = [
+            self._total(self.requests * total.amount, total.resources)
+            for total in self.totals
+            if not bounded & set(total.resources)
+        ]
+        return self._with_derived_totals([*own, *others])
 
     # --- groups ---------------------------------------------------------------------------
 
@@ -372,12 +495,16 @@ class Market:
         none) this is the sum over the `bundle_size` declared resources that bring most; the
         largest of these sums is reached by a record.
         """
+        return self._width(self.bundle_size)
+
+    def _width(self, size: int) -> int:
+        """The most resources that come with `size` declared ones."""
         widths = []
         for group in range(-1, len(self.groups)):
             brings = [1] * len(self.declared)
             for _, rule in self.derived:
                 brings[rule.base] += rule.demanded_by(group)
-            widths.append(sum(sorted(brings, reverse=True)[: self.bundle_size]))
+            widths.append(sum(sorted(brings, reverse=True)[:size]))
         return max(widths)
 
     def group_number(self, name: object) -> int:
@@ -398,10 +525,13 @@ class Market:
     @cached_property
     def totals(self) -> tuple[Total, ...]:
         """The bounds of `max_total`, with the numbers of their resources."""
+        return self._totals_of(self.max_total)
+
+    def _totals_of(self, given: Sequence[MaxTotal]) -> tuple[Total, ...]:
         numbers = {r.name: j for j, r in enumerate(self.declared)}
         return tuple(
             self._total(total.amount, sorted(numbers[n] for n in total.resources or numbers))
-            for total in self.max_total
+            for total in given
         )
 
     @cached_property
@@ -413,8 +543,11 @@ class Market:
         same bound holds for the caps on them of all groups together, of which an option touches at
         most one for each base, and for the reserves on them of each one group.
         """
-        found = list(self.totals)
-        for total in self.totals:
+        return self._with_derived_totals(self.totals)
+
+    def _with_derived_totals(self, totals: Sequence[Total]) -> tuple[Total, ...]:
+        found = list(totals)
+        for total in totals:
             own = [(j, rule) for j, rule in self.derived if rule.base in set(total.resources)]
             sets = [[j for j, rule in own if rule.members]]
             for g in range(len(self.groups)):
@@ -528,6 +661,7 @@ class Market:
             amount=agents.take("amount", str, "amount"),
             ignore=tuple(agents.take("ignore", list, [])),
             group=agents.take("group", str, "group"),
+            request=agents.take("request", str, "request"),
         )
         market = cls(
             name=top.take("name", str, "market"),
@@ -539,6 +673,7 @@ class Market:
             agents=agents.take("count", int),
             bundle_size=agents.take("bundle_size", int, None),
             options=agents.take("options", int, 1),
+            person=top.take("person", object, 1),
             max_total=[
                 MaxTotal.of(entry, f"[[max_total]] {i + 1}")
                 for i, entry in enumerate(top.take("max_total", list, []))
@@ -582,6 +717,8 @@ class Market:
             more["max_total"] = [total.to_dict() for total in self.max_total]
         if self.groups:
             more["group"] = [group.to_dict() for group in self.groups]
+        if self.requests > 1:
+            more["person"] = self.person.to_dict()
         return {
             "name": self.name,
             "divisible": self.divisible,
@@ -603,6 +740,7 @@ class Market:
                 "amount": self.columns.amount,
                 "ignore": list(self.columns.ignore),
                 **({"group": self.columns.group} if self.groups else {}),
+                **({"request": self.columns.request} if self.requests > 1 else {}),
             },
             "resource": [
                 {
@@ -631,6 +769,7 @@ class Market:
             "agents": self.agents,
             "bundle_size": self.bundle_size,
             "options": self.options,
+            "person": self.person,
             "max_total": self.max_total,
             "groups": self.groups,
             "neighbours": self.neighbours,

@@ -110,8 +110,12 @@ class Total:
 
     def fits(self, codes: Sequence[int]) -> bool:
         """Whether an option is within the bound; it has one code per resource of the market."""
+        return self.count(codes) <= self.limit
+
+    def count(self, codes: Sequence[int]) -> int:
+        """What an option is sure to ask for, in whole numbers of the quantum."""
         pairs = zip(self.resources, self.sizes, strict=True)
-        return sum(max(codes[j] - 1, 0) * size for j, size in pairs) <= self.limit
+        return sum(max(codes[j] - 1, 0) * size for j, size in pairs)
 
     def cut(self, codes: list[int]) -> None:
         """Cut the codes of an option that is beyond the bound; others are left as they are.

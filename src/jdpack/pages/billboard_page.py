@@ -33,6 +33,7 @@ from jdpack.pages.number_text import (
     percent,
     percent_down,
     percent_up,
+    person_texts,
     price_text,
     short,
     short_down,
@@ -103,6 +104,7 @@ def build(board: Billboard | None, *, running: bool | None = None, live: bool = 
         shown=SHOWN,
         price_text=price_text,
         total_text=total_text,
+        person_texts=person_texts,
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
         spent=None if spent is None else [0.0, *spent][-1],
@@ -145,6 +147,7 @@ def data(board: Billboard) -> dict[str, Any]:
             "amount": market.columns.amount,
             "ignore": list(market.columns.ignore),
             "group": market.columns.group,
+            "request": market.columns.request,
         },
         "resources": [
             {
@@ -176,6 +179,7 @@ def data(board: Billboard) -> dict[str, Any]:
             }
             for total in market.totals
         ],
+        "person": _person(market),
         "factors": list(board.certificate.factors),
         "weight": board.weight,
         "batches": 0 if batch is None else batch.count,
@@ -186,6 +190,24 @@ def data(board: Billboard) -> dict[str, Any]:
             "weights": [step.weight for step in rounds],
             "prices": [list(step.prices) for step in rounds],
         },
+    }
+
+
+def _person(market: Market) -> dict[str, Any] | None:
+    """What the page must know to count the requests of one person; None if there is only one."""
+    if market.requests == 1:
+        return None
+    limits = market.person_limits
+    return {
+        "requests": limits.requests,
+        "max_value": limits.value,
+        "bundle_size": limits.bundle,
+        "max_demand": list(limits.steps),
+        "max_totals": [
+            {"amount": t.amount, "resources": list(t.resources), "quantum": t.quantum}
+            for t in limits.totals
+        ],
+        "texts": person_texts(market),
     }
 
 

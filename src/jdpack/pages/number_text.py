@@ -74,6 +74,37 @@ def total_text(market: Market, total: Total) -> str:
     return f"{amount} of {', '.join(names[:-1])} and {names[-1]} together"
 
 
+WHOLE_PERSON = "everything that one person asked for, however many requests"
+"""Who is protected where people make several requests."""
+
+
+def person_texts(market: Market, who: str = "you", whose: str = "your") -> dict[str, str]:
+    """What one person may ask for in all: a sentence without its end for each bound there is."""
+    person = market.person
+    found = {"requests": f"{who} may make {person.requests:,} requests"}
+    if person.max_value is not None:
+        found["max_value"] = (
+            f"the values of {whose} requests may add up to {short(person.max_value)}"
+        )
+    if person.bundle_size is not None:
+        found["bundle_size"] = f"{whose} requests may touch {person.bundle_size:,} goods"
+    units = {r.name: r.unit for r in market.declared}
+    each = [
+        f"{f'{short(most)} {units[name]}'.rstrip()} of {name}"
+        for name, most in person.max_demand.items()
+    ]
+    each = [*each[:3], f"so on for {len(each) - 3:,} more"] if len(each) > 4 else each
+    if each:
+        found["max_demand"] = f"{whose} requests may ask for {_listed(each)}"
+    if totals := [total_text(market, total) for total in market.person_limits.totals]:
+        found["max_total"] = f"{whose} requests may ask for {_listed(totals)}"
+    return found
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
 def one_in(probability: float) -> str:
     """A small probability in words, never understated."""
     if not 0.0 < probability < 0.5:

@@ -20,7 +20,7 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
-from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
+from jdpack.market.grid import PRICE_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
 from jdpack.policies.base import check_alpha
 from jdpack.privacy import queries, tail_bounds
@@ -59,13 +59,13 @@ def check_rounds(rounds: object) -> None:
 
 def width(market: Market) -> float:
     """W: the most that |1 - L_j| can be, at least 1; L_j is a load relative to supply."""
-    most = market.agents * float(DEMAND_CODE_MAX) / min(market.supply_codes)
+    most = market.agents * float(max(market.person_cap_codes)) / min(market.supply_codes)
     return max(1.0, most - 1.0)
 
 
 def worth(market: Market) -> float:
     """The most that all agents could pay, n V, in price units."""
-    return float(market.agents * market.value_cap_code) * PRICE_UNITS_PER_VALUE_CODE
+    return float(market.agents * market.person_value_code) * PRICE_UNITS_PER_VALUE_CODE
 
 
 def supplies(market: Market) -> FloatArray:

@@ -40,7 +40,6 @@ from jdpack.billboard.lines import Release, Step
 from jdpack.common import checks, portable_math
 from jdpack.common.batches import BATCHES_MAX, Batch
 from jdpack.errors import MarketError
-from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 from jdpack.policies import fixed_rounds, nested_blocks
 from jdpack.privacy import queries, tail_bounds
@@ -52,6 +51,15 @@ STEERING = 0.6
 """The part of what the rounds may spend that the blocks get, and that steers the prices. The sum of
 all batches gets the rest. The loss from steering falls with the cube root of this part, and is
 several times the margin of that sum on the market of Table 1, where this part was chosen."""
+
+
+def check_one_request(market: Market) -> None:
+    """Refuse several requests of agents who add the noise themselves."""
+    if market.requests > 1:
+        raise MarketError(
+            "agents who add the noise themselves can make only one request",
+            "leave [person] out, with one option for all that a person wants; or trust a curator",
+        )
 
 
 @dataclass(frozen=True)
@@ -120,10 +128,12 @@ class MwuOnline:
                 "agents who add the noise themselves cannot hide that they take part",
                 "use neighbours = 'replace-one', or mwu-online without local",
             )
+        if self.local:
+            check_one_request(market)
         for each in (noise, last_noise):
             each.cost(queries.change(market, "demand"))  # refuses noise that cannot be drawn
         sigma = rounds * fixed_rounds.sigma(market, noise)
-        cap = float(DEMAND_CODE_MAX) / min(market.supply_codes)
+        cap = float(max(market.person_cap_codes)) / min(market.supply_codes)
         size = portable_math.log(m + 1.0) / rounds
         if self.local:
             noisy = sigma * sigma * max(1.0, market.agents / rounds)

@@ -1,11 +1,12 @@
 """Public: what newton aims for. The shape of its noise, and the load to aim for per resource.
 
 The shape. With noise of scale s_j on the demand for resource j, a release costs half the largest
-sum of a_j = (C / s_j)^2 over the K resources that one agent can move (`queries.change`), and aiming
-below the supply by a multiple of the noise loses, to first order, sum_j g_j / sqrt(a_j), where
-g_j = pi_j u_j, u_j = C / S_j, and pi_j is the share of the optimum that the price of j explains.
-Given the cost R, the best a has some resources above a common level L and all others at L: lowering
-those below L would save nothing. Let the resources with the h largest g be above. Then
+sum of a_j = (P_j / s_j)^2 over the K resources that one agent can move (`queries.change`), and
+aiming below the supply by a multiple of the noise loses, to first order, sum_j g_j / sqrt(a_j),
+where g_j = pi_j u_j, u_j = P_j / S_j, P_j is the most that one agent can take of j, and pi_j is the
+share of the optimum that the price of j explains. Given the cost R, the best a has some resources
+above a common level L and all others at L: lowering those below L would save nothing. Let the
+resources with the h largest g be above. Then
 
     a_j = r g_j^(2/3) for those,   L = r (G / (K - h))^(2/3) for the others,
 
@@ -25,7 +26,6 @@ import numpy as np
 
 from jdpack.common import portable_math
 from jdpack.common.portable_math import FloatArray
-from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
@@ -62,7 +62,9 @@ def best_shape(
     """
     change = queries.change(market, "demand")
     supply = np.array(market.supply_codes, dtype=np.float64)
-    touched = change.squares / float(DEMAND_CODE_MAX) ** 2
+    caps = np.array(market.person_cap_codes, dtype=np.float64)
+    relative = caps / caps.max()
+    touched = change.worst(tuple(relative.tolist())) / float(caps.max()) ** 2
     if len(supply) == 1:
         return (1.0,)
     # A price that was misjudged must not cost the run. How likely that is falls with the slack.
@@ -74,7 +76,7 @@ def best_shape(
     for _ in range(_REPEATS):
         shares = prices * portable_math.exp(risen / _DEAR) ** _DEAR
         shares = (shares / math.fsum(shares.tolist()) + spare) * scarce
-        shape = on_grid(1.0 / np.sqrt(water_fill(shares / supply, touched)))
+        shape = on_grid(relative / np.sqrt(water_fill(shares * relative / supply, touched)))
         factor = math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
         margins = reach * factor * shape / supply
         risen = 0.5 * (risen + np.clip(dearer(np.minimum(margins, 1.0)), 0.0, float(_DEAR)))
@@ -150,7 +152,7 @@ def radii(
     `coins` is the variance that coins are expected to add to each load, in squared codes; None for
     divisible goods.
     """
-    tail, cap = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX)
+    tail = tail_bounds.tail(market, budget)
     supply = np.array(market.supply_codes, dtype=np.float64)
     each = [0.0] * len(sums) if coins is None else coins.tolist()
     found: dict[tuple[float, float, float], float] = {}
@@ -163,9 +165,11 @@ def radii(
         else:
             coin = tail_bounds.coins_on(market, budget, noise, weight, size, own)
             radius = noise.radius_with_coins(coin, tail)
-        found[noise.variance, size, own] = radius / weight + (cap if budget.repaired else 0.0)
-    radii = [found[noise.variance, size, own] for noise, size, own in columns]
-    return np.minimum(np.array(radii) / supply, _UNBOUNDED)
+        found[noise.variance, size, own] = radius / weight
+    radii = np.array([found[noise.variance, size, own] for noise, size, own in columns])
+    if budget.repaired:
+        radii = radii + np.array(market.person_cap_codes, dtype=np.float64)
+    return np.minimum(radii / supply, _UNBOUNDED)
 
 
 def steepness(market: Market, budget: Budget, sums: list[Sum], weight: float) -> FloatArray:

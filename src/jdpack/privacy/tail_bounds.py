@@ -156,8 +156,15 @@ def chance_share(market: Market, budget: Budget) -> float:
 
 
 def chance_shape(market: Market) -> tuple[float, ...]:
-    """The shape of the noise of a chance release: value is less important than loads."""
-    return (1.0,) * len(market.resources) + (CHANCE_OF_VALUE,)
+    """The shape of the noise of a chance release: value is less important than loads.
+
+    If agents make several requests, the bounds on what they add to loads may be much closer than
+    those on value, and then value would take most of the budget: its noise grows with its bound.
+    """
+    change = queries.change(market, "chance")
+    assert isinstance(change, queries.ChanceChange)
+    of_value = CHANCE_OF_VALUE * max(1.0, math.isqrt(change.last) / change.most)
+    return (1.0,) * len(market.resources) + (of_value,)
 
 
 @functools.lru_cache(maxsize=64)
@@ -237,6 +244,13 @@ class Sum:
     peak: float = 0.0
     """The largest weight * scale; needed for truncated noise only."""
 
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.variance, self.weight, self.scales, self.peak))
+
+    def __hash__(self) -> int:
+        return self._hash  # once: there may be a scale for each of many rounds
+
     def radius(self, tail: float, *, truncated: bool = False) -> float:
         """The sum is at most this, with probability 1 - e^-tail."""
         if self.variance == 0.0:
@@ -287,11 +301,12 @@ class Sum:
         `chance` is the scale of a chance release that is one more term, in its own unit.
         """
         assert self.scales is not None
-        scales, least = self.scales, min(self.scales)
+        scales = self.scales
+        alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term does
+        least = min(scales[::alike])
         if chance > 0.0:
             least = min(least, chance)
         far = math.sqrt(2.0 * (tail + portable_math.log(2e9 * (len(scales) + 1)))) + 0.5 / least
-        alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term does
         terms = [alike * (far / (2.0 * s) + 1.0 / (8.0 * s * s)) for s in scales[::alike]]
         if chance > 0.0:
             terms.append(far / (2.0 * chance) + 1.0 / (8.0 * chance * chance))

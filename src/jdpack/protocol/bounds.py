@@ -89,9 +89,13 @@ def given_bounds(board: Billboard, scaling: tuple[int, ...], beta: float | None)
 
 
 def _spare(board: Billboard) -> list[float]:
-    """What one more agent could add, because a repair must be as rare for neighbours (`Budget`)."""
-    cap = DEMAND_CODE_MAX if board.header.repaired else 0
-    return [cap / (supply * DOWN) for supply in board.header.market.supply_codes]
+    """What one more agent could add, because a repair must be as rare for neighbours (`Budget`).
+
+    Neighbours differ in all requests of one agent.
+    """
+    market, repaired = board.header.market, board.header.repaired
+    caps = zip(market.person_cap_codes, market.supply_codes, strict=True)
+    return [cap * repaired / (supply * DOWN) for cap, supply in caps]
 
 
 def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]]]:
@@ -169,7 +173,7 @@ def coin_luck(board: Billboard) -> float:
     most, tail = float(dearest(board)), value_tail(market)
     variance = max(0.0, release.answer[-1] + value_radius(market, release.step.noise)) * CHANCE_UNIT
     # Values are rounded to whole units before their variance is taken (C5).
-    deviation = (math.sqrt(variance) + math.sqrt(market.agents) / 2.0) * most / 2**16
+    deviation = (math.sqrt(variance) + math.sqrt(market.requests_at_most) / 2.0) * most / 2**16
     return math.sqrt(2.0 * tail) * deviation + most * tail / 3.0
 
 

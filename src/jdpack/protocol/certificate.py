@@ -10,20 +10,21 @@ the round's weight, W = sum_t w_t, and S_j the supply in codes. The averaged all
 = sum_t w_t D_tj / (W S_j). The billboard shows D_tj with noise. The weighted noise of resource j
 sums to less than -r_j with probability at most beta / m, so L_j <= (sum_t w_t answer_tj + r_j) / (W
 S_j) for all j together. We add one cap, C / S_j, and call the result U_j, because a repair must be
-as rare for every neighbour of these records (`Budget`). f_j = min(1, 1 / U_j), and an option is
+as rare for every neighbour of these records (`Budget`): C is what one agent can take of j in all,
+over all its requests (`Market.person_cap_codes`). f_j = min(1, 1 / U_j), and an option is
 scaled by the smallest f_j of the resources that it touches. So the load of j falls at least by f_j.
 
-C2. Load of indivisible goods. Coins grant each option with its averaged share as probability, so
-what is granted has the load of the averaged allocation plus the coins, a sum of independent
-numbers whose mean is 0 given the rounds. The `chance` release shows the variances that they add to
-each load, with noise. Every grant of an option that touches resource j is kept with probability at
-most f_j: given the grants, an agent's coin is uniform on the width of its option, so it falls in
-the first f_j of that width with probability f_j, independently of all others. `tail_bounds` bounds
-noise, coins and thinning together, by several fits that hold together with probability
-1 - beta / m. Fit i bounds the load before thinning by U_ij, and after it by g U_ij, where g is a
-function of f_j. f_j is the largest factor with which some fit has g U_ij <= 1 - C / S_j. What a
-neighbour of these records keeps is at most one cap more, so one event covers both. An option that
-touches several resources uses the smallest of their factors.
+C2. Load of indivisible goods. Every request has a coin of its own. Coins grant each option with its
+averaged share as probability, so what is granted has the load of the averaged allocation plus the
+coins, a sum of independent numbers whose mean is 0 given the rounds. The `chance` release shows the
+variances that they add to each load, with noise. Every grant of an option that touches resource j
+is kept with probability at most f_j: given the grants, a request's coin is uniform on the width of
+its option, so it falls in the first f_j of that width with probability f_j, independently of all
+others. `tail_bounds` bounds noise, coins and thinning together, by several fits that hold together
+with probability 1 - beta / m. Fit i bounds the load before thinning by U_ij, and after it by g
+U_ij, where g is a function of f_j. f_j is the largest factor with which some fit has g U_ij <= 1 -
+C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers both.
+An option that touches several resources uses the smallest of their factors.
 
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
 one round that asked it, all or nothing, and W is the weight of one round. An answer may sum up a
@@ -130,9 +131,9 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
         return 0.0, None, None  # C3
     tail = bounds.value_tail(market)
     averaged, radius = _released(board, "welfare")
-    # Shares are rounded down: an agent loses less than 1/SHARE of each option that it ever takes.
+    # Shares are rounded down: a request loses less than 1/SHARE of each option that it ever takes.
     options = min(market.options, sum(1 for _ in board.rounds))
-    rounding = market.agents * options * (market.value_cap_code / SHARE + 1.0)
+    rounding = market.requests_at_most * options * (market.value_cap_code / SHARE + 1.0)
     least, most = max(0.0, averaged - radius), max(0.0, averaged + radius)
     f, value_cap = min(scaling) / SHARE, float(market.value_cap_code)
     thinned, luck = False, 0.0
@@ -143,7 +144,8 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
         thinned, luck = f < 1.0, -bounds.coin_luck(board)
     if board.header.coins and market.options > 1:  # C5: the gaps that rounding left
         gaps = market.options / SHARE
-        luck -= tail_bounds.kept_at_most(market.agents * value_cap, value_cap, gaps, tail)
+        all_value = float(market.agents * market.person_value_code)
+        luck -= tail_bounds.kept_at_most(all_value, value_cap, gaps, tail)
 
     def given(welfare: float) -> float:
         """C5: the value of what is given, at least."""
@@ -207,7 +209,7 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
     above = (total + radius) / whole
     above = above / bounds.DOWN if above > 0.0 else above * bounds.DOWN
-    return above + rounding * market.agents / whole
+    return above + rounding * market.requests_at_most / whole
 
 
 def _mixture_radius(variance: float, guess: float, tail: float) -> float:

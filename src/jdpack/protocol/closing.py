@@ -21,6 +21,7 @@ from __future__ import annotations
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Step
 from jdpack.market.grid import SHARE
+from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import gaussian
 from jdpack.privacy.queries import Change, Query
@@ -47,15 +48,35 @@ def change(board: Billboard, query: Query) -> Change:
     market = board.header.market
     if query != "luck":
         return queries.change(market, query)
-    return queries.luck_change(market, *(luck_range(board) or (0, 0)))
+    return queries.luck_change(market, *person_luck(market, *(luck_range(board) or (0, 0))))
+
+
+def person_luck(market: Market, lowest: int, highest: int) -> tuple[int, int]:
+    """The least and the most that all requests of one agent add to luck.
+
+    Let cap be the value of one option, and V what the values of one agent sum to at most. A request
+    of value v adds at least v / cap times the least that one of value cap could add, except for
+    rounding, and at most v. So where values sum to at most V, all of them together add at least
+    V / cap times the least, rounded down, and the rounding of each request.
+    """
+    cap, most, requests = market.value_cap_code, market.person_value_code, market.requests
+    if requests == 1:
+        return lowest, highest
+    by_value = lowest * most // cap - requests * _rounding(market)
+    return max(requests * lowest, by_value), min(requests * highest, most)
+
+
+def _rounding(market: Market) -> int:
+    """The most value codes that rounding takes from one request."""
+    return market.options * (market.value_cap_code // SHARE + 2)
 
 
 def luck_range(board: Billboard) -> tuple[int, int] | None:
-    """The least and the most that one agent adds to luck; None if luck is not released.
+    """The least and the most that one request adds to luck; None if luck is not released.
 
-    Scaling takes at most the fraction 1 - f of an agent's value, with f the smallest factor. For
+    Scaling takes at most the fraction 1 - f of a request's value, with f the smallest factor. For
     each option, rounding takes less than 1/SHARE of its value and less than one value code. If
-    indivisible goods are thinned, an agent's whole value may be at stake, and bounding what
+    indivisible goods are thinned, a request's whole value may be at stake, and bounding what
     thinning takes away by the smallest factor alone may cost the certificate less than the noise of
     the release would.
     """
@@ -64,8 +85,8 @@ def luck_range(board: Billboard) -> tuple[int, int] | None:
     if min(factors) == SHARE:
         return None
     if market.divisible:
-        rounding = market.options * (cap // SHARE + 2)
-        return cap * (min(factors) - SHARE) // SHARE - rounding, 0  # rounded down
-    noise = gaussian(queries.luck_change(market, -cap, cap), budget.rho * tail_bounds.LUCK_SHARE)
+        return cap * (min(factors) - SHARE) // SHARE - _rounding(market), 0  # rounded down
+    change = queries.luck_change(market, *person_luck(market, -cap, cap))
+    noise = gaussian(change, budget.rho * tail_bounds.LUCK_SHARE)
     by_factor = bounds.thinned_value(board, factors) + bounds.coin_luck(board)
     return None if by_factor <= bounds.value_radius(market, noise) else (-cap, cap)

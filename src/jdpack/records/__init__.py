@@ -8,6 +8,7 @@ Read in this order:
 * `source`: where the records of a run come from.
 * `ids` and `bulk_coins`: who the agents are, and their coins.
 * `encode`, `encode_kernels` and `codes`: check the amounts and turn them into codes.
+* `person_kernels`: leave out what people ask for beyond their bounds.
 * `digest`: a number that changes whenever a record does. It uses `splitmix`, and so does `ids`.
 * `threads`: the thread pool of the compiled kernels.
 """

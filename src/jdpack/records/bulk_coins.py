@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
@@ -32,6 +34,13 @@ def coins_of_texts(
     out = np.empty(len(begins), np.uint64)
     _of_texts(np.frombuffer(seed, dtype=np.uint64), data, begins, ends, out)
     return out
+
+
+def request_keys(ids: pa.Array, requests: pa.Array) -> pa.Array:
+    """`jdpack.common.coins.request_key` of many requests."""
+    texts = ids.cast(pa.large_string())
+    lengths = pc.binary_length(texts).cast(pa.large_string())
+    return pc.binary_join_element_wise(lengths, texts, requests, pa.scalar(":", pa.large_string()))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

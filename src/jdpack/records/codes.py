@@ -1,8 +1,10 @@
 """Private: the agents' records as exact integer codes.
 
-A row is an option: 16-bit demand codes and a 32-bit value code. An agent is one row, or up to
-`market.options` consecutive rows. Rows are stored in blocks of BLOCK, with no agent split between
-two blocks. Blocks are grouped into parts, the unit of work for threads. There are two layouts:
+A row is an option: 16-bit demand codes and a 32-bit value code. A request is one row, or up to
+`market.options` consecutive rows. An agent is one request, or up to `market.requests` of them, one
+after the other; kernels decide each request on its own and need not know whose it is. Rows are
+stored in blocks of BLOCK, with no request split between two blocks. Blocks are grouped into parts,
+the unit of work for threads. There are two layouts:
 
 * dense, `codes[block, resource, row]`: the codes of one resource are adjacent, so kernels use
   vector instructions across agents and stream each block from memory once;
@@ -60,7 +62,7 @@ class Part:
     fill: NDArray[np.int64]
     """How many rows each block holds."""
     starts: NDArray[np.uint8]
-    """1 at an agent's first row, [block, row]; empty if agents have one option."""
+    """1 at a request's first row, [block, row]; empty if requests have one option."""
     codes: NDArray[np.uint16]
     """Dense: demand codes [block, resource, row]. Sparse: as in `Pairs`, like the next six."""
     resources: NDArray[np.uint16] | None = None
@@ -73,10 +75,15 @@ class Part:
     """The index of the first row among all rows; agents without ids are numbered from it."""
     ids: pa.Array | None = None
     """The id of each row, 64-bit integers or large strings; None if agents are numbered."""
+    requests: pa.Array | None = None
+    """The name of each row's request, large strings; None if agents make one request."""
+    left_out: NDArray[np.uint8] | None = None
+    """1 for rows of requests beyond the bounds of their agent, with codes 0: they get nothing. None
+    if there are none."""
 
     @property
     def several(self) -> NDArray[np.uint8] | None:
-        """`starts`, or None if every row is an agent: those kernels are much shorter."""
+        """`starts`, or None if every row is a request: those kernels are much shorter."""
         return self.starts if self.starts.size else None
 
     @property
@@ -99,20 +106,20 @@ class Part:
         return sum(array.nbytes for array in (self.values, self.starts, *demands))
 
     def heads(self) -> NDArray[np.uint8]:
-        """1 at the first row of each agent; empty if every row is an agent."""
+        """1 at the first row of each request; empty if every row is a request."""
         if not self.starts.size:
             return np.empty(0, np.uint8)
         return np.concatenate([self.starts[b, :n] for b, n in enumerate(self.fill)])
 
     def option_numbers(self) -> NDArray[np.int64]:
-        """The number of each row among its agent's options, from 1, as people count them."""
+        """The number of each row among its request's options, from 1, as people count them."""
         row, heads = np.arange(self.rows), self.heads()
         if not heads.size:
             return np.ones(len(row), np.int64)
         return row - np.maximum.accumulate(np.where(heads, row, 0)) + 1
 
-    def agents_with(self, shares: NDArray[np.uint32]) -> int:
-        """How many agents have a positive share of some option."""
+    def requests_with(self, shares: NDArray[np.uint32]) -> int:
+        """How many requests have a positive share of some option."""
         heads = self.heads()
         if not heads.size:
             return int(np.count_nonzero(shares))
@@ -127,8 +134,10 @@ class Agents:
     parts: list[Part]
     count: int
     """How many agents there are."""
+    requests: int = 0
+    """How many requests they make."""
     clamped: int = 0
-    """How many numbers were clamped to the public bounds. Curator only."""
+    """How many numbers were clamped to the public bounds, and requests left out. Curator only."""
 
     @property
     def ids(self) -> pa.ChunkedArray | None:
@@ -138,11 +147,11 @@ class Agents:
         return pa.chunked_array([part.ids for part in self.parts])
 
     def starts(self) -> NDArray[np.uint8]:
-        """1 at the first row of each agent; empty if agents have one option."""
+        """1 at the first row of each request; empty if requests have one option."""
         return np.concatenate([part.heads() for part in self.parts])
 
     def numbers(self) -> NDArray[np.int64]:
-        """The agent of each row, from 0."""
+        """The request of each row, from 0."""
         if self.market.options == 1:
             return np.arange(self.rows)
         return np.cumsum(self.starts(), dtype=np.int64) - 1

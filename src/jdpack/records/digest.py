@@ -1,11 +1,11 @@
 """Private: a number that tells whether records have changed. It never leaves the curator.
 
-Every row is hashed: its agent's id, its number among that agent's options, its value code and its
-demand codes. The digest is the sum of the hashes. So the same records have the same digest in any
-layout, from any engine and for any cut into parts. Records that differ by accident collide with
-probability about 2^-64, or about 2^-53 if they differ only in text ids, which enter as 53-bit
-hashes. The digest does not stop somebody who seeks a collision, but anyone who can change the
-records does not need one.
+Every row is hashed: its agent's id, the name of its request if there are several, its number among
+the options of that request, its value code and its demand codes, and whether it is left out. The
+digest is the sum of the hashes. So the same records have the same digest in any layout, from any
+engine and for any cut into parts. Records that differ by accident collide with probability about
+2^-64, or about 2^-53 if they differ only in text ids, which enter as 53-bit hashes. The digest does
+not stop somebody who seeks a collision, but anyone who can change the records does not need one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jdpack.records.arrow import to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.ids import texts
-from jdpack.records.splitmix import mix
+from jdpack.records.splitmix import mix, mix_all
 
 
 def digest(part: Part) -> int:
@@ -28,6 +28,10 @@ def digest(part: Part) -> int:
         ids = to_numpy(part.ids).view(np.uint64)
     else:
         ids = coins_of_texts(bytes(16), *texts(part.ids))
+    if part.requests is not None:
+        ids = mix_all(ids) ^ coins_of_texts(bytes(16), *texts(part.requests))
+    if part.left_out is not None:
+        ids = ids ^ (part.left_out.astype(np.uint64) << np.uint64(63))
     if part.pairs is None:
         total = _dense(part.codes, part.values, part.starts, part.fill, ids)
     else:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market, Neighbours
-from jdpack.records import encode_kernels, tables
-from jdpack.records.arrow import to_numpy
+from jdpack.records import encode_kernels, person_kernels, tables
+from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, space
 from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
+from jdpack.records.schema import has_several
 from jdpack.records.tables import OptionRows, Piece
 from jdpack.records.threads import Threads
 
@@ -36,8 +37,9 @@ class Tally:
 
     rows: int
     agents: int
+    requests: int
     clamped: int
-    """How many numbers were clamped to the public bounds."""
+    """How many numbers were clamped to the public bounds, and requests left out."""
     id: int | str | None
     """Its first id; None if agents are numbered."""
 
@@ -59,7 +61,9 @@ def encode(
     Numbers and totals beyond the public bounds are refused or, with `clamp`, cut to the bound.
     Always refused are numbers that are NaN, infinite or negative, options that touch more resources
     than the bundle size, and ids or a number of agents that do not fit the market. The error names
-    the first bad record.
+    the first bad record. Requests that lead an agent beyond what it may ask for in all are refused
+    or, with `clamp`, left out (`jdpack.market.person`); they are looked at part by part, after the
+    numbers in them.
     """
     all_pieces = list(pieces)
     finished = itertools.count(1)
@@ -87,8 +91,9 @@ def gather(market: Market, codes: Iterable[Codes], limit_bytes: int | None = Non
         tallies.append(tally)
     check_tallies(market, tallies)
     if parts[0].ids is not None:
-        check_unique(lambda: (part.ids for part in parts), market.options > 1, limit_bytes)
-    return Agents(market, parts, sum(t.agents for t in tallies), sum(t.clamped for t in tallies))
+        check_unique(lambda: (part.ids for part in parts), has_several(market), limit_bytes)
+    agents, requests = sum(t.agents for t in tallies), sum(t.requests for t in tallies)
+    return Agents(market, parts, agents, requests, sum(t.clamped for t in tallies))
 
 
 def encode_piece(
@@ -101,7 +106,8 @@ def encode_piece(
     if encoder.part is not None:
         encoder._close_part()
     pa.default_memory_pool().release_unused()
-    return Tally(encoder.rows, encoder.agents, encoder.clamped, encoder.first_id)
+    counts = encoder.agents, encoder.requests, encoder.clamped
+    return Tally(encoder.rows, *counts, encoder.first_id)
 
 
 def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
@@ -123,6 +129,15 @@ def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
         )
 
 
+def _changes(column: pa.Array, last: Any) -> NDArray[np.uint8]:
+    """1 where an entry differs from the one before; `last` is the one before the first."""
+    new = np.ones(len(column), np.uint8)
+    if len(column) > 1:
+        new[1:] = to_numpy(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+    new[0] = column[0].as_py() != last
+    return new
+
+
 @dataclass
 class _Encoder:
     market: Market
@@ -131,16 +146,24 @@ class _Encoder:
     clamped: int = 0
     rows: int = 0
     agents: int = 0
+    requests: int = 0
     first_id: int | str | None = None
     last_id: Any = None
+    last_request: str | None = None
     last_options: int = 0
     last_group: int = -1
+    last_names: list[str] = field(default_factory=list)
+    """The requests, so far, of the last agent of the parts that are closed."""
 
     # The part being filled.
     part: Part | None = None
     blocks: int = 0
     """How many of its blocks hold rows."""
     ids: list[pa.Array] = field(default_factory=list)
+    names: list[pa.Array] = field(default_factory=list)
+    """The name of each row's request."""
+    new: list[NDArray[np.uint8]] = field(default_factory=list)
+    """1 at the first row of each agent, if agents make several requests."""
     pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]] = field(
         default_factory=list
     )
@@ -150,11 +173,14 @@ class _Encoder:
     def __post_init__(self) -> None:
         m = len(self.market.resources)
         row_bytes = 2 * m if not is_sparse(self.market) else 4 * self.market.bundle_width
-        expected = -(-self.market.agents * self.market.options // BLOCK)
+        expected = -(-self.market.requests_at_most * self.market.options // BLOCK)
         most = min(_PART_BYTES // (row_bytes * BLOCK), PART_ROWS // BLOCK)
         self.capacity = max(1, min(most, 2 * expected))
         self.totals = encode_kernels.Totals.of_market(self.market)
         self.rules = encode_kernels.Rules.of_market(self.market)
+        if self.market.requests > 1:
+            self.bounds = person_kernels.Bounds.of_market(self.market)
+            self.person = person_kernels.Counts.empty(self.bounds)
 
     def add(self, chunk: OptionRows) -> None:
         if chunk.rows == 0:
@@ -162,9 +188,9 @@ class _Encoder:
         ids = None
         if chunk.ids is not None:
             ids = plain_ids(chunk.ids, chunk.first, chunk.where)
-        starts = self._group(ids, chunk.rows)
+        starts, new = self._group(ids, chunk.requests, chunk.rows)
         if chunk.groups is not None:
-            self._check_groups(chunk, starts)
+            self._check_groups(chunk, new)
         if self.agents > self.market.agents + _FEW:  # the input may be endless
             raise AgentsError(
                 f"there are more than {self.market.agents + _FEW} agents, but the market declares "
@@ -184,60 +210,76 @@ class _Encoder:
             self._encode(chunk, slice(row, row + placed), runs[:count], starts, part)
             if ids is not None:
                 self.ids.append(ids.slice(row, placed))
+            if chunk.requests is not None:
+                self.names.append(chunk.requests.slice(row, placed))
+                self.new.append(new[row : row + placed])
             row += placed
         self.rows += chunk.rows
 
     # --- ids ------------------------------------------------------------------------------
 
-    def _group(self, ids: pa.Array | None, rows: int) -> NDArray[np.uint8]:
-        """1 at the first row of each agent; counts agents and checks how many options each has."""
+    def _group(
+        self, ids: pa.Array | None, requests: pa.Array | None, rows: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """1 at the first row of each request, and of each agent.
+
+        Counts agents and requests, and checks how many options each request has.
+        """
+        market = self.market
         if ids is None:
-            if self.market.options > 1:
+            if has_several(market):
                 raise AgentsError(
-                    "agents with several options need ids",
+                    f"agents with several {'options' if market.requests == 1 else 'requests'} need "
+                    "ids",
                     "give each row the id of its agent, and keep the rows of one agent together",
                 )
-            if self.market.neighbours is Neighbours.ADD_REMOVE and not self.market.divisible:
+            if market.neighbours is Neighbours.ADD_REMOVE and not market.divisible:
                 # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(
                     "agents that may be added or removed need ids of their own",
                     "give ids, so that nobody's coin depends on who else takes part",
                 )
+        else:
+            first: int | str = ids[0].as_py()
+            self.first_id = first if self.first_id is None else self.first_id
+            check_same_type(self.first_id, first)
+        if ids is None or not has_several(market):
             self.agents += rows
-            return np.ones(rows, np.uint8)
-        first: int | str = ids[0].as_py()
-        self.first_id = first if self.first_id is None else self.first_id
-        check_same_type(self.first_id, first)
-        if self.market.options == 1:
-            self.agents += rows
-            return np.ones(rows, np.uint8)
-        starts = np.ones(rows, np.uint8)
-        if rows > 1:
-            starts[1:] = to_numpy(pc.not_equal(ids.slice(1), ids.slice(0, rows - 1)))
-        starts[0] = ids[0].as_py() != self.last_id or self.agents == 0
+            self.requests += rows
+            return np.ones(rows, np.uint8), np.ones(rows, np.uint8)
+        begun = self.agents > 0
+        new = _changes(ids, self.last_id if begun else None)
+        starts = new
+        if requests is not None:
+            starts = new | _changes(requests, self.last_request if begun else None)
+            self.last_request = requests[-1].as_py()
         heads = np.flatnonzero(starts)
         edges = np.concatenate([[-self.last_options], heads[starts[0] :], [rows]])
         if starts[0]:
             edges[0] = 0
         options = np.diff(edges)
-        many = np.flatnonzero(options > self.market.options)
+        many = np.flatnonzero(options > market.options)
         if len(many):
             row = int(edges[many[0] + 1]) - 1
+            who = f"agent {ids[row].as_py()!r}"
+            if requests is not None:
+                who = f"request {requests[row].as_py()!r} of {who}"
             raise AgentsError(
-                f"agent {ids[row].as_py()!r} has more than {self.market.options} options",
+                f"{who} has more than {market.options} options",
                 f"hand in no more options than that; {self._key('options')} is public, so set it "
                 "by the rules of your market and never by this table",
             )
-        self.agents += len(heads)
+        self.agents += int(np.count_nonzero(new))
+        self.requests += len(heads)
         self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
-        return starts
+        return starts, new
 
-    def _check_groups(self, chunk: OptionRows, starts: NDArray[np.uint8]) -> None:
+    def _check_groups(self, chunk: OptionRows, new: NDArray[np.uint8]) -> None:
         """Refuse an agent whose rows name several groups."""
         groups = chunk.groups
         assert groups is not None
         before = np.concatenate([[self.last_group], groups[:-1]])
-        differs = np.flatnonzero((groups != before) & (starts == 0))
+        differs = np.flatnonzero((groups != before) & (new == 0))
         if len(differs):
             assert chunk.ids is not None
             tables.refuse_groups(chunk.ids[int(differs[0])].as_py())
@@ -267,15 +309,84 @@ class _Encoder:
             part.values[b, n:] = 0
             part.starts[b : b + 1, n:] = 0
             part.codes[b : b + 1, :, n:] = 0
+        if self.ids:
+            part.ids = joined(self.ids)
+        if self.names:
+            part.requests = joined(self.names)
+            self._check_names(part)
         if is_sparse(self.market):
             counts, resources, codes = (np.concatenate(a) for a in zip(*self.pairs, strict=True))
+            if self.names and self._bound_people(part, (counts, resources, codes)):
+                kept = codes > 0
+                row = np.repeat(np.arange(len(counts)), counts)[kept]
+                counts = np.bincount(row, minlength=len(counts)).astype(np.uint16)
+                resources, codes = resources[kept], codes[kept]
             lay_out(part, counts, resources, codes)
         else:
             part.codes = part.codes[:nb]
-        if self.ids:
-            part.ids = joined(self.ids)
+            if self.names:
+                self._bound_people(part, None)
         self.keep(part)
-        self.part, self.pairs, self.ids = None, [], []
+        self.part, self.pairs, self.ids, self.names, self.new = None, [], [], [], []
+
+    # --- people ---------------------------------------------------------------------------
+
+    def _check_names(self, part: Part) -> None:
+        """Refuse an agent with two requests of one name: they would have the same coin."""
+        assert part.ids is not None and part.requests is not None
+        heads = np.flatnonzero(part.heads()) if part.starts.size else np.arange(part.rows)
+        new = np.concatenate(self.new)[heads]
+        names, who = part.requests.take(to_arrow(heads)), np.cumsum(new)
+        carried = [] if new[0] else self.last_names
+        all_names = pa.concat_arrays([pa.array(carried, pa.large_string()), names])
+        everybody = np.concatenate([np.zeros(len(carried), np.int64), who])
+        number = to_numpy(all_names.dictionary_encode().indices).astype(np.int64)
+        key = everybody * len(all_names) + number
+        order = np.argsort(key, kind="stable")
+        again = order[1:][key[order[1:]] == key[order[:-1]]]
+        if len(again):
+            at = int(again.min()) - len(carried)
+            id = part.ids[int(heads[at])].as_py()
+            raise AgentsError(
+                f"agent {id!r} has two requests named {names[at].as_py()!r}",
+                "give each request of an agent its own name, and keep the rows of one together",
+            )
+        last = np.flatnonzero(new)
+        begin = int(last[-1]) if len(last) else 0
+        self.last_names = ([] if len(last) else carried) + names.slice(begin).to_pylist()
+
+    def _bound_people(
+        self,
+        part: Part,
+        pairs: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]] | None,
+    ) -> bool:
+        """Refuse or leave out requests beyond the bounds of their agent; whether there are any."""
+        new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)
+        request = person_kernels.Counts.empty(self.bounds)
+        rest = part.values, part.starts, part.fill, new, self.bounds, self.person, request, left_out
+        if pairs is None:
+            bad, reason = person_kernels.bound_dense(part.codes, *rest)
+        else:
+            bad, reason = person_kernels.bound_pairs(*pairs, *rest)
+        if bad < 0:
+            return False
+        if not self.clamp:
+            self._refuse_request(part, bad, person_kernels.REASONS[reason])
+        starts = part.heads() if part.starts.size else np.ones(part.rows, np.uint8)
+        self.clamped += int(np.count_nonzero(left_out & starts))
+        part.left_out = left_out
+        return True
+
+    def _refuse_request(self, part: Part, row: int, bound: str) -> None:
+        requests = f"{self.market.requests} requests"
+        what = requests if bound == "requests" else f"{bound} in all"
+        assert part.ids is not None and part.requests is not None
+        raise AgentsError(
+            f"agent {part.ids[row].as_py()!r} is beyond the public bound of {what} with request "
+            f"{part.requests[row].as_py()!r}",
+            "clamp (--clamp, or clamp=True) leaves such requests out, in the order of the table; "
+            "[person] is public, so set it by the rules of your market and never by this table",
+        )
 
     def _encode(
         self,

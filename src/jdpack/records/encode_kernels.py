@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.market.market import Market
+from jdpack.market.totals import Total
 from jdpack.records.codes import BLOCK
 
 _TILE = 2**11  # numbers of a matrix encoded at a time, to stay in the cache
@@ -230,14 +232,19 @@ class Totals(NamedTuple):
 
     @classmethod
     def of_market(cls, market: Market) -> Totals:
-        m, count = len(market.resources), len(market.totals)
+        return cls.counting(market.totals, len(market.resources))
+
+    @classmethod
+    def counting(cls, totals: Sequence[Total], m: int, requests: int = 1) -> Totals:
+        """These bounds, on what so many requests together ask for."""
+        count = len(totals)
         found = cls(np.full(m, -1), *np.zeros((2, m), np.int64), *np.zeros((2, count), np.int64))
-        for t, total in enumerate(market.totals):
+        for t, total in enumerate(totals):
             own = list(total.resources)
             found.of[own] = t
             found.high[own] = [size >> _LOW_BITS for size in total.sizes]
             found.low[own] = [size & _LOW for size in total.sizes]
-            most = sum(total.sizes) << 16  # more than any option asks for
+            most = requests * sum(total.sizes) << 16  # more than they can ask for
             limit = min(total.limit, most)
             found.limit_high[t], found.limit_low[t] = limit >> _LOW_BITS, limit & _LOW
         return found

@@ -99,8 +99,10 @@ def refuse_repeated(id: int | str, several: bool) -> None:
         f"id {id!r} belongs to more than one agent",
         "keep the rows of one agent together"
         if several
-        else "ids must be unique; if agents may have several options by the rules of your market, "
-        "say so: options in [agents] of a market file, or Market(options=...)",
+        else "are its rows options, of which it takes one? Then set options in [agents] of a "
+        "market file, or Market(options=...). Are they requests of one person? Then set requests "
+        "in [person], or Market(person=...), and everything that one person asks for is protected. "
+        "With an id for each row, only each row would be protected, and not the person",
     )
 
 

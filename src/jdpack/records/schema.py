@@ -11,6 +11,8 @@ import pyarrow as pa
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 
+_REQUEST_ROWS = 2**16
+
 
 def is_long(market: Market) -> bool:
     """Whether a row is a (resource, amount) pair instead of a whole option."""
@@ -19,18 +21,30 @@ def is_long(market: Market) -> bool:
 
 def has_runs(market: Market) -> bool:
     """Whether an agent may have several rows."""
-    return market.options > 1 or is_long(market)
+    return has_several(market) or is_long(market)
+
+
+def has_several(market: Market) -> bool:
+    """Whether an agent may have several options in all, of one request or of several."""
+    return market.options > 1 or market.requests > 1
 
 
 def most_rows(market: Market) -> int:
-    """One more than the number of rows that one agent may have."""
-    return market.options * (len(market.declared) + 1 if is_long(market) else 1) + 1
+    """One more than the number of rows that one agent may have.
+
+    Agents with too many requests may be clamped, so many more rows are read than these have.
+    """
+    each = len(market.declared) + 1 if is_long(market) else 1
+    if market.requests == 1:
+        return market.options * each + 1
+    return max(market.requests * market.options * each, _REQUEST_ROWS) + 1
 
 
 def wanted(market: Market) -> list[str]:
     """The names of the required columns."""
     c = market.columns
     own = [c.id, c.value, *([c.group] if market.groups else [])]
+    own += [c.request] if market.requests > 1 else []
     if not is_long(market):
         return [*own, *(r.column for r in market.declared)]
     return [*own, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
@@ -46,8 +60,10 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
         raise AgentsError(f"ids are of type {kind}", "ids are whole numbers or texts")
     if market.groups:
         check_group_type(schema.field(c.group).type, f"{where}: column {c.group!r}")
+    if market.requests > 1:
+        check_request_type(schema.field(c.request).type, f"{where}: column {c.request!r}")
     for name in wanted(market):
-        if market.groups and name == c.group:
+        if (market.groups and name == c.group) or (market.requests > 1 and name == c.request):
             continue
         if name in (c.id, *((c.resource, c.option) if is_long(market) else ())):
             continue
@@ -67,6 +83,16 @@ def check_group_type(kind: pa.DataType, what: str) -> None:
         raise AgentsError(
             f"{what} is of type {kind}, not the name of a group",
             "names of groups are texts or whole numbers; a missing one means no group",
+        )
+
+
+def check_request_type(kind: pa.DataType, what: str) -> None:
+    """Refuse a type that is not one of names of requests."""
+    own = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
+        raise AgentsError(
+            f"{what} is of type {kind}, not the name of a request",
+            "names of requests are texts or whole numbers",
         )
 
 
@@ -131,6 +157,8 @@ def csv_types(market: Market) -> dict[str, pa.DataType]:
     types = {c.id: pa.string(), c.value: pa.float64()}
     if market.groups:
         types[c.group] = pa.string()
+    if market.requests > 1:
+        types[c.request] = pa.string()
     if is_long(market):
         types |= {c.option: pa.string(), c.resource: pa.string(), c.amount: pa.float64()}
     else:

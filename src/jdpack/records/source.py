@@ -25,13 +25,20 @@ class Source:
     ids: Any
     clamp: bool
     groups_of: Any = None
+    requests_of: Any = None
 
     def pieces(self, rows: int = PART_ROWS) -> Sequence[Piece]:
         """The records in pieces of about `rows` rows."""
         if self.agents is not None:
             return tables.pieces(self.market, self.agents, rows)
         return tables.array_pieces(
-            self.market, self.values, self.demands, self.ids, rows, groups_of=self.groups_of
+            self.market,
+            self.values,
+            self.demands,
+            self.ids,
+            rows,
+            groups_of=self.groups_of,
+            requests_of=self.requests_of,
         )
 
     @property

@@ -2,9 +2,10 @@
 
 A wide table has one row per option, with the columns id, value and one per resource. A long table,
 for sparse bundles, has one row per (resource, amount) pair, with the columns id, value, resource,
-amount and, if agents may have several options, option. The rows of an agent are adjacent, and so
-are the rows of an option, which repeat its value. An option that demands nothing is one row without
-resource and amount.
+amount and, if requests may have several options, option. If agents may make several requests, both
+have the column request. The rows of an agent are adjacent, and so are those of a request and those
+of an option, which repeat its value. An option that demands nothing is one row without resource and
+amount.
 
 The input is cut into pieces of whole agents, and each piece is streamed separately. A table in
 files is never in memory as a whole.
@@ -33,9 +34,11 @@ from jdpack.records.readers import Rows
 from jdpack.records.schema import (
     check_columns,
     check_group_type,
+    check_request_type,
     check_texts,
     clean,
     has_runs,
+    has_several,
     is_long,
 )
 
@@ -53,6 +56,8 @@ class OptionRows:
     ids: pa.Array | None = None
     groups: NDArray[np.int64] | None = None
     """The number of each row's group, or -1; None if the market has no groups."""
+    requests: pa.Array | None = None
+    """The name of each row's request, as large strings; None if agents make one request."""
     columns: list[NDArray[np.float64]] | None = None
     indptr: NDArray[np.int64] | None = None
     resources: NDArray[np.int64] | None = None
@@ -94,6 +99,7 @@ class ArrayPiece:
     demands: NDArray[Any] | SparseRows
     ids: pa.Array | None
     groups: NDArray[np.int64] | None
+    requests: pa.Array | None
     first: int
 
 
@@ -125,6 +131,7 @@ def array_pieces(
     rows: int = PART_ROWS,
     *,
     groups_of: Any = None,
+    requests_of: Any = None,
 ) -> Sequence[Piece]:
     """Cut a vector of values and a matrix of demands, dense or SciPy sparse, into pieces."""
     values = _array(values, "values")
@@ -133,6 +140,7 @@ def array_pieces(
     n, m = len(values), len(market.declared)
     ids = None if ids is None else _id_array(ids, n)
     groups = _group_array(market, groups_of, n) if market.groups else None
+    requests = _request_array(requests_of, n) if market.requests > 1 else None
     sparse = hasattr(demands, "tocsr")
     matrix: Any = demands.tocsr() if sparse else _array(_in_order(market, demands), "demands")
     if not sparse and matrix.ndim == 1 and m == 1:
@@ -144,15 +152,13 @@ def array_pieces(
         )
     matrix = _canonical(matrix) if sparse else matrix
     found = []
-    for a, b in _cuts(ids if market.options > 1 else None, n, rows):
+    for a, b in _cuts(ids if has_several(market) else None, n, rows):
         if sparse:
             demands = SparseRows(matrix.indptr[a : b + 1], matrix.indices, matrix.data)
         else:
             demands = matrix[a:b]
-        own = None if ids is None else ids[a:b]
-        found.append(
-            ArrayPiece(values[a:b], demands, own, None if groups is None else groups[a:b], a)
-        )
+        own, group, request = (x if x is None else x[a:b] for x in (ids, groups, requests))
+        found.append(ArrayPiece(values[a:b], demands, own, group, request, a))
     return found
 
 
@@ -203,6 +209,7 @@ def _read_arrays(market: Market, piece: ArrayPiece) -> Iterator[OptionRows]:
             piece.values[start:stop].astype(np.float64, copy=False),
             None if piece.ids is None else piece.ids.slice(start, stop - start),
             None if piece.groups is None else piece.groups[start:stop],
+            None if piece.requests is None else piece.requests.slice(start, stop - start),
             first=piece.first + start,
         )
         if isinstance(demands, SparseRows):
@@ -279,6 +286,18 @@ def _group_array(market: Market, groups_of: Any, n: int) -> NDArray[np.int64]:
     return _group_numbers(market, array, "groups_of")
 
 
+def _request_array(requests_of: Any, n: int) -> pa.Array:
+    try:
+        array = pa.array(requests_of)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise AgentsError(
+            f"requests_of cannot be read: {clean(error)}", "give a name for each value"
+        ) from None
+    if len(array) != n:
+        raise AgentsError(f"there are {len(array)} names of requests for {n} values")
+    return _request_names(array, "requests_of")
+
+
 def _canonical(matrix: Any) -> Any:
     """The matrix in compressed sparse rows, with every entry in range and stored once."""
     _check_kind(matrix, "demands")
@@ -328,27 +347,29 @@ def _is_grouped(market: Market, pieces: Sequence[readers.FilePiece]) -> bool:
 
 
 def _grouped(market: Market, table: pa.Table) -> pa.Table:
-    """The table with all rows of each agent and option together, in the order of the first ones."""
+    """The table with the rows of each agent, request and option together, ordered by the first."""
     order = _order(market, table)
     return table if order is None else table.take(to_arrow(order))
 
 
 def _keys(market: Market) -> list[str]:
-    return [market.columns.id, *([market.columns.option] if market.options > 1 else [])]
+    c, several = market.columns, market.options > 1
+    return [c.id, *([c.request] if market.requests > 1 else []), *([c.option] if several else [])]
 
 
 def _order(market: Market, table: pa.Table) -> NDArray[np.int64] | None:
-    """The rows in an order that keeps agents and options together; None if they are already."""
-    codes = []
+    """An order that keeps agents, requests and options together; None if they are already."""
+    whole, firsts = np.zeros(table.num_rows, np.int64), list[NDArray[np.int64]]()
     for name in _keys(market):
         column = table.column(name).combine_chunks()
         if column.null_count or not len(column):
             return None  # which is refused elsewhere, if it is wrong
         plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        codes.append(to_numpy(plain.dictionary_encode().indices).astype(np.int64))
-    option = codes[0] if len(codes) == 1 else codes[0] * (int(codes[1].max()) + 1) + codes[1]
-    _, first, inverse = np.unique(option, return_index=True, return_inverse=True)
-    order = np.lexsort((first[inverse], codes[0])).astype(np.int64)  # stable
+        codes = to_numpy(plain.dictionary_encode().indices).astype(np.int64)
+        key = whole * (int(codes.max()) + 1) + codes
+        _, first, whole = np.unique(key, return_index=True, return_inverse=True)
+        firsts.append(first[whole])
+    order = np.lexsort(firsts[::-1]).astype(np.int64)  # stable
     return None if bool((order == np.arange(len(order))).all()) else order
 
 
@@ -418,6 +439,18 @@ def _group_numbers(market: Market, column: Any, what: str) -> NDArray[np.int64]:
     return to_numpy(pc.index_in(names, value_set=known).fill_null(-1)).astype(np.int64)
 
 
+def _request_names(column: Any, what: str) -> pa.Array:
+    """The name of each row's request, as text."""
+    check_request_type(column.type, what)
+    names = plain_texts(column, what).cast(pa.large_string())
+    if names.null_count:
+        raise AgentsError(
+            f"{what}: the name of a request is missing",
+            "every row names its request; a name must be unique for each agent only",
+        )
+    return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+
+
 # --- wide ---------------------------------------------------------------------------------
 
 
@@ -431,7 +464,12 @@ def _read_wide(market: Market, stream: Iterator[Rows]) -> Iterator[OptionRows]:
         groups = None
         if market.groups:
             groups = _group_numbers(market, batch.column(c.group), f"column {c.group!r}")
-        yield OptionRows(values, ids, groups, columns=columns, first=rows.first, where=rows.where)
+        requests = None
+        if market.requests > 1:
+            requests = _request_names(batch.column(c.request), f"column {c.request!r}")
+        yield OptionRows(
+            values, ids, groups, requests, columns=columns, first=rows.first, where=rows.where
+        )
 
 
 # --- long ---------------------------------------------------------------------------------
@@ -487,6 +525,8 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
     if market.groups:
         numbers = _group_numbers(market, batch.column(c.group), f"column {c.group!r}")
         columns["group"] = to_arrow(numbers)
+    if market.requests > 1:
+        columns["request"] = _request_names(batch.column(c.request), f"column {c.request!r}")
     if market.options > 1:
         columns["option"] = _texts(batch, c.option)
         row = pc.index(columns["option"].is_null(), True).as_py()
@@ -497,10 +537,11 @@ def _pairs(market: Market, rows: Rows) -> pa.RecordBatch:
 
 def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
     """The options of whole agents."""
-    ids, several = pairs.column("id"), market.options > 1
-    heads = _heads(pairs, ["id", "option"] if several else ["id"])
-    if several:
-        _check_together(pairs, heads)
+    ids = pairs.column("id")
+    names = [name for name in ("request", "option") if name in pairs.schema.names]
+    heads = _heads(pairs, ["id", *names])
+    for at in range(len(names)):
+        _check_together(pairs, _heads(pairs, ["id", *names[: at + 1]]), names[: at + 1])
     edges = np.append(heads, pairs.num_rows)
     option = np.repeat(np.arange(len(heads)), np.diff(edges))
     values = to_numpy(pairs.column("value"))
@@ -524,10 +565,11 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         value,
         ids.take(to_arrow(heads)),
         groups,
+        pairs.column("request").take(to_arrow(heads)) if "request" in names else None,
         indptr=np.concatenate([[0], np.cumsum(given)])[edges].astype(np.int64),
         resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
         amounts=to_numpy(pairs.column("amount"))[given],
-        names=pairs.column("option").take(to_arrow(heads)) if several else None,
+        names=pairs.column("option").take(to_arrow(heads)) if "option" in names else None,
     )
 
 
@@ -539,19 +581,20 @@ def refuse_groups(id: Any) -> None:
     )
 
 
-def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64]) -> None:
-    """Refuse an agent whose rows return to an earlier option."""
-    agent = np.searchsorted(_heads(pairs, ["id"]), heads, side="right")
-    name = to_numpy(pairs.column("option").take(to_arrow(heads)).dictionary_encode().indices)
-    key = agent * len(heads) + name
+def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64], names: list[str]) -> None:
+    """Refuse an agent whose rows return to an earlier request or option."""
+    key, of = np.searchsorted(_heads(pairs, ["id"]), heads, side="right"), names[-1]
+    for name in names:
+        column = pairs.column(name).take(to_arrow(heads)).dictionary_encode()
+        key = np.unique(key * len(heads) + to_numpy(column.indices), return_inverse=True)[1]
     order = np.argsort(key, kind="stable")
     again = order[1:][key[order[1:]] == key[order[:-1]]]
     if len(again):
         row = int(heads[again.min()])
-        who, option = pairs.column("id")[row].as_py(), pairs.column("option")[row].as_py()
+        who, option = pairs.column("id")[row].as_py(), pairs.column(of)[row].as_py()
         raise AgentsError(
-            f"agent {who!r}: the rows of option {option!r} are not adjacent",
-            "sort the table by agent and option",
+            f"agent {who!r}: the rows of {of} {option!r} are not adjacent",
+            f"sort the table by agent, {' and '.join(names)}",
         )
 
 

@@ -28,6 +28,7 @@ def source_of(
     demands: Any,
     ids: Any,
     groups_of: Any,
+    requests_of: Any,
     clamp: bool,
 ) -> Source:
     """The records of a run, if they are given in one of the ways that exist. Reads nothing."""
@@ -47,9 +48,17 @@ def source_of(
             "the market has groups, so groups_of is needed",
             "give each row the name of its agent's group, or None",
         )
+    if requests_of is not None and (agents is not None or market.requests == 1):
+        why = "a table has its own column" if market.requests > 1 else "set [person] requests"
+        raise AgentsError("requests_of goes with values and demands of agents with requests", why)
+    if agents is None and market.requests > 1 and requests_of is None:
+        raise AgentsError(
+            "agents may make several requests, so requests_of is needed",
+            "give each row the name of its request; a name must be unique for each agent only",
+        )
     if hasattr(agents, "__arrow_c_stream__") and not hasattr(agents, "__len__"):
         agents = pa.table(agents)  # a stream can be read once, but the records are read twice
-    return Source(market, agents, values, demands, ids, clamp, groups_of)
+    return Source(market, agents, values, demands, ids, clamp, groups_of, requests_of)
 
 
 def check_threads(threads: object) -> None:

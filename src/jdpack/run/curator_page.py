@@ -122,7 +122,7 @@ def margins_table(margins: Margins) -> Table:
 def _margins_chart(margins: Margins) -> Markup:
     close = margins.close[1]
     words = (
-        f"Margins from -100% to 100%: {sum(margins.winners):,} agents get something, "
+        f"Margins from -100% to 100%: {sum(margins.winners):,} get something, "
         f"{sum(margins.losers):,} nothing; {close:,} are within {CLOSE[1]:.0%} of the point at "
         "which their decision turns."
     )

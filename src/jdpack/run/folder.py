@@ -146,7 +146,7 @@ class Output:
         """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
-        most = result.engine.count * result.engine.market.options
+        most = result.engine.requests * result.engine.market.options
         alone = (self.private / "allocation.parquet").exists()
         if result.source is None or most > granted.ROWS_MAX or not alone:
             return

@@ -37,7 +37,7 @@ def granted(source: Source, shares: NDArray[np.uint32]) -> Iterator[pa.Table]:
     market, at = source.market, 0
     names = _names(market)
     last: Any = None
-    count = 0  # the options of the last agent so far
+    count = 0  # the options of the last request so far
     for piece in source.pieces():
         for rows in tables.read(market, piece):
             own = shares[at : at + rows.rows]
@@ -49,8 +49,9 @@ def granted(source: Source, shares: NDArray[np.uint32]) -> Iterator[pa.Table]:
                 continue
             option = rows.names
             if option is None and market.options > 1:
-                numbers = _numbers(ids, last, count)
-                last, count = ids[-1].as_py(), int(numbers[-1])
+                keys = [ids] if rows.requests is None else [ids, rows.requests]
+                numbers = _numbers(keys, last, count)
+                last, count = [key[-1].as_py() for key in keys], int(numbers[-1])
                 option = to_arrow(numbers)
             columns = _columns(source, rows, ids, option, own)
             yield pa.table(dict(zip(names, columns, strict=True)))
@@ -81,12 +82,14 @@ def write(source: Source, shares: NDArray[np.uint32], folder: Path) -> None:
 def _names(market: Market) -> list[str]:
     """The names of the columns: the table's own, so that the two can be joined."""
     c, several = market.columns, market.options > 1
+    own = [c.id, *([c.request] if market.requests > 1 else [])]
     if c.layout == "long":
-        names = [c.id, *([c.option] if several else []), c.resource, c.amount]
+        names = [*([c.option] if several else []), c.resource, c.amount, "unit"]
     else:
-        names = [c.id, *(["option"] if several else []), "resource", "amount"]
-    names.append("unit")
-    return names if len(set(names)) == len(names) else ["id", *names[1:]]
+        names = [*(["option"] if several else []), "resource", "amount", "unit"]
+    if len({*own, *names}) == len(own) + len(names):
+        return own + names
+    return ["id", "request"][: len(own)] + names
 
 
 def _columns(
@@ -101,6 +104,8 @@ def _columns(
         row, resource, amount = row[left], resource[left], amount[left]
     where = to_arrow(row)
     yield ids.take(where)
+    if rows.requests is not None:
+        yield rows.requests.take(where)
     if option is not None:
         yield option.take(where)
     which, long = to_arrow(resource), market.columns.layout == "long"
@@ -145,10 +150,11 @@ def _clamped(
     return capped
 
 
-def _numbers(ids: pa.Array, last: Any, count: int) -> NDArray[np.int64]:
-    """The number of each row among its agent's options; the first agent may have had some."""
-    row, new = np.arange(len(ids)), np.ones(len(ids), bool)
-    new[0] = ids[0].as_py() != last
-    new[1:] = to_numpy(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
+def _numbers(keys: list[pa.Array], last: Any, count: int) -> NDArray[np.int64]:
+    """The number of each row among its request's options; the first request may have had some."""
+    row, new = np.arange(len(keys[0])), np.zeros(len(keys[0]), bool)
+    new[0] = [key[0].as_py() for key in keys] != last
+    for key in keys:
+        new[1:] |= to_numpy(pc.not_equal(key.slice(1), key.slice(0, len(key) - 1)))
     start = np.maximum.accumulate(np.where(new, row, -1))
     return np.where(start < 0, count, -start) + row + 1

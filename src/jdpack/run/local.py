@@ -47,7 +47,7 @@ from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 from jdpack.planning.headroom import shortfall
 from jdpack.planning.prepare import prepare
-from jdpack.policies.mwu_online import MwuOnline
+from jdpack.policies.mwu_online import MwuOnline, check_one_request
 from jdpack.privacy.accounting import Budget, Filter, check_delta, weakness
 from jdpack.protocol.certificate import certify
 
@@ -77,6 +77,7 @@ class LocalAgent:
                 "noise for neighbours add-remove does not hide which record an agent has",
                 "an agent that adds the noise itself needs neighbours = 'replace-one'",
             )
+        check_one_request(header.market)
         budget = _promised(header.budget.epsilon, header.budget.delta)
         check_delta(budget)
         weak = weakness(budget, header.market.agents)

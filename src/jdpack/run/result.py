@@ -31,16 +31,18 @@ class ExactNumbers:
 
     agents: int
     """How many records there are."""
+    requests: int
+    """How many requests they make."""
     winners: int
-    """How many of them get something."""
+    """How many requests get something."""
     mean_share: float | None
-    """Divisible goods: the share of its option that an agent gets, on average over all."""
+    """Divisible goods: the share of its option that a request gets, on average over all."""
     welfare: float
     """The total value of what is given out."""
     loads: tuple[float, ...]
     """The load on each resource as a fraction of its supply."""
     clamped: int
-    """How many numbers were beyond the public bounds."""
+    """How many numbers were beyond the public bounds, and requests left out."""
     dropped: int
     """How many winners were dropped because the certified bound on loads failed."""
 
@@ -84,13 +86,17 @@ class Result:
 
     def __repr__(self) -> str:
         market, curator = self.billboard.header.market, self.curator
-        return f"Result({market.name!r}, {curator.winners:,} of {curator.agents:,} agents get some)"
+        who = "agents" if market.requests == 1 else "requests"
+        return (
+            f"Result({market.name!r}, {curator.winners:,} of {curator.requests:,} {who} get some)"
+        )
 
     def _repr_html_(self) -> str:
         market, curator, number = self.billboard.header.market, self.curator, notebook.number
+        who = "agents" if market.requests == 1 else "requests"
         facts = [
             "For the curator only: do not publish.",
-            f"{curator.winners:,} of {curator.agents:,} agents get something, worth "
+            f"{curator.winners:,} of {curator.requests:,} {who} get something, worth "
             f"{number(curator.welfare)} in all.",
         ]
         if not self.billboard.header.private:
@@ -124,9 +130,10 @@ class Result:
         """Private: who gets how much of what, as a table of pandas or polars.
 
         One row for each resource of each option of which something is granted: the table's own id,
-        the option (its own name in long tables, otherwise its number from 1) if there may be
-        several, the resource, the amount and its unit. Join it to your table by the id; whoever has
-        no row gets nothing. It is a table of polars if the records are, or if there is no pandas.
+        the name of the request if agents may make several, the option (its own name in long tables,
+        otherwise its number from 1) if there may be several, the resource, the amount and its unit.
+        Join it to your table by the id; whoever has no row gets nothing. It is a table of polars if
+        the records are, or if there is no pandas.
         """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
@@ -167,9 +174,10 @@ class Result:
 def exact_numbers(engine: Engine, allocation: Allocation) -> ExactNumbers:
     """Private: what is given out, in the units of the market."""
     market = engine.market
-    count, supplies = engine.count, market.supply_codes
+    count, supplies = engine.requests, market.supply_codes
     return ExactNumbers(
-        agents=count,
+        agents=engine.count,
+        requests=count,
         winners=allocation.winners,
         mean_share=allocation.shares / (count * SHARE) if market.divisible and count else None,
         welfare=allocation.value * market.value_step,

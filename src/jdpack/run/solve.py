@@ -40,6 +40,7 @@ def solve(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     epsilon: float | None = None,
     delta: float | None = None,
     policy: Policy[Any] | str | None = None,
@@ -62,6 +63,8 @@ def solve(
             ids if there are any.
         groups_of: with `values` and `demands` in a market with groups, the name of each row's
             group, or None.
+        requests_of: with `values` and `demands` where agents may make several requests, the name of
+            each row's request.
         epsilon, delta: the privacy budget; the market's own if not given. With epsilon = inf there
             is no noise and **no privacy**: a fast approximate solver, and a reference.
         policy: the algorithm, as a text such as "mwu-adaptive:alpha=0.05" or an object such as
@@ -87,7 +90,7 @@ def solve(
     """
     market_file = os.path.abspath(market) if isinstance(market, str | Path) else None
     market, policy, budget = prepare(market, policy, epsilon, delta)
-    source = source_of(market, agents, values, demands, ids, groups_of, clamp)
+    source = source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp)
     check_threads(threads)
     choice = choice_of(engine, market, agents)
     account = Account.of(ledger, dataset)
@@ -134,6 +137,7 @@ def resume(
     demands: Any = None,
     ids: Any = None,
     groups_of: Any = None,
+    requests_of: Any = None,
     threads: int | None = None,
     engine: str | Choice | None = None,
     ledger: str | Path | None = None,
@@ -144,8 +148,8 @@ def resume(
 
     Args:
         output: the folder of the run, as given to `solve`.
-        agents, values, demands, ids, groups_of: the same records again; needed only if they were
-            given in memory, or if their files have moved.
+        agents, values, demands, ids, groups_of, requests_of: the same records again; needed only if
+            they were given in memory, or if their files have moved.
         threads, progress: as for `solve`.
         engine: as for `solve`, instead of the one that the run began with.
         ledger: where the run's ledger is now, if it has moved.
@@ -163,7 +167,9 @@ def resume(
         check_market(begun.file.market, market)
         if agents is None and values is None and demands is None:
             agents = begun.file.records("resume")
-        source = source_of(market, agents, values, demands, ids, groups_of, begun.file.clamp)
+        source = source_of(
+            market, agents, values, demands, ids, groups_of, requests_of, begun.file.clamp
+        )
         check_threads(threads)
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)

@@ -62,7 +62,8 @@ def as_text(result: Result, output: Path | None = None) -> str:
     curator = result.curator
     bounds = "at most " if s["neighbours"] == "add-remove" else ""
     lines = [
-        f"{market.name}: {len(market.resources)} resources, {bounds}{market.agents:,} agents",
+        f"{market.name}: {len(market.resources)} resources, {bounds}{market.agents:,} agents"
+        + (f" with up to {market.requests:,} requests each" if market.requests > 1 else ""),
         "",
         "guaranteed (public)",
     ]
@@ -71,6 +72,10 @@ def as_text(result: Result, output: Path | None = None) -> str:
             f"  privacy   ({s['epsilon']:g}, {s['delta']:g})-joint differential privacy, "
             f"{s['neighbours']} neighbours"
         )
+        if market.requests > 1:
+            lines.append(
+                "            for everything that one person asked for, however many requests"
+            )
         if s["weakness"] is not None:
             lines.append(f"  warning   {s['weakness']}")
     else:
@@ -97,7 +102,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
     lines += [
         f"  ledger    {ledger_words(result.balance)}",
         "curator only (exact, do not publish)",
-        f"  winners   {curator.winners:,} of {curator.agents:,} agents{_shares(curator)}",
+        f"  winners   {curator.winners:,} of {_all(market, curator)}{_shares(market, curator)}",
         f"  value     {short(curator.welfare)} in all",
         f"  clamped   {curator.clamped:,} numbers beyond the public bounds",
     ]
@@ -107,7 +112,8 @@ def as_text(result: Result, output: Path | None = None) -> str:
     ]
     lines += _each("load", market, loads)
     if curator.dropped:
-        lines.append(f"  repair    the certified bound failed: {curator.dropped:,} agents dropped")
+        who = "agents" if market.requests == 1 else "requests"
+        lines.append(f"  repair    the certified bound failed: {curator.dropped:,} {who} dropped")
     if output is not None:
         lines += [
             "",
@@ -151,11 +157,19 @@ def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
     return f"{price_text(market, resource, row['price'])} a unit, of {supply}"
 
 
-def _shares(curator: ExactNumbers) -> str:
-    """The mean share of divisible goods: many agents get some, few get all."""
+def _all(market: Market, curator: ExactNumbers) -> str:
+    """Of whom the winners are."""
+    if market.requests == 1:
+        return f"{curator.agents:,} agents"
+    return f"{curator.requests:,} requests of {curator.agents:,} agents"
+
+
+def _shares(market: Market, curator: ExactNumbers) -> str:
+    """The mean share of divisible goods: many get some, few get all."""
     if curator.mean_share is None:
         return ""
-    return f"; the mean share, over all agents, is {percent(curator.mean_share)}"
+    who = "agents" if market.requests == 1 else "requests"
+    return f"; the mean share, over all {who}, is {percent(curator.mean_share)}"
 
 
 def _each(label: str, market: Market, texts: list[str]) -> list[str]:

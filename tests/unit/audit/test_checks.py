@@ -307,6 +307,8 @@ def test_a_claim_that_is_too_small_is_found(query):
         found = change(market, asked)
         if asked != query:
             return found
+        if query == "demand":
+            return replace(found, most=found.most - 1, caps=tuple(cap - 1 for cap in found.caps))
         part = "last" if query == "chance" else "most"
         return replace(found, **{part: getattr(found, part) - 1})
 

@@ -6,12 +6,13 @@ import math
 import re
 import stat
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from scipy.stats import binomtest
 
 from helpers import marks_of, places_of, run_cli
-from jdpack.audit import auditor
+from jdpack.audit import audit, auditor
 from jdpack.audit.epsilon_bounds import lower_bound
 from jdpack.audit.findings import ALARM, Audit, Finding, judged
 from jdpack.audit.page import audit_page
@@ -178,6 +179,8 @@ SMALL = [
 
 
 def test_the_command_fills_a_folder_for_the_curator_alone(tmp_path, monkeypatch, capsys):
+    """Without the forced paths, which take long; a block of the docs runs the whole command."""
+    monkeypatch.setattr("jdpack.audit.audit", partial(audit, paths=False))
     out = tmp_path / "out"
     code, text, err = run_cli(monkeypatch, capsys, *SMALL, "-o", out)
     assert (code, err) == (0, "")

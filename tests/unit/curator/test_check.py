@@ -74,6 +74,54 @@ def test_what_no_run_would_read_is_an_error():
         check(MARKET, people()[:4999])
 
 
+# --- ids in several rows --------------------------------------------------------------------
+
+REPEATED = people(id=np.r_[np.full(5, 7), np.full(2, 8), np.arange(100, 5093)])
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize("agents", [5000, 4995])  # as many as there are rows, or as ids
+def test_repeated_ids_say_what_each_reading_protects(agents, clamp):
+    market = MARKET.changed(agents=agents)
+    with pytest.raises(AgentsError) as caught:
+        check(market, REPEATED, clamp=clamp)
+    assert caught.value.message == "2 of 4,995 ids are in several rows; 7 is in 5"
+    hint = caught.value.hint
+    assert "Market(options=...)" in hint and "Market(person=...)" in hint
+    of_five = jdpack.plan(market).budget.epsilon_of_group(5)
+    assert of_five > 4.0 and f"has epsilon {of_five:.3g} instead of 1" in hint
+
+
+def test_repeated_ids_in_files_and_arrays(tmp_path):
+    says = "2 of 4,995 ids are in several rows; 'p7' is in 5"
+    named = REPEATED.assign(id=[f"p{id}" for id in REPEATED.id]).astype(
+        {"North": float, "South": float}
+    )
+    named.to_csv(tmp_path / "agents.csv", index=False)
+    with pytest.raises(AgentsError, match=says):
+        check(MARKET, tmp_path / "agents.csv")
+    arrays = {"values": named.value, "demands": named[["North", "South"]].to_numpy()}
+    with pytest.raises(AgentsError, match=says):
+        check(MARKET, **arrays, ids=named.id)
+
+
+def test_unique_ids_are_not_blamed_for_another_error():
+    with pytest.raises(AgentsError, match="there are 4999 agents"):
+        check(MARKET, people()[:4999])
+    with pytest.raises(AgentsError, match="row 1 has no id"):
+        check(MARKET, people(id=[None, *["a", "a"], *map(str, range(4997))]))
+
+
+def test_a_check_says_who_is_protected():
+    assert "protects   one agent: people with several ids" in str(check(MARKET, people()))
+    several = MARKET.changed(agents=4995, options=5)
+    assert "its rows are options, and it takes one at most" in str(check(several, REPEATED))
+    persons = MARKET.changed(agents=4995, person=5)
+    found = check(persons, REPEATED.assign(request=np.arange(5000).astype(str)))
+    assert (found.agents, found.requests) == (4995, 5000) and found.to_dict()["requests"] == 5000
+    assert "in all requests (5,000 requests, 1 per agent on average)" in str(found)
+
+
 def test_the_command(tmp_path, capsys, monkeypatch):
     from jdpack.cli import main
 

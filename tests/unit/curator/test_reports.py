@@ -217,7 +217,7 @@ def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch
 
 def test_a_certificate_that_does_not_hold_is_said_not_to():
     board = boards.charging()
-    exact = ExactNumbers(10, 1, 0.5, 100.0, (0.5,) * 4, 0, 0)
+    exact = ExactNumbers(10, 10, 1, 0.5, 100.0, (0.5,) * 4, 0, 0)
     page = curator_page.curator_page(board, exact, More(optimum=1000.0, optimum_at_most=1000.0))
     assert "this does NOT hold here" in page
     page = curator_page.curator_page(board, exact, More(optimum=100.0, optimum_at_most=100.0))
@@ -437,7 +437,7 @@ def test_a_very_long_run_has_a_report_of_bounded_size(monkeypatch):
 
 def both_pages(board):
     m = len(board.header.market.resources)
-    exact = ExactNumbers(10, 3, 0.5, 7.0, (0.25,) * m, 0, 0)
+    exact = ExactNumbers(10, 10, 3, 0.5, 7.0, (0.25,) * m, 0, 0)
     columns = tuple(range(2 * HALF))
     more = More(Margins(columns, columns, (1, 2, 3)), no_optimum=HARM[0], ledger=HARM[1])
     return {

@@ -25,6 +25,7 @@ from jdpack import (
     MwuAdaptive,
     MwuOnline,
     OutputError,
+    PersonBounds,
     Ray,
     resume,
     solve,
@@ -151,6 +152,31 @@ def check_same(result, alone, folder, other):
 # --- the same bits ------------------------------------------------------------------------
 
 
+def requests(path):
+    """People with one to four requests, in small row groups, so that pieces cut people."""
+    rng = np.random.default_rng(5)
+    counts = rng.integers(1, 5, 1200)
+    n = int(counts.sum())
+    table = pa.table(
+        {
+            "id": np.repeat([f"p{i}" for i in range(1200)], counts),
+            "request": (np.arange(n) % 7).astype(str),
+            "value": rng.random(n),
+            "a": rng.random(n),
+            "b": rng.random(n),
+        }
+    )
+    pa.parquet.write_table(table, path, row_group_size=101)
+    return Market(
+        supply=[700.0, 800.0],
+        max_demand=1.0,
+        max_value=1.0,
+        agents=1200,
+        names=["a", "b"],
+        person=PersonBounds(4, max_demand={"a": 4.0}),
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "policy"),
     [
@@ -161,8 +187,20 @@ def check_same(result, alone, folder, other):
         (lambda path: wide(path, n=1500, options=3, ids="texts"), None),
         (lambda path: wide(path, ids="shuffled"), None),
         (long, None),
+        (requests, None),
+        (requests, MwuOnline(batch=100)),
     ],
-    ids=["newton", "mwu-adaptive", "mwu-online", "divisible", "options", "shuffled", "long"],
+    ids=[
+        "newton",
+        "mwu-adaptive",
+        "mwu-online",
+        "divisible",
+        "options",
+        "shuffled",
+        "long",
+        "requests",
+        "requests in turns",
+    ],
 )
 def test_a_cluster_agrees_with_one_machine(tmp_path, make, policy):
     path = tmp_path / "agents.parquet"
@@ -377,7 +415,7 @@ def test_an_id_of_two_agents_of_different_workers(tmp_path, kind):
     pyarrow.parquet.write_table(table, path, row_group_size=250)
     with pytest.raises(AgentsError) as caught:
         solve(market, path, engine=TWO, output=tmp_path / "out", **BUDGET)
-    check_error(caught.value, [f"id {ids[3]!r}", "more than one agent"], "unique")
+    check_error(caught.value, [f"id {ids[3]!r}", "more than one agent"], "set requests in [person]")
     assert not (tmp_path / "out").exists()
 
 

@@ -214,11 +214,11 @@ def test_the_plan_of_a_run(kind):
     name = planned.policy.to_dict()["name"]
     assert planned.rounds_at_most == 500
     assert f"500 rounds of {name}" in planned.basis
-    assert f"policy {name}" in str(planned)
+    assert f"policy {name}" in planned.details
     least, most = planned.round_noise
     (first,) = played(planned.policy, market, planned.budget, [])
     assert least == most == pytest.approx(first.noise.scales[0] / max(market.supply_codes))
-    assert str(planned).count(f"{100 * least:.3g}%") == 1
+    assert planned.details.count(f"{100 * least:.3g}%") == 1
 
 
 def test_a_plan_for_alpha_names_the_aim():

@@ -18,13 +18,15 @@ def factor(grants: int, q: float, room: float, tail: float) -> float:
 
 @pytest.mark.parametrize("grants", [11, 30, 300, 2000])
 @pytest.mark.parametrize("tail", [3.0, 20.0])
-def test_a_neighbour_with_one_more_grant_overflows_no_more_often(grants, tail):
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_neighbour_with_one_more_agent_overflows_no_more_often(grants, tail, requests):
     q = 1 / 10 if grants < 100 else 1 / 250
-    kept, alone = factor(grants, q, 1.0 - q, tail), factor(grants, q, 1.0, tail)
-    # The worst neighbour adds a grant that is always kept. Whenever it overflows or these records
-    # do, these records keep more than 1 - q: one event, of probability at most e^-tail.
+    spare = requests * q
+    kept, alone = factor(grants, q, 1.0 - spare, tail), factor(grants, q, 1.0, tail)
+    # The worst neighbour adds grants that are always kept. Whenever it overflows or these records
+    # do, these records keep more than 1 - spare: one event, of probability at most e^-tail.
     overflow = float(binom.sf(math.floor(1.0 / q + 1e-9), grants, kept))
-    keeps = float(binom.sf(math.floor((1 - q) / q + 1e-9), grants, kept))
+    keeps = float(binom.sf(math.floor((1 - spare) / q + 1e-9), grants, kept))
     assert overflow <= keeps <= math.exp(-tail)
     assert kept <= alone and (kept > 0.0 or tail > 10.0)
 

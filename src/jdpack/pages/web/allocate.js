@@ -69,11 +69,15 @@ const jdpack = (() => {
 
   const LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"; // which are not mistaken for each other
 
-  /** The check code of an id and its options as codes: the same as `jdpack.agent.check_code`. */
-  function checkCode(market, id, coded) {
-    const lines = coded.map(
-      ({ value, codes, touched }) => value + touched.map((j) => ` ${j}:${codes[j]}`).join(""),
-    );
+  /** The check code of an id and its outcomes, one for each request: the same as
+   * `jdpack.agent.check_code`. */
+  function checkCode(market, id, outcomes) {
+    const lines = outcomes.flatMap(({ name, options }) => [
+      ...(name === undefined ? [] : [`request ${name}`]),
+      ...options.map(
+        ({ value, codes, touched }) => value + touched.map((j) => ` ${j}:${codes[j]}`).join(""),
+      ),
+    ]);
     const text = ["check code", id, ...lines].join("\n");
     const number = Number(siphash(market.order, new TextEncoder().encode(text)) >> 44n);
     return [15, 10, 5, 0].map((bits) => LETTERS[(number >> bits) & 31]).join("");
@@ -196,7 +200,7 @@ const jdpack = (() => {
   /** Options as codes; each has {value, demand: one amount per resource}. */
   function encode(market, options, group) {
     if (!(options.length >= 1 && options.length <= market.options)) {
-      throw new RangeError(`an agent may have 1 to ${market.options} options here`);
+      throw new RangeError(`a request may have 1 to ${market.options} options here`);
     }
     return options.map(({ value, demand }) => {
       if (demand.length !== market.resources.length) {
@@ -213,6 +217,63 @@ const jdpack = (() => {
       const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
       const code = valueCode(market, bounded(value, "value", market.max_value));
       return { value: code, codes, touched };
+    });
+  }
+
+  // --- people with several requests ---------------------------------------------------------
+
+  /** Counts the requests of one person in their order: see `jdpack.market.person`.
+   *
+   * The function returned takes a request in codes. It gives null, or the bound that the request
+   * would lead beyond; then it is left out and not counted.
+   */
+  function counter(market) {
+    const { requests, max_value, bundle_size, max_demand, max_totals } = market.person;
+    const goods = market.resources.map((_, j) => j);
+    const largest = (of, options) => options.reduce((most, o) => (of(o) > most ? of(o) : most), of(options[0]));
+    const exact = max_totals.map((total) => ({ ...exactTotal(market, total), own: total.resources }));
+    let [made, worth, width, touched] = [0, 0, 0, new Set()];
+    let asked = goods.map(() => 0);
+    let sums = exact.map(() => 0n);
+    return (options) => {
+      if (made === requests) return "requests";
+      const value = worth + largest((o) => o.value, options);
+      const next = goods.map((j) => asked[j] + largest((o) => Math.max(o.codes[j] - 1, 0), options));
+      const totals = exact.map(({ sizes, own }, t) => {
+        const count = (o) => own.reduce((sum, j, i) => sum + steps(o.codes[j]) * sizes[i], 0n);
+        return sums[t] + largest(count, options);
+      });
+      const wide = width + largest((o) => goods.filter((j) => o.codes[j] > 0).length, options);
+      const all = new Set(touched);
+      for (const o of options) for (const j of goods) if (o.codes[j] > 0) all.add(j);
+      if (value > max_value) return "max_value";
+      if (Math.min(wide, all.size) > bundle_size) return "bundle_size";
+      if (goods.some((j) => next[j] > max_demand[j])) return "max_demand";
+      if (totals.some((sum, t) => sum > exact[t].limit)) return "max_total";
+      [made, worth, width, touched, asked, sums] = [made + 1, value, wide, all, next, totals];
+      return null;
+    };
+  }
+
+  /** The text whose hash is the coin of a request. */
+  function requestKey(id, name) {
+    return `${new TextEncoder().encode(id).length}:${id}:${name}`;
+  }
+
+  /** What each request of a person gets; requests are {name, options}, all of them, in order.
+   *
+   * The results are those of `allocate`, with the request's `name`, and in `left_out` the bound that
+   * it leads beyond, or null.
+   */
+  function allocateAll(market, id, requests, group) {
+    const admit = counter(market);
+    return requests.map(({ name, options }) => {
+      const outcome = allocate(market, id, options, group, name);
+      const left_out = admit(outcome.options);
+      if (left_out === null) return { ...outcome, name, left_out };
+      const none = options.map(() => 0);
+      const nothing = { won: none, times: none, shares: none, odds: none, given: none };
+      return { ...outcome, ...nothing, places: none.map(() => [0, 0]), name, left_out };
     });
   }
 
@@ -274,8 +335,11 @@ const jdpack = (() => {
     return shares.map((share, o) => Math.floor((share * factors[o]) / SHARE));
   }
 
-  /** What an agent gets, and what it follows from. Whole numbers; shares are in 1/SHARE. */
-  function allocate(market, id, options, group) {
+  /** What an agent gets, and what it follows from. Whole numbers; shares are in 1/SHARE.
+   *
+   * If agents may make several requests, `request` is the name of the one with these options.
+   */
+  function allocate(market, id, options, group, request) {
     if (typeof id !== "string" || !wellFormed(id)) throw new RangeError("the id is not text");
     if (new TextEncoder().encode(id).length > ID_BYTES) throw new RangeError("the id is too long");
     const coded = encode(market, options, groupOf(market, group));
@@ -294,7 +358,7 @@ const jdpack = (() => {
     const factors = coded.map(({ touched }) =>
       touched.reduce((least, j) => Math.min(least, market.factors[j]), SHARE),
     );
-    const flipped = coin(market.seed, id);
+    const flipped = coin(market.seed, request === undefined ? id : requestKey(id, request));
     const prices = market.batches ? market.rounds.prices[rounds[0]] : market.final_prices;
     const paid = coded.map((option) => (prices ? cost(option, prices) : null));
     return {
@@ -390,6 +454,7 @@ const jdpack = (() => {
     beyond,
     counted,
     allocate,
+    allocateAll,
     byValue,
     closeness,
   };

@@ -87,17 +87,26 @@
 
   function addOption() {
     const value = numberInput();
-    const option = { value, amounts: [] };
-    const several = market.options > 1;
+    const request = element("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+    const option = { value, request, amounts: [] };
+    const several = market.options > 1 || market.person !== null;
     const amounts = element("div", { class: listed ? "amounts" : "picks" });
     const k = market.bundle_size;
     const limit = k < resources.length ? (k === 1 ? "One good only." : `Up to ${k} goods.`) : "";
-    const legend = element("legend", {}, several ? `Option ${options.length + 1}` : "");
+    const legend = element("legend", {}, several ? entry(options.length) : "");
     option.legend = legend;
     option.box = element(
       "fieldset",
       { class: several ? "option" : "only" },
       several ? legend : element("legend", { class: "hidden" }, "Your record"),
+      market.person &&
+        field(
+          labelled("The name of the request", market.columns.request, "request"),
+          market.options > 1
+            ? "As the organiser has it. Options with the same name are of one request."
+            : "As the organiser has it.",
+          request,
+        ),
       field(
         market.value_name
           ? `Your ${market.value_name}`
@@ -165,7 +174,8 @@
       option.addPick();
     }
     if (several && options.length > 0) {
-      const remove = element("button", { type: "button", class: "link" }, "Remove this option");
+      const what = market.person ? "Remove this" : "Remove this option";
+      const remove = element("button", { type: "button", class: "link" }, what);
       remove.addEventListener("click", () => {
         options.splice(options.indexOf(option), 1);
         option.box.remove();
@@ -184,9 +194,15 @@
   /** Number the options, and offer another if the market allows it. */
   function number() {
     options.forEach((option, i) => {
-      if (market.options > 1) option.legend.textContent = `Option ${i + 1}`;
+      if (market.options > 1 || market.person) option.legend.textContent = entry(i);
     });
-    $("more-options").hidden = market.options <= options.length;
+    $("more-options").hidden = !market.person && market.options <= options.length;
+  }
+
+  /** What an entry of the form is called. */
+  function entry(i) {
+    if (!market.person) return `Option ${i + 1}`;
+    return market.options > 1 ? `Entry ${i + 1}` : `Request ${i + 1}`;
   }
 
   function reset() {
@@ -274,6 +290,7 @@
       }
       return { value, demand };
     });
+    const own_requests = market.person ? requestsOf(read_options) : null;
     const wrong = $("form").querySelectorAll("[aria-invalid=true]");
     const said =
       wrong.length > 1
@@ -284,7 +301,32 @@
       wrong[0].focus();
       return null;
     }
+    if (market.person) return { id, group: own_group, requests: own_requests };
     return { id, group: own_group, options: read_options };
+  }
+
+  /** The requests in the form; complains about names that are missing or come back. */
+  function requestsOf(read_options) {
+    const found = [];
+    options.forEach(({ request }, i) => {
+      const name = request.value;
+      const last = found[found.length - 1];
+      let sentence = "";
+      if (name === "") sentence = "Enter the name of this request.";
+      else if (aboutId(name)) sentence = "This cannot be the name of a request.";
+      else if (last && last.name === name) {
+        last.options.push(read_options[i]);
+        if (last.options.length > market.options)
+          sentence =
+            market.options === 1
+              ? "You have another request with this name."
+              : `One request may have at most ${market.options} options.`;
+      } else if (found.some((other) => other.name === name))
+        sentence = "You have another request with this name; put their entries together.";
+      else found.push({ name, options: [read_options[i]] });
+      complain(request, sentence);
+    });
+    return found;
   }
 
   // --- the outcome --------------------------------------------------------------------------
@@ -365,9 +407,13 @@
     const g = market.groups.indexOf(mine.group);
     group.value = g < 0 ? NO_GROUP : String(g);
     options.splice(0).forEach((option) => option.box.remove());
-    for (const { value, demand } of mine.options) {
+    const all = (mine.requests || [mine]).flatMap((own) =>
+      own.options.map((option) => ({ ...option, name: own.name })),
+    );
+    for (const { value, demand, name } of all) {
       const option = addOption();
       option.value.value = String(value);
+      if (name !== undefined) option.request.value = name;
       if (listed) {
         demand.forEach((amount, j) => {
           option.amounts[j].control.value = String(amount);
@@ -436,6 +482,7 @@
       if (kind === "drop" && over) take([...event.dataTransfer.files]);
     });
   }
+  if (market.person) $("add-option").textContent = market.options > 1 ? "Add another entry" : "Add another request";
   $("example").textContent = jdpackRecord.examples(market).join("\n\n");
   $("no-script").hidden = true;
   $("with-script").hidden = false;

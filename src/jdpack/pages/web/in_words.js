@@ -35,7 +35,45 @@ const jdpackOutcome = (() => {
     const word = market.value_name || market.columns.value; // what a value is
 
     function explain(mine) {
-      const outcome = jdpack.allocate(market, mine.id, mine.options, mine.group);
+      if (mine.requests) return explainAll(mine);
+      return explainOne(mine, jdpack.allocate(market, mine.id, mine.options, mine.group));
+    }
+
+    /** All requests of a person: what they get in sum, and each of them. */
+    function explainAll(mine) {
+      const outcomes = jdpack.allocateAll(market, mine.id, mine.requests, mine.group);
+      const each = mine.requests.map(({ options }) => ({ ...mine, options }));
+      const got = outcomes.map(({ given }) => given.flatMap((g, o) => (g > 0 ? [o] : [])));
+      const sums = resources.map(() => 0);
+      outcomes.forEach((outcome, r) =>
+        amounts(each[r], outcome, got[r]).forEach((amount, j) => (sums[j] += amount)),
+      );
+      const count = got.filter((own) => own.length > 0).length;
+      const parts = outcomes.map((outcome, r) => {
+        const { headline, parts } = outcome.left_out
+          ? { headline: "It gets nothing: it is left out.", parts: [sentence(leftOut(outcome))] }
+          : explainOne(each[r], outcome);
+        return element(
+          "details",
+          { class: "request" },
+          element("summary", {}, strong(outcome.name), ` ${headline}`),
+          ...parts,
+        );
+      });
+      return {
+        headline: `${grouped(String(count))} of your ${times(got.length, "request")} ${count === 1 ? "gets" : "get"} something.`,
+        given: given(mine),
+        code: jdpack.checkCode(market, mine.id, outcomes),
+        parts: [...listed(sums), element("h3", {}, "Each request"), ...parts],
+        wins: count > 0,
+      };
+    }
+
+    function leftOut({ left_out }) {
+      return `In all, ${market.person.texts[left_out]}. With the requests before it, this one would go beyond that, so it gets nothing.`;
+    }
+
+    function explainOne(mine, outcome) {
       const one = mine.options.length === 1;
       const got = outcome.given.flatMap((g, o) => (g > 0 ? [o] : []));
       const parts = [
@@ -49,24 +87,30 @@ const jdpackOutcome = (() => {
       ];
       return {
         headline: headline(outcome, one, got),
-        given: given(mine, one),
-        code: jdpack.checkCode(market, mine.id, outcome.options),
+        given: given(mine),
+        code: jdpack.checkCode(market, mine.id, [outcome]),
         parts,
         wins: got.length > 0,
       };
     }
 
     /** The record that the answer is for, in words; the answer is right only if the record is. */
-    function given(mine, one) {
+    function given(mine) {
       const own = [`id ${mine.id}`];
       if (mine.group !== null) own.push(`${market.columns.group} ${mine.group}`);
-      mine.options.forEach(({ value, demand }, o) => {
-        const asked = demand.flatMap((amount, j) =>
-          amount > 0 ? [`${withUnit(amount, amount, resources[j])} of ${resources[j].name}`] : [],
-        );
-        const parts = [`${word} ${value}`, ...asked];
-        own.push(`${one ? "" : `option ${o + 1}: `}${parts.join(", ")}`);
-      });
+      const requests = mine.requests || [mine];
+      const one = !mine.requests && mine.options.length === 1;
+      for (const { name, options } of requests) {
+        options.forEach(({ value, demand }, o) => {
+          const which = name === undefined ? [] : [`request “${name}”`];
+          if (options.length > 1) which.push(`option ${o + 1}`);
+          const asked = demand.flatMap((amount, j) =>
+            amount > 0 ? [`${withUnit(amount, amount, resources[j])} of ${resources[j].name}`] : [],
+          );
+          const parts = [`${word} ${value}`, ...asked].join(", ");
+          own.push(which.length ? `${which.join(", ")}: ${parts}` : parts);
+        });
+      }
       return own.join(one ? ", " : "; ");
     }
 
@@ -114,13 +158,19 @@ const jdpackOutcome = (() => {
     }
 
     /** The amounts that the reader gets. */
-    function goods(mine, outcome, got) {
+    const goods = (mine, outcome, got) => listed(amounts(mine, outcome, got));
+
+    function amounts(mine, outcome, got) {
       const sums = resources.map(() => 0);
       for (const o of got) {
         jdpack.counted(market, mine.options[o].demand).forEach((amount, j) => {
           sums[j] += (amount * outcome.given[o]) / SHARE;
         });
       }
+      return sums;
+    }
+
+    function listed(sums) {
       const list = resources.flatMap((r, j) =>
         sums[j] > 0
           ? [element("li", {}, strong(withUnit(shortDown(sums[j]), sums[j], r)), ` of ${r.name}`)]
@@ -201,8 +251,9 @@ const jdpackOutcome = (() => {
       if (outcome.places.some(([from, below]) => below - from === 2 ** 53))
         return [sentence("Nothing is left to chance.")];
       const at = outcome.coin / 2 ** 53;
+      const from = outcome.name === undefined ? "your id" : "your id, the name of the request";
       const texts = [
-        "The goods are indivisible, so a coin decides. Yours, a number that follows from your id and the public seed, is ",
+        `The goods are indivisible, so a coin decides. Yours, a number that follows from ${from} and the public seed, is `,
       ];
       if (outcome.places.length > 1) {
         const won = outcome.given.findIndex((g) => g > 0);

@@ -1,7 +1,8 @@
 /* An agent's own record from a small file: JSON, or CSV in the layout of the market's table.
  *
  * Gives {id, group, options: [{value, demand}]}, with `id` and `group` null if the file has none and
- * one amount per resource, or throws a RecordError whose message is a sentence for the reader.
+ * one amount per resource, or throws a RecordError whose message is a sentence for the reader. If
+ * people may make several requests, it gives {id, group, requests: [{name, options}]}.
  */
 "use strict";
 
@@ -22,10 +23,13 @@ const jdpackRecord = (() => {
     const plain = text.replace(/^\uFEFF/, "");
     if (plain.trim() === "") throw new RecordError("The file is empty.");
     const record = /^\s*[{[]/.test(plain) ? fromJson(market, plain) : fromCsv(market, plain);
-    if (record.options.length > market.options) {
-      throw new RecordError(
-        `The file has ${record.options.length} options, but you may enter at most ${market.options}.`,
-      );
+    for (const { options } of record.requests || [record]) {
+      if (options.length > market.options) {
+        const has = market.person ? "A request in the file has" : "The file has";
+        throw new RecordError(
+          `${has} ${options.length} options, but you may enter at most ${market.options}.`,
+        );
+      }
     }
     return record;
   }
@@ -42,13 +46,15 @@ const jdpackRecord = (() => {
     if (Array.isArray(data) || data === null) {
       throw new RecordError('The file must hold one record, in braces: {"id": ..., ...}.');
     }
-    const several = "options" in data;
     const own = market.groups.length > 0 ? ["id", "group"] : ["id"];
-    known(data, several ? [...own, "options"] : [...own, "value", "demand"]);
-    const options = several ? data.options : [{ value: data.value, demand: data.demand }];
-    if (!Array.isArray(options) || options.length === 0) {
-      throw new RecordError('The file\'s "options" must be a list.');
+    let each = [data];
+    if (market.person) {
+      known(data, [...own, "requests"]);
+      each = data.requests;
+      if (!Array.isArray(each) || each.length === 0)
+        throw new RecordError('The file\'s "requests" must be a list of all your requests.');
     }
+    const lists = each.map((given) => jsonOptions(given, market.person ? ["request"] : own));
     let id = null;
     if ("id" in data && data.id !== null) {
       if (typeof data.id !== "string" && !Number.isSafeInteger(data.id)) {
@@ -59,7 +65,39 @@ const jdpackRecord = (() => {
       id = String(data.id);
     }
     const group = market.groups.length > 0 ? jsonGroup(data) : null;
-    return { id, group, options: options.map((option) => jsonOption(market, option)) };
+    const found = lists.map((options) => options.map((option) => jsonOption(market, option)));
+    if (!market.person) return { id, group, options: found[0] };
+    const named = each.map((given, i) => ({ name: jsonName(given), options: found[i] }));
+    return { id, group, requests: distinct(named) };
+  }
+
+  /** The options of a record or of a request. */
+  function jsonOptions(data, own) {
+    if (typeof data !== "object" || data === null || Array.isArray(data))
+      throw new RecordError("Each request in the file must have a name, a value and a demand.");
+    const several = "options" in data;
+    known(data, several ? [...own, "options"] : [...own, "value", "demand"]);
+    const options = several ? data.options : [{ value: data.value, demand: data.demand }];
+    if (!Array.isArray(options) || options.length === 0) {
+      throw new RecordError('The file\'s "options" must be a list.');
+    }
+    return options;
+  }
+
+  function jsonName({ request }) {
+    const name = Number.isSafeInteger(request) ? String(request) : request;
+    if (typeof name !== "string" || name === "")
+      throw new RecordError('Each request in the file needs its name: {"request": ..., ...}.');
+    return name;
+  }
+
+  function distinct(requests) {
+    const seen = new Set();
+    for (const { name } of requests) {
+      if (seen.has(name)) throw new RecordError(`The file has two requests named “${name}”.`);
+      seen.add(name);
+    }
+    return requests;
   }
 
   function jsonGroup(data) {
@@ -132,6 +170,7 @@ const jdpackRecord = (() => {
       ? [columns.value, columns.resource, columns.amount, columns.option]
       : [columns.value, ...resources.map((r) => r.column)];
     if (market.groups.length > 0) names.push(columns.group);
+    if (market.person) names.push(columns.request);
     for (const name of head) {
       if (name !== columns.id && !names.includes(name) && !columns.ignore.includes(name)) {
         throw new RecordError(`The file has a column “${name}”, which is none of this market's.`);
@@ -163,12 +202,34 @@ const jdpackRecord = (() => {
       throw new RecordError("The file names several groups; you can be in one, or in none.");
     }
     const group = [...groups][0] || null;
-    if (!long) {
-      const options = rows.map((row) => ({
-        value: csvNumber(cell(row, columns.value), "The value", false),
-        demand: resources.map((r, j) => csvNumber(cell(row, r.column), amountOf(market, j), true)),
-      }));
-      return { id, group, options };
+    if (!market.person) return { id, group, options: csvOptions(market, head, rows) };
+    const requests = [];
+    for (const row of rows) {
+      const name = cell(row, columns.request);
+      if (name === "") throw new RecordError("A row of the file lacks the name of its request.");
+      if (requests.length === 0 || requests[requests.length - 1].name !== name)
+        requests.push({ name, rows: [] });
+      requests[requests.length - 1].rows.push(row);
+    }
+    const found = requests.map(({ name, rows: own }) => ({
+      name,
+      options: csvOptions(market, head, own),
+    }));
+    return { id, group, requests: distinct(found) };
+  }
+
+  /** The options in some rows. */
+  function csvOptions(market, head, rows) {
+    const { columns, resources } = market;
+    const cell = (row, name) => row[head.indexOf(name)];
+    if (columns.layout !== "long") {
+      return rows.map((row) => {
+        // In the order of the Python twin, so that both refuse the same number first.
+        const demand = resources.map((r, j) =>
+          csvNumber(cell(row, r.column), amountOf(market, j), true),
+        );
+        return { value: csvNumber(cell(row, columns.value), "The value", false), demand };
+      });
     }
     const options = new Map();
     for (const row of rows) {
@@ -188,8 +249,7 @@ const jdpackRecord = (() => {
       option.seen.add(j);
       option.demand[j] = csvNumber(cell(row, columns.amount), amountOf(market, j), true);
     }
-    const all = [...options.values()].map(({ value, demand }) => ({ value, demand }));
-    return { id, group, options: all };
+    return [...options.values()].map(({ value, demand }) => ({ value, demand }));
   }
 
   function csvNumber(text, what, blank) {
@@ -244,13 +304,23 @@ const jdpackRecord = (() => {
     const several = [first, second].map((option) => `  ${JSON.stringify(option)}`).join(",\n");
     const group = market.groups.slice(0, 1);
     const own = { id: "A17", ...(group.length > 0 ? { group: group[0] } : {}) };
+    const requests = [first, second]
+      .map((option, i) => `  ${JSON.stringify({ request: String(i + 1), ...option })}`)
+      .join(",\n");
+    const lists = market.person
+      ? `"requests":[\n${requests}\n]`
+      : options > 1 && `"options":[\n${several}\n]`;
     const found = [
-      options > 1
-        ? `${JSON.stringify(own).slice(0, -1)},"options":[\n${several}\n]}`
+      lists
+        ? `${JSON.stringify(own).slice(0, -1)},${lists}}`
         : JSON.stringify({ ...own, ...first }),
     ];
     const grouped = (rows) =>
-      group.length > 0 ? rows.map((row, i) => [...row, i ? group[0] : columns.group]) : rows;
+      rows.map((row, i) => [
+        ...row,
+        ...(group.length > 0 ? [i ? group[0] : columns.group] : []),
+        ...(market.person ? [i ? "1" : columns.request] : []),
+      ]);
     if (columns.layout === "long") {
       const named = [columns.id, columns.value, columns.resource, columns.amount];
       const rows = asked.map((r) => ["A17", market.max_value, r.column, r.max_demand]);
