@@ -171,7 +171,8 @@ def broken_links(text: str, page: Path) -> list[str]:
         target = page.parent / path
         if path and not target.is_file():
             broken.append(link)
-        elif anchor and anchor not in anchors(target.read_text("utf-8") if path else text):
+            continue
+        if anchor and anchor not in anchors(target.read_text("utf-8") if path else text):
             broken.append(link)
     return broken
 
