@@ -44,6 +44,7 @@ class Suggestion:
     name: str | None
     """The name of the resource; None for the value."""
     unit: str
+    """The unit of the resource."""
     present: float
     """The bound that the market has now."""
     bound: float
@@ -55,9 +56,11 @@ class Suggestion:
 
     @property
     def changed(self) -> bool:
+        """Whether a smaller bound is suggested."""
         return self.bound < self.present
 
     def to_dict(self) -> dict[str, Any]:
+        """For programs."""
         return {
             "resource": self.name,
             "unit": self.unit,

@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jdpack.billboard.lines import Seed
 from jdpack.common.checks import check_whole
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release_levels
 from jdpack.errors import BudgetError, LedgerError, MarketError, OutputError
@@ -107,7 +107,7 @@ def bounds(
             "a data set",
             "`jdpack ledger create` makes a ledger; runs on the same people use it too",
         )
-    run, book = f"bounds {secrets.token_hex(16)}", Ledger.open(ledger)
+    run, book = f"bounds {Seed.draw().commitment[:32]}", Ledger.open(ledger)
     system: Randomness = SystemRandomness()
     with book.held(run):
         with _given_back(book, run):
