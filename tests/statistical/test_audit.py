@@ -105,7 +105,7 @@ CERTAIN = {
     broken.filter_off_by_one: "budget: refusal",
     broken.seed_from_the_records: "coins: fresh",
     broken.seed_from_salted_records: "replay: billboard",
-    broken.coin_from_the_value: "queries: exact",
+    broken.coin_from_the_value: "allocation: own function",
     broken.better_of_two_seeds: "coins: source",
     broken.stop_when_the_exact_demand_fits: "public: billboard",
 }
