@@ -92,9 +92,9 @@ class Case:
 
 
 CASES = [
-    Case("all cores busy", 2_000_000, disk=False),
+    Case("all cores busy", 10_000_000, disk=False),
     Case("quick rounds", 20_000, disk=True),
-    Case("a server that costs much", 2_000_000, disk=False, code=DEAR),
+    Case("a server that costs much", 10_000_000, disk=False, code=DEAR),
 ]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from jdpack.audit import budget_checks, noise_checks
 from jdpack.audit import neighbours as replays
 from jdpack.audit import paths as private_paths
-from jdpack.audit.checks import Group, groups_of, of_every_run
+from jdpack.audit.checks import Group, groups_of, of_all_runs, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
 from jdpack.audit.epsilon_bounds import LowerBound, scipy
 from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
@@ -142,15 +142,19 @@ class _Auditor:
             self._guard(
                 f"replay: to its end ({name})", self._replay_queries, name, engine, all_engines
             )
-        with known(Script):
-            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.3, 0.15
-            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
-        own = self.setting, trials, confidence, 0.45, 0.25
-        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
-        self.tell(0.7, "private paths")
+        self.tell(0.3, "private paths")
         self._force_paths()
-        self.tell(0.85, "every run again")
+        self.tell(0.5, "every run again")
         self.found += of_every_run(self.groups)
+        forced = len(self.groups)
+        with known(Script):
+            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.55, 0.1
+            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
+        own = self.setting, trials, confidence, 0.65, 0.25
+        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
+        self.tell(0.9, "every run again")
+        self.found += of_every_run(self.groups[forced:])
+        self.found += of_all_runs(self.groups)
         self.tell(0.95, "noise")
         self.found += guarded(
             "noise: tested", lambda: noise_checks.of_noise(noise_checks.draws_of(self.runs))
