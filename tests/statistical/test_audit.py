@@ -27,7 +27,7 @@ from jdpack.audit import (
     noise_checks,
     paths,
 )
-from jdpack.audit.checks import of_every_run
+from jdpack.audit.checks import of_all_runs, of_every_run
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.epsilon_bounds import most_success_gaussian
 from jdpack.audit.findings import judged
@@ -150,7 +150,7 @@ def on_path(name: str) -> set[str]:
     forced = paths.Paths(EPSILON, DELTA, 0)
     with known(Script):
         getattr(forced, name)()
-    found = [*forced.found, *of_every_run(forced.groups)]
+    found = [*forced.found, *of_every_run(forced.groups), *of_all_runs(forced.groups)]
     return flagged([*found, budget_checks.of_formulas(paths.markets())])
 
 
