@@ -33,7 +33,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -414,6 +414,17 @@ class Market:
     def requests(self) -> int:
         """The most requests that one agent may make."""
         return self.person.requests
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once: a plan looks thousands of numbers up by their market
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hash, because texts hash differently in every process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @property
     def requests_at_most(self) -> int:
