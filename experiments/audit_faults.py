@@ -1319,12 +1319,13 @@ FAULTS = [
 
 
 SMOKE = """
-import numpy as np, pathlib, sys, warnings
+import functools, numpy as np, pathlib, sys, warnings
 import jdpack
 from jdpack import Mapped, Market, MwuAdaptive, MwuOnline, Newton, resume, solve
 from jdpack.policies.registry import from_dict
 
 warnings.simplefilter("ignore")
+solve = functools.partial(solve, force=True)
 rng, n = np.random.default_rng(1), 400
 values, demands = rng.uniform(0, 9, n), rng.uniform(0, 1, (n, 3)) * [1.0, 2.0, 0.5]
 

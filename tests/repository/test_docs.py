@@ -256,6 +256,7 @@ SECTIONS = {
     "[[resource]] 1": "## `[[resource]]`",
     "[[max_total]] 1": "## `[[max_total]]`",
     "[[group]] 1": "## `[[group]]`",
+    "[[provenance]] 1": "## `[[provenance]]`",
 }
 MINIMAL = {
     "value": {"max": 1.0},
@@ -266,6 +267,7 @@ FULL = {
     **MINIMAL,
     "max_total": [{"amount": 1.0}],
     "group": [{"name": "north", "cap": {"doses": 3.0}, "reserve": {"doses": 3.0}}],
+    "provenance": [{"epsilon": 0.1, "delta": 1e-9, "run": "bounds 1"}],
 }
 """With every table that a market file may have."""
 
