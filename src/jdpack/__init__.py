@@ -72,6 +72,7 @@ if typing.TYPE_CHECKING:
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
     from jdpack.run.bounds import bounds
+    from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
     from jdpack.run.result import Result
     from jdpack.run.solve import resume, solve
@@ -98,6 +99,7 @@ __all__ = [
     "JdpackError",
     "Ledger",
     "LedgerError",
+    "LinearProgram",
     "LocalAgent",
     "LocalRun",
     "Mapped",
@@ -129,6 +131,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "from_lp",
     "letters",
     "plan",
     "report_run",
@@ -169,6 +172,7 @@ _HOMES = {
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
     "jdpack.run.bounds": "bounds",
+    "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",
