@@ -485,7 +485,7 @@ FAULTS = [
     Fault(
         "refund-on-interrupt",
         "Accounting: a run that fails after its first rounds gives its reservation back to the "
-        "ledger although those rounds are posted.",
+        "ledger although those rounds are posted, and the ledger has no rule against it.",
         (
             Edit(
                 "run/lifecycle.py",
@@ -495,6 +495,11 @@ FAULTS = [
                 "                held.callback(board.close)\n"
                 "                result = self._play(engine, board)\n"
                 "                undo.pop_all()\n",
+            ),
+            Edit(
+                "ledger/entries.py",
+                "                if known.begun or known.times > 1:\n",
+                "                if known.times > 1:\n",
             ),
         ),
         hard=True,
