@@ -36,9 +36,9 @@ def run(folder: Path, sparse: bool, options: int, texts: bool) -> None:
     pyarrow.parquet.write_table((long_table if sparse else wide_table)(records), path)
     budget = {"epsilon": 5.0, "delta": 1e-6, "seed": 1}
     for policy in (Newton(), MwuOnline(batch=25)):
-        solve(market, **records.arrays(), policy=policy, **budget)
+        solve(market, **records.arrays(), policy=policy, force=True, **budget)
         for engine in ("memory", "mapped"):
-            result = solve(market, path, policy=policy, engine=engine, **budget)
+            result = solve(market, path, policy=policy, engine=engine, force=True, **budget)
             result.engine.digest()
 
 

@@ -28,7 +28,7 @@ from jdpack.audit import (
     noise_checks,
     paths,
 )
-from jdpack.audit.checks import of_every_run
+from jdpack.audit.checks import of_all_runs, of_every_run
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.epsilon_bounds import most_success_gaussian
 from jdpack.audit.findings import judged
@@ -118,7 +118,7 @@ CERTAIN = {
     broken.filter_off_by_one: "budget: refusal",
     broken.seed_from_the_records: "coins: fresh",
     broken.seed_from_salted_records: "replay: billboard",
-    broken.coin_from_the_value: "queries: exact",
+    broken.coin_from_the_value: "allocation: own function",
     broken.better_of_two_seeds: "coins: source",
     broken.stop_when_the_exact_demand_fits: "public: billboard",
 }
@@ -163,7 +163,7 @@ def on_path(name: str) -> set[str]:
     forced = paths.Paths(EPSILON, DELTA, 0)
     with known(Script):
         getattr(forced, name)()
-    found = [*forced.found, *of_every_run(forced.groups)]
+    found = [*forced.found, *of_every_run(forced.groups), *of_all_runs(forced.groups)]
     return flagged([*found, budget_checks.of_formulas(paths.markets())])
 
 

@@ -125,6 +125,34 @@ class Columns:
     """The column that tells an agent's requests apart, if agents may have several."""
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Bounds of a market that were chosen from the records, privately: what that cost.
+
+    `jdpack bounds` writes it into the market file. It adds to what a run spends.
+    """
+
+    epsilon: float
+    delta: float
+    run: str
+    """Its name in the ledger."""
+
+    @classmethod
+    def of(cls, entry: Any, where: str) -> Provenance:
+        """From a table of a market file."""
+        section = checks.Section(where, entry)
+        found = cls(
+            checks.positive(f"{where}: epsilon", section.number("epsilon")),
+            checks.positive(f"{where}: delta", section.number("delta")),
+            checks.text("run", section.take("run", str)),
+        )
+        section.close()
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "run": self.run}
+
+
 @dataclass(frozen=True, init=False)
 class Market:
     """The public market.
@@ -153,6 +181,7 @@ class Market:
         epsilon, delta: the privacy budget, unless `solve` gets another.
         excess_probability: the probability with which a supply may be exceeded; 0 means never.
         columns: how tables of agents are laid out.
+        provenance: what choosing these bounds from the records cost (`jdpack.bounds`).
     """
 
     name: str
@@ -171,6 +200,7 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    provenance: tuple[Provenance, ...]
     _in_toml: ClassVar[bool] = False
 
     def __init__(
@@ -197,6 +227,7 @@ class Market:
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
+        provenance: Sequence[Provenance] = (),
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
@@ -268,6 +299,7 @@ class Market:
         put(self, "delta", None if delta is None else checks.finite("delta", delta))
         put(self, "excess_probability", _excess_probability(excess_probability))
         put(self, "columns", columns if columns is not None else Columns())
+        put(self, "provenance", tuple(provenance))
         self._check()
 
     def _check(self) -> None:
@@ -693,6 +725,10 @@ class Market:
                 Group.of(entry, f"[[group]] {i + 1}")
                 for i, entry in enumerate(top.take("group", list, []))
             ],
+            provenance=[
+                Provenance.of(entry, f"[[provenance]] {i + 1}")
+                for i, entry in enumerate(top.take("provenance", list, []))
+            ],
             excess_probability=top.number("excess_probability", 0.0),
             supply=[r.number("supply") for r in resources],
             max_demand=[r.number("max_demand") for r in resources],
@@ -730,6 +766,8 @@ class Market:
             more["group"] = [group.to_dict() for group in self.groups]
         if self.requests > 1:
             more["person"] = self.person.to_dict()
+        if self.provenance:
+            more["provenance"] = [entry.to_dict() for entry in self.provenance]
         return {
             "name": self.name,
             "divisible": self.divisible,
@@ -790,6 +828,7 @@ class Market:
             "delta": self.delta,
             "excess_probability": self.excess_probability,
             "columns": self.columns,
+            "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
             same["units_one"] = None  # words that fit no more
