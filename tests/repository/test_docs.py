@@ -169,8 +169,10 @@ def broken_links(text: str, page: Path) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path
-        there = text if not path else target.read_text("utf-8") if target.is_file() else None
-        if there is None or (anchor and anchor not in anchors(there)):
+        if path and not target.is_file():
+            broken.append(link)
+            continue
+        if anchor and anchor not in anchors(target.read_text("utf-8") if path else text):
             broken.append(link)
     return broken
 
