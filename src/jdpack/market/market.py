@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -153,6 +154,10 @@ class Market:
         epsilon, delta: the privacy budget, unless `solve` gets another.
         excess_probability: the probability with which a supply may be exceeded; 0 means never.
         columns: how tables of agents are laid out.
+        languages: the languages of the page and of letters, such as ["de", "en"]; the first is
+            the one in which names and units are written.
+        translations: for other languages, what the market's own texts are called there:
+            {"en": {"Plätze": "places"}}.
     """
 
     name: str
@@ -171,6 +176,8 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    languages: tuple[str, ...]
+    translations: Mapping[str, Mapping[str, str]] = field(hash=False)
     _in_toml: ClassVar[bool] = False
 
     def __init__(
@@ -197,6 +204,8 @@ class Market:
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
+        languages: Sequence[str] | str = ("en",),
+        translations: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
@@ -268,6 +277,8 @@ class Market:
         put(self, "delta", None if delta is None else checks.finite("delta", delta))
         put(self, "excess_probability", _excess_probability(excess_probability))
         put(self, "columns", columns if columns is not None else Columns())
+        put(self, "languages", _languages(languages))
+        put(self, "translations", _translations(translations or {}, self.languages))
         self._check()
 
     def _check(self) -> None:
@@ -603,6 +614,10 @@ class Market:
 
     # --- in words -------------------------------------------------------------------------
 
+    def said(self, text: str, language: str) -> str:
+        """One of the market's own texts in a language; unchanged if it has no translation."""
+        return self.translations.get(language, {}).get(text, text)
+
     def __repr__(self) -> str:
         m = len(self.resources)
         at_most = "at most " if self.neighbours is Neighbours.ADD_REMOVE else ""
@@ -693,6 +708,8 @@ class Market:
                 r.take("column", str, n) for r, n in zip(resources, names, strict=True)
             ],
             columns=columns,
+            languages=top.take("languages", list, ["en"]),
+            translations=top.table("translation", {}),
         )
         for section in [top, privacy, value, agents, *resources]:
             section.close()
@@ -719,6 +736,10 @@ class Market:
             more["group"] = [group.to_dict() for group in self.groups]
         if self.requests > 1:
             more["person"] = self.person.to_dict()
+        if self.languages != ("en",):
+            more["languages"] = list(self.languages)
+        if self.translations:
+            more["translation"] = {code: dict(own) for code, own in self.translations.items()}
         return {
             "name": self.name,
             "divisible": self.divisible,
@@ -779,6 +800,8 @@ class Market:
             "delta": self.delta,
             "excess_probability": self.excess_probability,
             "columns": self.columns,
+            "languages": self.languages,
+            "translations": self.translations,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
             same["units_one"] = None  # words that fit no more
@@ -847,6 +870,40 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                 f"the reserves of {r.name!r} add up to {amount:g}, but its supply is {r.supply:g}",
                 "reserves are parts of the supply",
             )
+    return found
+
+
+def _languages(given: Any) -> tuple[str, ...]:
+    """The codes of languages; whether they are known is checked before a run (`planning`)."""
+    found = (given,) if isinstance(given, str) else tuple(given)
+    for code in found:
+        if not isinstance(code, str) or not re.fullmatch("[a-z]{2,3}", code):
+            raise MarketError(
+                f"languages has {checks.quoted(code)}, which is no code of a language",
+                'write codes such as "en" or "de"',
+            )
+    if not found or len(set(found)) < len(found):
+        raise MarketError(
+            f"languages is {checks.quoted(list(found))}", "list at least one, and each once"
+        )
+    return found
+
+
+def _translations(given: Any, languages: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for code, own in given.items():
+        if code not in languages:
+            raise MarketError(
+                f"there is a translation to {checks.quoted(code)}, which is not in languages",
+                f"languages has: {', '.join(languages)}",
+            )
+        if not checks.is_named(own):
+            raise MarketError(
+                f"the translation to {code} must be a table, not {checks.quoted(own)}"
+            )
+        found[code] = {
+            checks.text("translation", a): checks.text("translation", b) for a, b in own.items()
+        }
     return found
 
 
