@@ -58,9 +58,10 @@ if typing.TYPE_CHECKING:
     )
     from jdpack.ledger.ledger import Ledger
     from jdpack.market.groups import Group
-    from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.market.market import Columns, Market, Neighbours, Provenance, Resource
     from jdpack.market.person import PersonBounds
     from jdpack.market.totals import MaxTotal
+    from jdpack.planning.bounds import Bounds
     from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
     from jdpack.policies.mirror_descent import MirrorDescent
@@ -70,6 +71,8 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
+    from jdpack.run.bounds import bounds
+    from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
     from jdpack.run.result import Result
     from jdpack.run.solve import resume, solve
@@ -80,6 +83,7 @@ __all__ = [
     "AgentsError",
     "Billboard",
     "BillboardError",
+    "Bounds",
     "Budget",
     "BudgetError",
     "BudgetWarning",
@@ -95,6 +99,7 @@ __all__ = [
     "JdpackError",
     "Ledger",
     "LedgerError",
+    "LinearProgram",
     "LocalAgent",
     "LocalRun",
     "Mapped",
@@ -112,6 +117,7 @@ __all__ = [
     "OutputError",
     "PersonBounds",
     "Plan",
+    "Provenance",
     "Ray",
     "RecordWarning",
     "Reports",
@@ -121,9 +127,11 @@ __all__ = [
     "SupplyWarning",
     "Verdict",
     "allocate",
+    "bounds",
     "check",
     "compare",
     "explain",
+    "from_lp",
     "letters",
     "plan",
     "report_run",
@@ -150,9 +158,10 @@ _HOMES = {
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",
     "jdpack.market.groups": "Group",
-    "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.market.market": "Columns Market Neighbours Provenance Resource",
     "jdpack.market.person": "PersonBounds",
     "jdpack.market.totals": "MaxTotal",
+    "jdpack.planning.bounds": "Bounds",
     "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",
     "jdpack.policies.mirror_descent": "MirrorDescent",
@@ -162,6 +171,8 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.run.bounds": "bounds",
+    "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",

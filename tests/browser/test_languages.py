@@ -172,7 +172,7 @@ def test_several_options_are_a_table_in_the_language(page, folder, code):
 
 @pytest.mark.parametrize("code", known())
 def test_the_link_of_a_letter_and_the_switch(page, folder, code):
-    """The script itself opens nothing, so the switch is a plain link; what was typed stays behind."""
+    """The script opens nothing itself, so the switch is a plain link and leaves all behind."""
     record = {"id": "P7", "options": [{"value": 6.4, "demand": {"North": 1}}]}
     check = explain(BOARD, value=6.4, demand=[1, 0, 0], agent="P7").code
     text = base64.urlsafe_b64encode(json.dumps(record).encode()).decode().rstrip("=")

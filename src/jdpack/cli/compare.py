@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet, Threads
+from jdpack.cli.options import AsJson, Quiet, Threads, next_step
 from jdpack.cli.progress import print_study, studying
 
 
@@ -55,3 +55,5 @@ def compare_command(
             progress=show,
         )
     print_study(found, output, as_json)
+    if not as_json:
+        next_step("jdpack plan", market)

@@ -34,7 +34,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -126,6 +126,34 @@ class Columns:
     """The column that tells an agent's requests apart, if agents may have several."""
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Bounds of a market that were chosen from the records, privately: what that cost.
+
+    `jdpack bounds` writes it into the market file. It adds to what a run spends.
+    """
+
+    epsilon: float
+    delta: float
+    run: str
+    """Its name in the ledger."""
+
+    @classmethod
+    def of(cls, entry: Any, where: str) -> Provenance:
+        """From a table of a market file."""
+        section = checks.Section(where, entry)
+        found = cls(
+            checks.positive(f"{where}: epsilon", section.number("epsilon")),
+            checks.positive(f"{where}: delta", section.number("delta")),
+            checks.text("run", section.take("run", str)),
+        )
+        section.close()
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "run": self.run}
+
+
 @dataclass(frozen=True, init=False)
 class Market:
     """The public market.
@@ -158,6 +186,7 @@ class Market:
             the one in which names and units are written.
         translations: for other languages, what the market's own texts are called there:
             {"en": {"Plätze": "places"}}.
+        provenance: what choosing these bounds from the records cost (`jdpack.bounds`).
     """
 
     name: str
@@ -178,6 +207,7 @@ class Market:
     columns: Columns
     languages: tuple[str, ...]
     translations: Mapping[str, Mapping[str, str]] = field(hash=False)
+    provenance: tuple[Provenance, ...]
     _in_toml: ClassVar[bool] = False
 
     def __init__(
@@ -206,6 +236,7 @@ class Market:
         columns: Columns | None = None,
         languages: Sequence[str] | str = ("en",),
         translations: Mapping[str, Mapping[str, str]] | None = None,
+        provenance: Sequence[Provenance] = (),
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
@@ -279,6 +310,7 @@ class Market:
         put(self, "columns", columns if columns is not None else Columns())
         put(self, "languages", _languages(languages))
         put(self, "translations", _translations(translations or {}, self.languages))
+        put(self, "provenance", tuple(provenance))
         self._check()
 
     def _check(self) -> None:
@@ -425,6 +457,17 @@ class Market:
     def requests(self) -> int:
         """The most requests that one agent may make."""
         return self.person.requests
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in fields(self) if f.hash is not False))
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once: a plan looks thousands of numbers up by their market
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hash, because texts hash differently in every process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @property
     def requests_at_most(self) -> int:
@@ -697,6 +740,10 @@ class Market:
                 Group.of(entry, f"[[group]] {i + 1}")
                 for i, entry in enumerate(top.take("group", list, []))
             ],
+            provenance=[
+                Provenance.of(entry, f"[[provenance]] {i + 1}")
+                for i, entry in enumerate(top.take("provenance", list, []))
+            ],
             excess_probability=top.number("excess_probability", 0.0),
             supply=[r.number("supply") for r in resources],
             max_demand=[r.number("max_demand") for r in resources],
@@ -740,6 +787,8 @@ class Market:
             more["languages"] = list(self.languages)
         if self.translations:
             more["translation"] = {code: dict(own) for code, own in self.translations.items()}
+        if self.provenance:
+            more["provenance"] = [entry.to_dict() for entry in self.provenance]
         return {
             "name": self.name,
             "divisible": self.divisible,
@@ -802,6 +851,7 @@ class Market:
             "columns": self.columns,
             "languages": self.languages,
             "translations": self.translations,
+            "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
             same["units_one"] = None  # words that fit no more

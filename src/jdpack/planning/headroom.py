@@ -73,7 +73,9 @@ def check_hope(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     """Refuse a run that can give hardly anything to anybody, but would spend the whole budget."""
     warning = shortfall(market, budget, policy)
     if warning is not None and margin_of(market, budget, policy) > 1.0:
-        raise BudgetError(warning.message, f"{warning.hint}; --force runs it anyway")
+        raise BudgetError(
+            warning.message, f"{warning.hint}; --force, or force=True, runs it anyway"
+        )
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,9 @@ def verdict(plan: Plan) -> Iterator[str]:
         yield f"  supply is large enough for epsilon {budget.epsilon:g}, delta {budget.delta:g}"
     if plan.private and market.requests > 1:
         yield from _wrapped("protects: ", WHOLE_PERSON)
+    for entry in market.provenance:
+        cost = f"epsilon {entry.epsilon:g} and delta {entry.delta:g}"
+        yield f"  bounds of this market were chosen privately, for {cost} more"
     if plan.weakness is not None:
         yield from _wrapped("warning: ", plan.weakness.message)
     if plan.helps:

@@ -18,7 +18,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
-from jdpack.planning.headroom import shortfall
+from jdpack.planning.headroom import check_hope, shortfall
 from jdpack.planning.prepare import prepare
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
@@ -51,6 +51,7 @@ def solve(
     output: str | Path | None = None,
     ledger: str | Path | None = None,
     dataset: str | None = None,
+    force: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Allocate a market's resources with joint differential privacy.
@@ -80,6 +81,8 @@ def solve(
             `resume` can finish an interrupted run from it.
         ledger, dataset: the ledger that holds these people's total budget over all runs, and their
             name in it. It reserves the run's whole budget before any record is read.
+        force: run even if noise needs more than the whole supply, so that hardly anybody can get
+            anything. Otherwise such a run is refused, unless it has a seed.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
@@ -96,6 +99,8 @@ def solve(
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
+    if seed is None and not force:
+        check_hope(market, budget, policy)
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
