@@ -439,7 +439,7 @@ def screening_counts_twice() -> AbstractContextManager[Any]:
 
 def groups_not_in_bundles() -> AbstractContextManager[Any]:
     """Sensitivities count declared resources only, although members also move derived ones."""
-    return _claiming(Market, "bundle_width", property(lambda self: self.bundle_size))
+    return _claiming(Market, "person_width", property(lambda self: self.bundle_size))
 
 
 def groups_are_not_read() -> AbstractContextManager[Any]:

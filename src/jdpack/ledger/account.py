@@ -42,7 +42,7 @@ class Account:
     def at(cls, ledger: str | Path, dataset: str) -> Account:
         """The account of a data set, which must be in the ledger."""
         account = cls(os.path.abspath(ledger), dataset)
-        Ledger.open(account.ledger).balance(dataset)
+        account._ledger.balance(dataset)
         return account
 
     def held(self, header: Header) -> contextlib.AbstractContextManager[None]:

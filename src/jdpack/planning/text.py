@@ -120,7 +120,7 @@ def details(plan: Plan) -> Iterator[str]:
         f"policy {plan.policy.to_dict()['name']}"
     )
     if market.requests > 1:
-        in_all = "; ".join(person_texts(market, "one person", "their").values())
+        in_all = "; ".join(person_texts(market, "one").values())
         yield from _wrapped("person     ", f"in all, {in_all}")
     if plan.private:
         yield (

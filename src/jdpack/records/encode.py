@@ -182,7 +182,7 @@ class _Encoder:
         self.rules = encode_kernels.Rules.of_market(self.market)
         if self.market.requests > 1:
             self.bounds = person_kernels.Bounds.of_market(self.market)
-            self.person = person_kernels.Counts.empty(self.bounds)
+            self.counts = person_kernels.Counts.empty(self.bounds)
 
     def add(self, chunk: OptionRows) -> None:
         if chunk.rows == 0:
@@ -369,8 +369,7 @@ class _Encoder:
     ) -> bool:
         """Refuse or leave out requests beyond the bounds of their agent; whether there are any."""
         new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)
-        request = person_kernels.Counts.empty(self.bounds)
-        rest = part.values, part.starts, part.fill, new, self.bounds, self.person, request, left_out
+        rest = part.values, part.starts, part.fill, new, self.bounds, self.counts, left_out
         if pairs is None:
             bad, reason = person_kernels.bound_dense(part.codes, *rest)
         else:
