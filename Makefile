@@ -82,6 +82,7 @@ bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/optimum.py
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/parquet.py
+	$(BIN)/python bench/databases.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/serve.py

@@ -37,10 +37,6 @@ _PLACES = [
 _PROGRAMS = ["initdb", "pg_ctl", "postgres"]
 _INSTALL = ["install", "--yes", "--no-install-recommends", "postgresql"]
 _SETTINGS = {
-    # What a test commits must survive its own kills, and not those of the machine.
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
     "max_connections": "100",
     "shared_buffers": "32MB",
     "listen_addresses": "127.0.0.1",

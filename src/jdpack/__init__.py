@@ -70,6 +70,7 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
+    from jdpack.records.database import DatabaseQuery
     from jdpack.run.local import LocalAgent, LocalRun
     from jdpack.run.result import Result
     from jdpack.run.solve import resume, solve
@@ -87,6 +88,7 @@ __all__ = [
     "Checked",
     "Columns",
     "Comparison",
+    "DatabaseQuery",
     "DualGd",
     "EngineError",
     "Explanation",
@@ -162,6 +164,7 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.records.database": "DatabaseQuery",
     "jdpack.run.local": "LocalAgent LocalRun",
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, Quiet, Threads
+from jdpack.cli.options import AsJson, MovedAgents, Query, Quiet, Threads, WriteTo, records_of
 from jdpack.cli.progress import progress
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular
@@ -27,6 +27,8 @@ def letters_command(
         typer.Option(help="Your own text, with $id, $code, $link, $record and $outcome in it."),
     ] = None,
     agents: MovedAgents = None,
+    query: Query = None,
+    write_to: WriteTo = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -44,10 +46,11 @@ def letters_command(
     with progress(quiet) as show:
         path = letters(
             output,
-            agents,
+            records_of(agents, query),
             url=url,
             outcome=outcome,
             text=own,
+            write_to=write_to,
             threads=threads,
             progress=lambda done: show(Round(0, done, "reading")),
         )

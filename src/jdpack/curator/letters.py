@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from jdpack.agent.check_code import check_code
@@ -30,6 +31,7 @@ from jdpack.records import tables
 from jdpack.records.ids import plain_ids
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
+from jdpack.run.write_back import Target
 from jdpack.storage.files import write_text
 
 FILE = "letters.csv"
@@ -68,6 +70,7 @@ def letters(
     url: str = "",
     outcome: bool = False,
     text: str = "",
+    write_to: str | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Path:
@@ -80,6 +83,7 @@ def letters(
         url: the address at which people find the page; without it, letters have no link.
         outcome: whether letters say what the person gets.
         text: the organiser's own text, with $id, $code, $link, $record and $outcome in it.
+        write_to: a table of the database with the records, which the letters are added to as well.
         threads: how many cores to use.
         progress: called with the fraction of the records that has been read.
 
@@ -90,6 +94,11 @@ def letters(
     board = run.board
     market, order = board.header.market, board.header.order
     source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
+    names = [market.columns.id, "check code", "link", "record", "outcome", "letter"]
+    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, text)) if there]
+    target = Target.of(source, write_to)
+    if target is not None:
+        target.check([_column(names[i]) for i in kept])
     with run.records(source, threads, progress) as engine:
         shares = engine.shares(board, engine.allocate(board))
     rows = []
@@ -105,8 +114,6 @@ def letters(
         )
         filled = template.substitute({word: getattr(made, word) for word in WORDS})
         rows.append([made.id, code, link, made.record, made.outcome, filled])
-    names = [market.columns.id, "check code", "link", "record", "outcome", "letter"]
-    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, text)) if there]
     path = run.folder.private / FILE
     try:
         write_text(
@@ -114,7 +121,20 @@ def letters(
         )
     except OSError as error:
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from None
+    if target is not None:
+        table = pa.table({_column(names[i]): [row[i] for row in rows] for i in kept})
+        batches = table.combine_chunks().to_batches()
+        if not target.write(board.header.commitment, batches, f"the letters are in {str(path)!r}"):
+            raise OutputError(
+                f"table {write_to!r} has letters of this run already",
+                f"delete them there, or name another table; the new ones are in {str(path)!r}",
+            )
     return path
+
+
+def _column(name: str) -> str:
+    """The name of a column in a database."""
+    return name.replace(" ", "_")
 
 
 def _template(text: str, url: str, outcome: bool) -> string.Template:
