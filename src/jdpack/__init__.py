@@ -71,6 +71,7 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
+    from jdpack.records.database import DatabaseQuery
     from jdpack.run.bounds import bounds
     from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
@@ -91,6 +92,7 @@ __all__ = [
     "Checked",
     "Columns",
     "Comparison",
+    "DatabaseQuery",
     "DualGd",
     "EngineError",
     "Explanation",
@@ -171,6 +173,7 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.records.database": "DatabaseQuery",
     "jdpack.run.bounds": "bounds",
     "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",

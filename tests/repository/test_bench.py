@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
 
 import common  # noqa: E402
+import databases  # noqa: E402
 import families  # noqa: E402
 import first_letter  # noqa: E402
 import ledger  # noqa: E402
@@ -197,6 +198,7 @@ def test_without_the_library_plots_are_refused(monkeypatch):
         (memory, ["--agents", "2000"], 1),
         (optimum, ["--agents", "500", "--families", "dense,sparse"], 2),
         (ledger, ["--agents", "500", "--turns", "3"], 1),
+        (databases, ["--agents", "500", "--turns", "1"], 4),
     ],
 )
 def test_tables_are_written_with_csv_and_a_plot(

@@ -20,6 +20,7 @@ from jdpack.errors import AgentsError, EngineError
 from jdpack.market.market import Market
 from jdpack.records import locate
 from jdpack.records.codes import is_sparse
+from jdpack.records.database import DatabaseQuery
 from jdpack.records.source import Source
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -65,7 +66,13 @@ class Mapped:
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.mapped import MappedEngine
 
-        _check_files("mapped", source)
+        if source.query is None:
+            _check_files("mapped", source)
+        elif self.store is not None:
+            raise AgentsError(
+                "a store keeps the codes of files, but the records are in a database",
+                "leave out the store: only the database knows whether its rows have changed",
+            )
         store = None if self.store is None else Path(self.store)
         near = place.folder or Path(gettempdir())
         return MappedEngine.open(source, threads, store, near, _bytes(self.memory), tell)
@@ -114,7 +121,8 @@ KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray
 def choice_of(engine: object, market: Market, agents: Any) -> Choice:
     """The engine for an argument: None, a name, the address of a cluster, or a choice."""
     if engine is None:
-        return Mapped() if locate.is_source(agents) and not fits(market) else Memory()
+        elsewhere = locate.is_source(agents) or isinstance(agents, DatabaseQuery)
+        return Mapped() if elsewhere and not fits(market) else Memory()
     if isinstance(engine, Choice):
         return engine
     if isinstance(engine, str) and engine.startswith("ray://"):
@@ -171,6 +179,11 @@ def _is_number(number: object, kind: Any) -> bool:
 
 
 def _check_files(engine: str, source: Source) -> None:
+    if source.query is not None:
+        raise AgentsError(
+            f"the engine {engine} reads files, but the records are in a database",
+            "use the engine memory or mapped",
+        )
     if source.paths is None:
         raise AgentsError(
             f"the engine {engine} reads files, but the records are in memory",

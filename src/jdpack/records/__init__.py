@@ -4,6 +4,7 @@ Read in this order:
 
 * `locate`, `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the
   columns.
+* `database`: the same rows from a database.
 * `tables` and `arrow`: turn any table or array into rows of options.
 * `source`: where the records of a run come from.
 * `ids` and `bulk_coins`: who the agents are, and their coins.

@@ -31,6 +31,7 @@ from jdpack.run.folder import Output
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile, locked
+from jdpack.run.write_back import Target, rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Lifecycle:
     choice: Choice
     account: Account | None
     folder: Output | None
+    target: Target | None
     warning: SupplyWarning | None
     threads: int | None
     progress: Callable[[Progress], None] | None
@@ -93,11 +95,22 @@ class Lifecycle:
             result = self._play(engine, board)
             if self.folder is not None:
                 self.folder.write(result)
+                if self.target is not None:
+                    self._write_back(self.target, self.folder)
             elif isinstance(self.choice, Ray):
                 result.shares  # noqa: B018 (computed now, while the workers are still there)
             if self.account is not None:
                 result = replace(result, balance=self._finish(self.account, board))
             return result
+
+    def _write_back(self, target: Target, folder: Output) -> None:
+        hint = (
+            "the budget is spent, and the billboard and the files are complete; no row was "
+            f"written: once it can be, run `jdpack resume {folder.folder}`, which spends nothing "
+            "more"
+        )
+        rows = rows_of(folder.private / "allocation.parquet")
+        target.write(self.header.commitment, rows, hint)
 
     def owes(self) -> bool:
         """Whether a ledger holds something for this run."""

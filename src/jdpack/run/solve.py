@@ -16,6 +16,7 @@ from jdpack.common.checks import check_whole
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
+from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
 from jdpack.planning.headroom import check_hope, shortfall
@@ -30,6 +31,7 @@ from jdpack.run.lifecycle import Lifecycle, reopened
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile
+from jdpack.run.write_back import Target, columns_of
 
 
 def solve(
@@ -52,6 +54,7 @@ def solve(
     ledger: str | Path | None = None,
     dataset: str | None = None,
     force: bool = False,
+    write_to: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Allocate a market's resources with joint differential privacy.
@@ -59,7 +62,7 @@ def solve(
     Args:
         market: the public market, or the path of a market file.
         agents: a table (Arrow, pandas, polars), or Parquet or CSV: a path, folder or pattern, a
-            URI such as "s3://...", or a list of them.
+            URI such as "s3://...", or a list of them; or the rows of a `DatabaseQuery`.
         values, demands, ids: instead of `agents`, a vector, a matrix (NumPy or SciPy sparse), and
             ids if there are any.
         groups_of: with `values` and `demands` in a market with groups, the name of each row's
@@ -83,6 +86,8 @@ def solve(
             name in it. It reserves the run's whole budget before any record is read.
         force: run even if noise needs more than the whole supply, so that hardly anybody can get
             anything. Otherwise such a run is refused, unless it has a seed.
+        write_to: with a `DatabaseQuery` and an output folder, a table of the same database that the
+            allocation is added to at the end, in one transaction.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
@@ -95,6 +100,11 @@ def solve(
     market, policy, budget = prepare(market, policy, epsilon, delta)
     source = source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp)
     check_threads(threads)
+    target = Target.of(source, write_to)
+    if target is not None and output is None:
+        raise OutputError(
+            "write_to needs an output folder", "so that `resume` can finish what was interrupted"
+        )
     choice = choice_of(engine, market, agents)
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
@@ -110,10 +120,14 @@ def solve(
         warnings.warn(weak, stacklevel=2)
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
     folder = Output.claim(output) if output is not None else None
+    if target is not None:
+        target.check(columns_of(market))
     run_file = RunFile(
         header=Billboard(header).first_line,
         market=market_file,
         agents=source.paths,
+        query=None if source.query is None else source.query.sql,
+        write_to=write_to,
         clamp=clamp,
         engine=to_dict(choice),
         seed=seed,
@@ -128,6 +142,7 @@ def solve(
         choice=choice,
         account=account,
         folder=folder,
+        target=target,
         warning=warning,
         threads=threads,
         progress=progress,
@@ -190,6 +205,7 @@ def resume(
             choice=choice,
             account=Account.from_dict(begun.file.ledger),
             folder=begun.folder,
+            target=Target.of(source, begun.file.write_to),
             warning=warning,
             threads=threads,
             progress=progress,
