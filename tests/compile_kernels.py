@@ -37,6 +37,7 @@ def run(folder: Path, sparse: bool, options: int, texts: bool) -> None:
         for engine in ("memory", "mapped"):
             result = solve(market, path, policy=policy, engine=engine, **budget)
             result.engine.digest()
+            result.engine.digest("sha-256")
 
 
 if __name__ == "__main__":
