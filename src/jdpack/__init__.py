@@ -58,9 +58,10 @@ if typing.TYPE_CHECKING:
     )
     from jdpack.ledger.ledger import Ledger
     from jdpack.market.groups import Group
-    from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.market.market import Columns, Market, Neighbours, Provenance, Resource
     from jdpack.market.person import PersonBounds
     from jdpack.market.totals import MaxTotal
+    from jdpack.planning.bounds import Bounds
     from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
     from jdpack.policies.mirror_descent import MirrorDescent
@@ -71,6 +72,8 @@ if typing.TYPE_CHECKING:
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
     from jdpack.records.database import DatabaseQuery
+    from jdpack.run.bounds import bounds
+    from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
     from jdpack.run.result import Result
     from jdpack.run.solve import resume, solve
@@ -81,6 +84,7 @@ __all__ = [
     "AgentsError",
     "Billboard",
     "BillboardError",
+    "Bounds",
     "Budget",
     "BudgetError",
     "BudgetWarning",
@@ -97,6 +101,7 @@ __all__ = [
     "JdpackError",
     "Ledger",
     "LedgerError",
+    "LinearProgram",
     "LocalAgent",
     "LocalRun",
     "Mapped",
@@ -114,6 +119,7 @@ __all__ = [
     "OutputError",
     "PersonBounds",
     "Plan",
+    "Provenance",
     "Ray",
     "RecordWarning",
     "Reports",
@@ -124,9 +130,11 @@ __all__ = [
     "SupplyWarning",
     "Verdict",
     "allocate",
+    "bounds",
     "check",
     "compare",
     "explain",
+    "from_lp",
     "letters",
     "plan",
     "report_run",
@@ -153,9 +161,10 @@ _HOMES = {
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",
     "jdpack.market.groups": "Group",
-    "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.market.market": "Columns Market Neighbours Provenance Resource",
     "jdpack.market.person": "PersonBounds",
     "jdpack.market.totals": "MaxTotal",
+    "jdpack.planning.bounds": "Bounds",
     "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",
     "jdpack.policies.mirror_descent": "MirrorDescent",
@@ -166,6 +175,8 @@ _HOMES = {
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
     "jdpack.records.database": "DatabaseQuery",
+    "jdpack.run.bounds": "bounds",
+    "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",

@@ -32,6 +32,7 @@ from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import Part
 from jdpack.records.digest import digest, portable
 from jdpack.records.ids import texts
+from jdpack.records.schema import written_names
 from jdpack.records.threads import Threads
 
 Shares = NDArray[np.uint32]
@@ -228,19 +229,24 @@ class Shard:
             columns = [_ids(part)]
             if part.requests is not None:
                 columns.append(part.requests)
-            if self.market.options > 1:
+            if part.options is not None:
+                columns.append(part.options)
+            elif self.market.options > 1:
                 columns.append(to_arrow(part.option_numbers().astype(np.int32)))
             columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
             yield pa.table(columns, schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the allocation."""
-        kinds = [("id", _ids(self.parts[0]).type)]
-        kinds += [("request", pa.large_string())] if self.market.requests > 1 else []
-        kinds += [("option", pa.int32())] if self.market.options > 1 else []
-        kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]
-        return pa.schema(kinds)
+        """The columns of the allocation, with the names that the table has for them."""
+        market, first = self.market, self.parts[0]
+        what = ["share" if market.divisible else "granted"]
+        kinds = [_ids(first).type]
+        kinds += [pa.large_string()] if market.requests > 1 else []
+        if market.options > 1:
+            kinds.append(pa.int32() if first.options is None else pa.large_string())
+        kinds.append(pa.float64() if market.divisible else pa.bool_())
+        return pa.schema(zip(written_names(market, what, what), kinds, strict=True))
 
     def all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
         """Each part, with what its rows get."""

@@ -414,6 +414,7 @@ class SqlEngine(Repairing):
         try:
             for table in tables:
                 with contextlib.suppress(EngineError):  # the connection may be lost
+                    self._db.rollback()
                     self._db.drop(table)
         finally:
             self._db.close()

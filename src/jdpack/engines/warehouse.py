@@ -199,6 +199,10 @@ class Warehouse(ABC):
         """Make what was changed last, where the database does not do that by itself."""
         return
 
+    def rollback(self) -> None:
+        """Forget what failed, where the database would refuse everything after it."""
+        return
+
     @abstractmethod
     def close(self) -> None:
         """Disconnect."""
@@ -280,6 +284,10 @@ class PostgreSQL(Warehouse):
     def commit(self) -> None:
         with self.explained():
             self._db.commit()
+
+    def rollback(self) -> None:
+        with self.explained():
+            self._db.rollback()
 
     def index(self, table: str, column: str) -> None:
         self.execute(f"CREATE INDEX ON {table} ({column})")

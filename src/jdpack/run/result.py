@@ -165,6 +165,13 @@ class Result:
         return ByName(names, self.curator.loads)
 
     @property
+    def slacks(self) -> ByName:
+        """Private: what is left of each supply, in its own unit, by name."""
+        resources = self.billboard.header.market.resources
+        left = [(1.0 - x) * r.supply for x, r in zip(self.loads, resources, strict=True)]
+        return ByName([r.name for r in resources], left)
+
+    @property
     def welfare(self) -> float:
         """Private: the total value of what is given out, to the precision of value codes."""
         return self.curator.welfare

@@ -20,7 +20,7 @@ from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
 from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
-from jdpack.planning.headroom import shortfall
+from jdpack.planning.headroom import check_hope, shortfall
 from jdpack.planning.prepare import prepare
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
@@ -62,6 +62,7 @@ def solve(
     output: str | Path | None = None,
     ledger: str | Path | None = None,
     dataset: str | None = None,
+    force: bool = False,
     write_to: str | None = None,
     coin_hash: CoinHash | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -94,6 +95,8 @@ def solve(
             `resume` can finish an interrupted run from it.
         ledger, dataset: the ledger that holds these people's total budget over all runs, and their
             name in it. It reserves the run's whole budget before any record is read.
+        force: run even if noise needs more than the whole supply, so that hardly anybody can get
+            anything. Otherwise such a run is refused, unless it has a seed.
         write_to: with a `DatabaseQuery` and an output folder, a table of the same database that the
             allocation is added to at the end, in one transaction.
         coin_hash: the hash behind the agents' coins, "siphash-2-4" or "sha-256", which databases
@@ -120,6 +123,8 @@ def solve(
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
+    if seed is None and not force:
+        check_hope(market, budget, policy)
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
