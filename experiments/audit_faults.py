@@ -587,7 +587,7 @@ FAULTS = [
         (
             Edit(
                 "engines/shard.py",
-                "        found = bulk_coins.coins_of_numbers(key, part.first + which)\n",
+                "        found = bulk_coins.coins_of_numbers(key, part.first + which, hash)\n",
                 "        found = bulk_coins.coins_of_numbers(key, part.first + "
                 "np.arange(len(which)))\n",
             ),
