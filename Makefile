@@ -98,6 +98,7 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/audit.py
 	$(BIN)/python experiments/audit_faults.py --jobs 2
 	$(BIN)/python experiments/utility.py
+	$(BIN)/python experiments/alphas.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/true_floor.py
 	$(BIN)/python experiments/epsilon_curve.py

@@ -34,6 +34,7 @@ def solving(case: Case) -> Callable[[Watch], object]:
         threads=1,
         ledger=case.world.ledger,
         dataset=case.dataset,
+        force=True,
     )
 
 

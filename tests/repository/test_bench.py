@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
 import common  # noqa: E402
 import databases  # noqa: E402
 import families  # noqa: E402
+import first_letter  # noqa: E402
 import ledger  # noqa: E402
 import memory  # noqa: E402
 import optimum  # noqa: E402
@@ -317,3 +318,13 @@ def test_parquet_small(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parquet, "watched", lambda *_: pytest.fail("a turn was repeated"))
     parquet.main()
     assert capsys.readouterr().out == table
+
+
+def test_steps_are_timed_and_a_failed_one_is_told(tmp_path):
+    steps = first_letter.Steps(tmp_path)
+    steps.run("one", [sys.executable, "-c", "open('there', 'w').write(input())"], "hello\n")
+    assert (tmp_path / "there").read_text() == "hello"
+    rows = [line.split("|")[1].strip() for line in steps.table().splitlines()]
+    assert rows == ["step", "---", "one", "total"]
+    with pytest.raises(SystemExit, match="two failed:\nno such thing"):
+        steps.run("two", [sys.executable, "-c", "import sys; sys.exit('no such thing')"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import Agents, AsJson, Query, Quiet, Threads, records_of
+from jdpack.cli.options import Agents, AsJson, Query, Quiet, Threads, next_step, records_of
 from jdpack.cli.progress import print_study, studying
 
 
@@ -54,3 +54,5 @@ def compare_command(
             progress=show,
         )
     print_study(found, output, as_json)
+    if not as_json:
+        next_step("jdpack plan", market)

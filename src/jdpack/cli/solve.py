@@ -99,12 +99,6 @@ def solve_command(
         allocation=allocation,
         patience=patience,
     )
-    if not force and seed is None:
-        from jdpack.planning.headroom import check_hope
-        from jdpack.planning.prepare import prepare
-
-        public, algorithm, budget = prepare(market, policy, epsilon, delta)
-        check_hope(public, budget, algorithm)
     with told(output), progress(quiet) as show:
         result = solve(
             market,
@@ -119,6 +113,7 @@ def solve_command(
             output=output,
             ledger=ledger,
             dataset=dataset,
+            force=force,
             write_to=write_to,
             progress=show,
         )

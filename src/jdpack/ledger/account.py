@@ -45,7 +45,7 @@ class Account:
         """The account of a data set, which must be in the ledger."""
         place = str(ledger) if is_postgres(ledger) else os.path.abspath(ledger)
         account = cls(place, dataset)
-        Ledger.open(account.ledger).balance(dataset)
+        account._ledger.balance(dataset)
         return account
 
     def held(self, header: Header) -> contextlib.AbstractContextManager[None]:

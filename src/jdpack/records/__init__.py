@@ -10,6 +10,7 @@ Read in this order:
 * `ids` and `bulk_coins`: who the agents are, and their coins.
 * `encode`, `encode_kernels` and `codes`: check the amounts and turn them into codes.
 * `person_kernels`: leave out what people ask for beyond their bounds.
+* `levels`: how many agents ask for how much, to choose bounds.
 * `digest`: a number that changes whenever a record does. It uses `splitmix`, and so does `ids`.
 * `threads`: the thread pool of the compiled kernels.
 """

@@ -596,7 +596,7 @@ def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64], names: list
         who, option = pairs.column("id")[row].as_py(), pairs.column(of)[row].as_py()
         raise AgentsError(
             f"agent {who!r}: the rows of {of} {option!r} are not adjacent",
-            f"sort the table by agent, {' and '.join(names)}",
+            f"sort the table by {' and '.join(['agent', *names])}",
         )
 
 
