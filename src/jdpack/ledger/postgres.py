@@ -329,7 +329,7 @@ class PostgresProgress:
     def held(self) -> Iterator[None]:
         """Hold the run; refuse if another process holds it, from any folder."""
         with self.ledger._explained(), self.ledger._connected() as db:
-            for left in reversed(range(4)):
+            for left in reversed(range(40)):  # the server may not know yet that a process is gone
                 if _one(db, f"SELECT pg_try_advisory_lock({self._lock})"):
                     break
                 if not left:
