@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -133,7 +134,9 @@ class Provenance:
     """
 
     epsilon: float
+    """The epsilon of that release."""
     delta: float
+    """The delta of that release."""
     run: str
     """Its name in the ledger."""
 
@@ -150,6 +153,7 @@ class Provenance:
         return found
 
     def to_dict(self) -> dict[str, Any]:
+        """The inverse of `of`."""
         return {"epsilon": self.epsilon, "delta": self.delta, "run": self.run}
 
 
@@ -181,6 +185,10 @@ class Market:
         epsilon, delta: the privacy budget, unless `solve` gets another.
         excess_probability: the probability with which a supply may be exceeded; 0 means never.
         columns: how tables of agents are laid out.
+        languages: the languages of the page and of letters, such as ["de", "en"]; the first is
+            the one in which names and units are written.
+        translations: for other languages, what the market's own texts are called there:
+            {"en": {"Plätze": "places"}}.
         provenance: what choosing these bounds from the records cost (`jdpack.bounds`).
     """
 
@@ -200,6 +208,8 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    languages: tuple[str, ...]
+    translations: Mapping[str, Mapping[str, str]] = field(hash=False)
     provenance: tuple[Provenance, ...]
     _in_toml: ClassVar[bool] = False
 
@@ -227,6 +237,8 @@ class Market:
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
+        languages: Sequence[str] | str = ("en",),
+        translations: Mapping[str, Mapping[str, str]] | None = None,
         provenance: Sequence[Provenance] = (),
     ) -> None:
         if checks.is_named(supply):
@@ -299,6 +311,8 @@ class Market:
         put(self, "delta", None if delta is None else checks.finite("delta", delta))
         put(self, "excess_probability", _excess_probability(excess_probability))
         put(self, "columns", columns if columns is not None else Columns())
+        put(self, "languages", _languages(languages))
+        put(self, "translations", _translations(translations or {}, self.languages))
         put(self, "provenance", tuple(provenance))
         self._check()
 
@@ -449,7 +463,7 @@ class Market:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+        return hash(tuple(getattr(self, f.name) for f in fields(self) if f.hash is not False))
 
     def __hash__(self) -> int:
         return self._hash  # computed once: a plan looks thousands of numbers up by their market
@@ -646,6 +660,10 @@ class Market:
 
     # --- in words -------------------------------------------------------------------------
 
+    def said(self, text: str, language: str) -> str:
+        """One of the market's own texts in a language; unchanged if it has no translation."""
+        return self.translations.get(language, {}).get(text, text)
+
     def __repr__(self) -> str:
         m = len(self.resources)
         at_most = "at most " if self.neighbours is Neighbours.ADD_REMOVE else ""
@@ -740,6 +758,8 @@ class Market:
                 r.take("column", str, n) for r, n in zip(resources, names, strict=True)
             ],
             columns=columns,
+            languages=top.take("languages", list, ["en"]),
+            translations=top.table("translation", {}),
         )
         for section in [top, privacy, value, agents, *resources]:
             section.close()
@@ -766,6 +786,10 @@ class Market:
             more["group"] = [group.to_dict() for group in self.groups]
         if self.requests > 1:
             more["person"] = self.person.to_dict()
+        if self.languages != ("en",):
+            more["languages"] = list(self.languages)
+        if self.translations:
+            more["translation"] = {code: dict(own) for code, own in self.translations.items()}
         if self.provenance:
             more["provenance"] = [entry.to_dict() for entry in self.provenance]
         return {
@@ -828,6 +852,8 @@ class Market:
             "delta": self.delta,
             "excess_probability": self.excess_probability,
             "columns": self.columns,
+            "languages": self.languages,
+            "translations": self.translations,
             "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
@@ -897,6 +923,40 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                 f"the reserves of {r.name!r} add up to {amount:g}, but its supply is {r.supply:g}",
                 "reserves are parts of the supply",
             )
+    return found
+
+
+def _languages(given: Any) -> tuple[str, ...]:
+    """The codes of languages; whether they are known is checked before a run (`planning`)."""
+    found = (given,) if isinstance(given, str) else tuple(given)
+    for code in found:
+        if not isinstance(code, str) or not re.fullmatch("[a-z]{2,3}", code):
+            raise MarketError(
+                f"languages has {checks.quoted(code)}, which is no code of a language",
+                'write codes such as "en" or "de"',
+            )
+    if not found or len(set(found)) < len(found):
+        raise MarketError(
+            f"languages is {checks.quoted(list(found))}", "list at least one, and each once"
+        )
+    return found
+
+
+def _translations(given: Any, languages: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for code, own in given.items():
+        if code not in languages:
+            raise MarketError(
+                f"there is a translation to {checks.quoted(code)}, which is not in languages",
+                f"languages has: {', '.join(languages)}",
+            )
+        if not checks.is_named(own):
+            raise MarketError(
+                f"the translation to {code} must be a table, not {checks.quoted(own)}"
+            )
+        found[code] = {
+            checks.text("translation", a): checks.text("translation", b) for a, b in own.items()
+        }
     return found
 
 

@@ -196,7 +196,7 @@ def test_words_of_the_objects():
         result.loads["Nort"]
     explained = explain(board, value=9.0, demand={"North": 1.0}, agent="p001")
     assert str(explained).startswith("NOT PRIVATE: this run was made with seeded noise")
-    assert "how close it was" in explained._repr_html_() and len(repr(explained)) < 120
+    assert "How close it was" in explained._repr_html_() and len(repr(explained)) < 120
 
 
 def test_names_are_escaped():

@@ -438,7 +438,9 @@ def test_only_what_is_new_is_read_and_nothing_is_taken_over_unseen(tmp_path, mon
         path.write_text(text)
         site.look()
         view = site._view
-        assert view.page.data.decode() == public_page(whole(text), running=site._running, live=True)
+        assert view.pages["index.html"].page.data.decode() == public_page(
+            whole(text), running=site._running, live=True
+        )
         assert view.lines.data.decode() == text
     assert read == [text_of(FINISHED, 1), text_of(FINISHED, 4), text_of(other, 6)]
     path.write_text(text_of(FINISHED, 4))
@@ -510,7 +512,7 @@ def test_a_run_that_is_interrupted_and_resumed(tmp_path):
     look()
     assert seen[0] == "running" and set(seen) == {"running", "finished"} and seen[-1] == "finished"
     assert site._view.lines.data.startswith(before)
-    assert site._view.page.data == (out / "public" / "index.html").read_bytes()
+    assert site._view.pages["index.html"].page.data == (out / "public" / "index.html").read_bytes()
 
 
 def test_links_are_followed_to_the_folder_only(tmp_path):
