@@ -7,5 +7,6 @@ Read in any order:
 * `coins`: one agent's coin.
 * `batches`: the public random order of the agents, split into batches.
 * `by_name`: numbers of resources, by name and in order.
+* `language`: the words of pages and letters, from one file per language.
 * `notebook`: what objects look like in a notebook.
 """
