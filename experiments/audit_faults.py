@@ -485,7 +485,7 @@ FAULTS = [
     Fault(
         "refund-on-interrupt",
         "Accounting: a run that fails after its first rounds gives its reservation back to the "
-        "ledger although those rounds are posted.",
+        "ledger although those rounds are posted, and the ledger has no rule against it.",
         (
             Edit(
                 "run/lifecycle.py",
@@ -495,6 +495,11 @@ FAULTS = [
                 "                held.callback(board.close)\n"
                 "                result = self._play(engine, board)\n"
                 "                undo.pop_all()\n",
+            ),
+            Edit(
+                "ledger/entries.py",
+                "                if known.begun or known.times > 1:\n",
+                "                if known.times > 1:\n",
             ),
         ),
         hard=True,
@@ -582,7 +587,7 @@ FAULTS = [
         (
             Edit(
                 "engines/shard.py",
-                "        found = bulk_coins.coins_of_numbers(key, part.first + which)\n",
+                "        found = bulk_coins.coins_of_numbers(key, part.first + which, hash)\n",
                 "        found = bulk_coins.coins_of_numbers(key, part.first + "
                 "np.arange(len(which)))\n",
             ),

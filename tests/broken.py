@@ -26,9 +26,10 @@ from jdpack.engines.screening import Box
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
+from jdpack.ledger.entries import State
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
-from jdpack.policies import mwu_adaptive
+from jdpack.policies import mwu_adaptive, newton
 from jdpack.policies.newton import Newton
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries, tail_bounds
@@ -37,7 +38,9 @@ from jdpack.privacy.noise import Gaussian
 from jdpack.privacy.queries import ChanceChange, DemandChange, Query
 from jdpack.protocol import bounds
 from jdpack.protocol.run_state import RunState
-from jdpack.records import encode_kernels
+from jdpack.records import encode, encode_kernels, person_kernels
+from jdpack.run import lifecycle
+from jdpack.run import solve as solving
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
@@ -191,7 +194,7 @@ def doubled(query: Query) -> Broken:
 def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
     remembered = (
-        *(Gaussian.cost, queries.change, Newton.outlook),
+        *(Gaussian.cost, queries.change, Newton.outlook, newton._relative_noise),
         *(tail_bounds.chance_share, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
     )
     for one in remembered:
@@ -439,7 +442,7 @@ def screening_counts_twice() -> AbstractContextManager[Any]:
 
 def groups_not_in_bundles() -> AbstractContextManager[Any]:
     """Sensitivities count declared resources only, although members also move derived ones."""
-    return _claiming(Market, "person_width", property(lambda self: self.bundle_size))
+    return _claiming(Market, "person_width", property(lambda self: self.person_limits.bundle))
 
 
 def groups_are_not_read() -> AbstractContextManager[Any]:
@@ -489,3 +492,67 @@ def radius_of_one_resource() -> AbstractContextManager[Any]:
 def thinned_on_average() -> AbstractContextManager[Any]:
     """Grants are thinned to fit on average, with no room for the coins that thin them."""
     return mock.patch.object(tail_bounds.Fit, "factor", lambda self, g: min(1.0, g))
+
+
+# --- people with several requests ---------------------------------------------------------------
+
+
+def people_forgotten_where_a_part_ends() -> AbstractContextManager[Any]:
+    """What a person has asked for so far is forgotten when the next part begins."""
+    honest = encode._Encoder._bound_people
+
+    def forgetting(self, part, pairs):
+        self.person = person_kernels.Counts.empty(self.bounds)
+        return honest(self, part, pairs)
+
+    return mock.patch.object(encode._Encoder, "_bound_people", forgetting)
+
+
+def turns_of_requests() -> AbstractContextManager[Any]:
+    """Each request has a turn of its own, so one person is in several batches."""
+
+    def places(part, key, some=None):
+        return shard._coins(part, key, some)
+
+    return mock.patch.object(shard, "_places", places)
+
+
+def names_that_are_not_checked() -> AbstractContextManager[Any]:
+    """Two requests of one person may have the same name, and with it the same coin."""
+    return mock.patch.object(encode._Encoder, "_check_names", return_value=None)
+
+
+# --- runs that protect nobody, and refunds ------------------------------------------------------
+
+
+def seeded_run_called_private() -> AbstractContextManager[Any]:
+    """A run with seeded noise, or without any, says that it is private."""
+
+    def private(market, policy, budget, commitment, private):
+        return Header(market, policy, budget, commitment, private=True)
+
+    return mock.patch.object(solving, "Header", private)
+
+
+@contextlib.contextmanager
+def refund_of_a_run_that_has_posted() -> Iterator[None]:
+    """A run that is stopped after its first line gives its reservation back to the ledger."""
+    play, apply = lifecycle.Lifecycle._play, State._apply
+
+    def refunding(self, engine, board):
+        try:
+            return play(self, engine, board)
+        except BaseException:
+            self.account.cancel(self.header)
+            raise
+
+    def lenient(self, kind, dataset, data):
+        if kind == "cancel":
+            self.runs[data["run"]].begun = False
+        return apply(self, kind, dataset, data)
+
+    with (
+        mock.patch.object(lifecycle.Lifecycle, "_play", refunding),
+        mock.patch.object(State, "_apply", lenient),
+    ):
+        yield

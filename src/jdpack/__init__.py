@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jdpack.curator.letters import letters
     from jdpack.curator.reports import Reports, report_run
     from jdpack.curator.verify_run import verify_run
-    from jdpack.engines.settings import Mapped, Memory, Ray
+    from jdpack.engines.settings import Mapped, Memory, Ray, Sql
     from jdpack.errors import (
         AgentsError,
         BillboardError,
@@ -71,6 +71,7 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
+    from jdpack.records.database import DatabaseQuery
     from jdpack.run.bounds import bounds
     from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
@@ -91,6 +92,7 @@ __all__ = [
     "Checked",
     "Columns",
     "Comparison",
+    "DatabaseQuery",
     "DualGd",
     "EngineError",
     "Explanation",
@@ -124,6 +126,7 @@ __all__ = [
     "Request",
     "Resource",
     "Result",
+    "Sql",
     "SupplyWarning",
     "Verdict",
     "allocate",
@@ -153,7 +156,7 @@ _HOMES = {
     "jdpack.curator.letters": "letters",
     "jdpack.curator.reports": "Reports report_run",
     "jdpack.curator.verify_run": "verify_run",
-    "jdpack.engines.settings": "Mapped Memory Ray",
+    "jdpack.engines.settings": "Mapped Memory Ray Sql",
     "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",
@@ -171,6 +174,7 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.records.database": "DatabaseQuery",
     "jdpack.run.bounds": "bounds",
     "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",

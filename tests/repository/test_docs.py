@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 import typer
 
+import postgresql
 from jdpack import Market, MarketError, MwuAdaptive, cli, solve
 from jdpack.cli import COMMANDS, app_of
 from jdpack.common import checks
@@ -86,10 +88,26 @@ def code_cells(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
+    if "postgresql:///" in page.read_text(encoding="utf-8"):
+        request.getfixturevalue("town")
     monkeypatch.chdir(tmp_path)
     run = installed if page.name in ("README.md", "scale.md") else here  # scale.md starts Ray
     run_page(page.read_text(encoding="utf-8"), page, run)
+
+
+@pytest.fixture
+def town(server, monkeypatch):
+    """The database `town`, on the server that the variables of PostgreSQL name."""
+    names = {"PGHOST": server.folder, "PGPORT": str(server.port), "PGUSER": postgresql.SUPERUSER}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    with psycopg.connect(server.address(), autocommit=True) as db:
+        db.execute("CREATE DATABASE town")
+        yield
+        db.execute("DROP DATABASE town WITH (FORCE)")
+        for (role,) in db.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE 'town%'"):
+            db.execute(f"DROP ROLE {role}")
 
 
 Run = Callable[[list[str]], tuple[int, str]]
@@ -169,8 +187,10 @@ def broken_links(text: str, page: Path) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path
-        there = text if not path else target.read_text("utf-8") if target.is_file() else None
-        if there is None or (anchor and anchor not in anchors(there)):
+        if path and not target.is_file():
+            broken.append(link)
+            continue
+        if anchor and anchor not in anchors(target.read_text("utf-8") if path else text):
             broken.append(link)
     return broken
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, Quiet, Threads
+from jdpack.cli.options import AsJson, MovedAgents, Query, Quiet, Threads, WriteTo, records_of
 from jdpack.cli.progress import progress
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular
@@ -40,6 +40,8 @@ def letters_command(
         typer.Option(help="Write printable pages too, this many letters in one file; 0: none."),
     ] = 0,
     agents: MovedAgents = None,
+    query: Query = None,
+    write_to: WriteTo = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -57,7 +59,7 @@ def letters_command(
     with progress(quiet) as show:
         path = letters(
             output,
-            agents,
+            records_of(agents, query),
             url=url,
             outcome=outcome,
             text=own,
@@ -66,6 +68,7 @@ def letters_command(
             next_steps=next_steps,
             language=language,
             pages=pages,
+            write_to=write_to,
             threads=threads,
             progress=lambda done: show(Round(0, done, "reading")),
         )

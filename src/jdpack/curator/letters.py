@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -34,6 +35,7 @@ from jdpack.records import tables
 from jdpack.records.ids import plain_ids
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
+from jdpack.run.write_back import Target
 from jdpack.storage.files import write_text
 
 FILE = "letters.csv"
@@ -86,6 +88,7 @@ def letters(
     next_steps: str = "",
     language: str | None = None,
     pages: int = 0,
+    write_to: str | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Path:
@@ -105,6 +108,7 @@ def letters(
         language: the code of the letters' language; by default the first of the market's.
         pages: if not 0, write printable pages too, this many letters in one file; each has a QR
             code with its link, which needs `pip install 'jdpack[letters]'`.
+        write_to: a table of the database with the records, which the letters are added to as well.
         threads: how many cores to use.
         progress: called with the fraction of the records that has been read.
 
@@ -121,6 +125,11 @@ def letters(
         _need_segno()
     address = _address(url, market, words.code)
     source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
+    names = [market.columns.id, "check code", "link", "record", "outcome", "letter", "page"]
+    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, 1, pages)) if there]
+    target = Target.of(source, write_to)
+    if target is not None:
+        target.check([_column(names[i]) for i in kept])
     with run.records(source, threads, progress) as engine:
         shares = engine.shares(board, engine.allocate(board))
     made = []
@@ -139,29 +148,33 @@ def letters(
         given = {word: getattr(letter, word) for word in WORDS}
         own = template.substitute(given) if text else _default_text(market, letter, words)
         made.append(replace(letter, text=own))
-    folder = run.folder.private
+    rows = [
+        (x.id, x.code, x.link, x.record, x.outcome, x.text, _page_name(i, pages))
+        for i, x in enumerate(made)
+    ]
+    folder, path = run.folder.private, run.folder.private / FILE
     try:
         if pages:
-            own_text = bool(text)
-            _write_pages(folder / PAGES, market, made, pages, words, address, own_text)
-        return _write_rows(folder / FILE, market, made, pages, url, outcome)
+            _write_pages(folder / PAGES, market, made, pages, words, address, bool(text))
+        csv = csv_of([names[i] for i in kept], ([row[i] for i in kept] for row in rows))
+        write_text(path, 0o600, csv)
     except OSError as error:
         where = str(error.filename or folder)
         raise OutputError(f"cannot write {where!r}: {error.strerror}") from None
-
-
-def _write_rows(
-    path: Path, market: Market, made: Sequence[Letter], pages: int, url: str, outcome: bool
-) -> Path:
-    names = [market.columns.id, "check code", "link", "record", "outcome", "letter", "page"]
-    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, 1, pages)) if there]
-    rows = (
-        (x.id, x.code, x.link, x.record, x.outcome, x.text, _page_name(i, pages))
-        for i, x in enumerate(made)
-    )
-    csv = csv_of([names[i] for i in kept], ([row[i] for i in kept] for row in rows))
-    write_text(path, 0o600, csv)
+    if target is not None:
+        table = pa.table({_column(names[i]): [row[i] for row in rows] for i in kept})
+        batches = table.combine_chunks().to_batches()
+        if not target.write(board.header.commitment, batches, f"the letters are in {str(path)!r}"):
+            raise OutputError(
+                f"table {write_to!r} has letters of this run already",
+                f"delete them there, or name another table; the new ones are in {str(path)!r}",
+            )
     return path
+
+
+def _column(name: str) -> str:
+    """The name of a column in a database."""
+    return name.replace(" ", "_")
 
 
 def _template(text: str, url: str, outcome: bool) -> string.Template:

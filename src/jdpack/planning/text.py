@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jdpack.market.market import Resource
@@ -18,7 +17,7 @@ from jdpack.pages.number_text import (
     short_up,
 )
 from jdpack.planning.headroom import MARGIN_MOST
-from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_adaptive import STEPS_PICKED, MwuAdaptive
 
 if TYPE_CHECKING:
     from jdpack.planning.plan import Plan
@@ -207,10 +206,7 @@ def _why_alpha(plan: Plan) -> str:
     assert isinstance(policy, MwuAdaptive) and alpha is not None
     if policy.alpha is not None:
         return "as given"
-    own = replace(policy, alpha=alpha)
-    if own.supply_ratio(plan.market, plan.budget) < 1.0:
-        return "the largest that it picks; the supplies are too small to prove a loss this small"
-    return "the least loss to aim for that these supplies and a million rounds are enough for"
+    return f"the aim with the least planned loss, within {STEPS_PICKED:,} steps of full size"
 
 
 def _alike(plan: Plan) -> list[tuple[Resource, int, int]]:

@@ -65,7 +65,8 @@ APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Parts of the policy's rho, for one release of each; the rounds that count get the rest."""
+"""Parts of the policy's rho, at most (`steering`), for one release of each; the rounds that count
+get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
 """The weight of a round in the tail, and the ratio of each falling weight to the one before."""
@@ -100,6 +101,8 @@ _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
 _FLOOR = 1e-8  # the lowest price, relative to the highest starting price
+_FAR, _NEAR = 12.5, 1.0 / 3.0  # the part of the approach's share that it gets, per square root of
+# the relative noise of one release with all of rho, and the least part
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ class Newton:
         m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
-            gaussian(change, rho * share).cost(change)
+            gaussian(change, rho * share * steering(market, rho)[1]).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
         supply = fixed_rounds.supplies(market)
         highest = fixed_rounds.worth(market)
@@ -249,7 +252,7 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query]
+            share = QUERY_SHARES[query] * steering(state.market, state.rho)[1]
             return Step(
                 query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
@@ -327,18 +330,26 @@ class Newton:
     ) -> Gaussian | NoNoise:
         """The noise of a demand release. Rounds that count split their rho by weight."""
         change = queries.change(market, "demand")
-        approach = APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
+        approach, bridge, rest = self.shares(market, rho)
         if round < self._approach:
             return gaussian(change, rho * approach / self._approach, steering_shape(market))
         if round < self._steering:
-            return gaussian(change, rho * BRIDGE_SHARE / BRIDGE, steering_shape(market))
+            return gaussian(change, rho * bridge / BRIDGE, steering_shape(market))
         weights = _weights()
-        asked = [QUERY_SHARES["gauge"]] * 2
-        asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
-        asked += [QUERY_SHARES["value"]] if market.divisible else []
-        rest = 1.0 - approach - BRIDGE_SHARE - math.fsum(asked)
         share = rest * weights[round - self._steering] / sum(weights)
         return gaussian(change, rho * share, shape)
+
+    def shares(self, market: Market, rho: float, factor: float = 1.0) -> tuple[float, float, float]:
+        """The parts of rho for the approach, the bridge, and the rounds that count.
+
+        With a factor, the parts if all supplies are multiplied by it.
+        """
+        far, close = steering(market, rho, factor)
+        approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
+        asked = [BRIDGE_SHARE, *[QUERY_SHARES["gauge"]] * 2]
+        asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
+        asked += [QUERY_SHARES["value"]] if market.divisible else []
+        return approach, close * BRIDGE_SHARE, 1.0 - approach - close * math.fsum(asked)
 
     def _shaped(self, state: State, noise: FloatArray) -> State:
         """The state with the shape of the noise chosen, from what is public before the tail."""
@@ -430,6 +441,27 @@ class Newton:
         again = self._aimed_at(state, swing)
         done = sum(_weights()[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
+
+
+def steering(market: Market, rho: float, factor: float = 1.0) -> tuple[float, float]:
+    """What parts of their shares the approach gets, and the bridge with the questions.
+
+    Let x be the relative noise of one release with all of rho, if all supplies are multiplied by a
+    factor. What the rounds that count lack costs in proportion to x. What a badly found price costs
+    is of second order, x^2 over its share. So the best share grows with the square root of x, up to
+    where more was of no use. The bridge and the questions tell how the prices of m resources depend
+    on each other, and a single price is found from its own load: they get m / (m + 2) of their
+    share.
+    """
+    noise, m = _relative_noise(market, rho) / factor, len(market.resources)
+    return min(1.0, max(_NEAR, _FAR * math.sqrt(noise))), m / (m + 2.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _relative_noise(market: Market, rho: float) -> float:
+    """The deviation of one release with all of rho, as the same part of every supply."""
+    change = queries.change(market, "demand")
+    return math.sqrt(change.worst(tuple(float(s) for s in market.supply_codes)) / (2.0 * rho))
 
 
 def coins_expected(

@@ -15,4 +15,5 @@ Read in this order:
 * `local`: runs in which each agent adds its own noise, and trusts no curator.
 * `demo`: a market to try.
 * `granted`: who gets what, in the words of the table.
+* `write_back`: results in a table of a database.
 """

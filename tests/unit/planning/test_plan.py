@@ -277,6 +277,23 @@ def test_a_shape_that_follows_supply_has_one_margin():
     assert shaped[0] == pytest.approx(math.sqrt(float((even**2).mean())), rel=1e-3)
 
 
+@pytest.mark.parametrize("divisible", [True, False])
+def test_the_margin_at_another_supply_is_that_of_the_other_market(divisible):
+    market = uneven(divisible=divisible)
+    need = Need(market, Budget.split(1.0, DELTA, truncated=False), Newton())
+    rho = tail_bounds.rounds_rho(market, need.budget)
+    counted = [Newton().shares(market, rho, factor)[-1] for factor in (0.2, 1.0, 5.0, 500.0)]
+    assert counted == sorted(counted) and counted[0] < counted[-1]  # less noise, less steering
+    for factor in (0.2, 5.0, 500.0):
+        there = margin_of(scaled(market, factor), need.budget, Newton())
+        assert need.margin(factor) == pytest.approx(there, rel=1e-3)
+    # Negative control: with the noise of the present supply it would be another one.
+    cap = float((need.worth * market.person_cap_codes / need.supplies).sum()) / 500.0
+    if divisible:
+        plain = (need.margin() - 500.0 * cap) / 500.0 + cap
+        assert abs(plain / need.margin(500.0) - 1.0) > 5e-3
+
+
 @pytest.mark.parametrize(
     ("neighbours", "bundle", "count"),
     [("replace-one", 2, 4), ("add-remove", 2, 2), ("replace-one", 4, 5), ("replace-one", 5, 5)],
