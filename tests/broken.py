@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from jdpack import door
-from jdpack.billboard.lines import Header, Seed
+from jdpack.billboard.lines import Header, Seed, Step
 from jdpack.door import SystemRandomness
 from jdpack.engines import best_response, giving, shard
 from jdpack.engines.memory import MemoryEngine
@@ -248,60 +248,49 @@ def luck_cut_to_less() -> AbstractContextManager[Any]:
 
 
 @contextlib.contextmanager
-def peeking_policy() -> Iterator[None]:
+def _steps_that_see(change: Callable[[Step, tuple[int, ...]], Step]) -> Iterator[None]:
+    """Every policy changes the steps that ask for demand, knowing the exact answer."""
+    opened: list[MemoryEngine] = []
+    make = MemoryEngine.__init__
+
+    def remember(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        opened[:] = [self]
+
+    def seeing(step):
+        def changed(self, state):
+            asked = step(self, state)
+            if asked is None or not opened or asked.query != "demand":
+                return asked
+            return change(asked, opened[0].demand(asked.prices))
+
+        return changed
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
+        for kind in KINDS.values():
+            stack.enter_context(mock.patch.object(kind, "step", seeing(kind.step)))
+        yield
+
+
+def peeking_policy() -> AbstractContextManager[None]:
     """A price is one unit higher if the exact demand is odd."""
-    opened: list[MemoryEngine] = []
-    make = MemoryEngine.__init__
 
-    def remember(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        opened[:] = [self]
+    def peek(asked, demand):
+        return replace(asked, prices=(asked.prices[0] + sum(demand) % 2, *asked.prices[1:]))
 
-    def peeking(step):
-        def peek(self, state):
-            asked = step(self, state)
-            if asked is None or not opened or asked.query != "demand":
-                return asked
-            odd = sum(opened[0].demand(asked.prices)) % 2
-            moved = (asked.prices[0] + odd, *asked.prices[1:])
-            return type(asked)(asked.query, moved, asked.noise, asked.weight, asked.batch)
-
-        return peek
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
-        for kind in KINDS.values():
-            stack.enter_context(mock.patch.object(kind, "step", peeking(kind.step)))
-        yield
+    return _steps_that_see(peek)
 
 
-@contextlib.contextmanager
-def shape_from_exact_loads() -> Iterator[None]:
+def shape_from_exact_loads() -> AbstractContextManager[None]:
     """Noise is shaped by the exact demands: a little smaller where demand is large."""
-    opened: list[MemoryEngine] = []
-    make = MemoryEngine.__init__
 
-    def remember(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        opened[:] = [self]
+    def shape(asked, demand):
+        least, noise = min(asked.noise.scales), asked.noise.of(len(demand))
+        scales = [s + least * 1e-6 / (1 + d) for s, d in zip(noise, demand, strict=True)]
+        return replace(asked, noise=Gaussian(tuple(scales)))
 
-    def shaping(step):
-        def shaped(self, state):
-            asked = step(self, state)
-            if asked is None or not opened or asked.query != "demand":
-                return asked
-            demand = opened[0].demand(asked.prices)
-            least, noise = min(asked.noise.scales), asked.noise.of(len(demand))
-            scales = [s + least * 1e-6 / (1 + d) for s, d in zip(noise, demand, strict=True)]
-            return replace(asked, noise=Gaussian(tuple(scales)))
-
-        return shaped
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
-        for kind in KINDS.values():
-            stack.enter_context(mock.patch.object(kind, "step", shaping(kind.step)))
-        yield
+    return _steps_that_see(shape)
 
 
 def filter_off_by_one() -> AbstractContextManager[Any]:

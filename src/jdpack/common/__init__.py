@@ -8,5 +8,6 @@ Read in any order:
 * `batches`: the public random order of the agents, split into batches.
 * `language`: the words of pages and letters, from one file per language.
 * `by_name`: numbers of resources, by name and in order.
+* `language`: the words of pages and letters, from one file per language.
 * `notebook`: what objects look like in a notebook.
 """
