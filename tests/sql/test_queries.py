@@ -315,7 +315,7 @@ def test_a_person_beyond_a_bound_is_refused_with_clamp_too(place):
 # --- other dialects -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", ["snowflake", "bigquery", "spark", "postgres", "duckdb"])
+@pytest.mark.parametrize("dialect", ["snowflake", "bigquery", "spark", "postgres"])
 @pytest.mark.parametrize("options", [1, 3])
 def test_every_query_compiles_for_every_dialect(dialect, options):
     """Nothing runs here: each text is made and parsed again in its own dialect."""

@@ -81,7 +81,8 @@ class SqlEngine(Repairing):
         warehouse, records = _records(source, threads)
         engine = cls(market, warehouse, place.name, settings)
         try:
-            engine.encode(records, clamp=source.clamp)
+            with warehouse.steady():
+                engine.encode(records, clamp=source.clamp)
             tell(1.0)
         except BaseException:
             engine.close()
@@ -244,9 +245,10 @@ class SqlEngine(Repairing):
 
     def digest(self, hash: CoinHash = SIPHASH) -> int:
         assert hash == SHA256, "a run with this engine has coins by SHA-256"
-        first, second, rows = self._db.ask(self._queries.digest(self._codes))
-        if rows != self._requests:
-            raise _changed(self._codes)
+        return self._digest_of(self._codes)
+
+    def _digest_of(self, table: str) -> int:
+        first, second = self._db.ask(self._queries.digest(table))
         return (first + (second << 32)) % 2**64
 
     # --- rounds ---------------------------------------------------------------------------
@@ -327,8 +329,6 @@ class SqlEngine(Repairing):
         if self._base == rounds:
             return
         assert rounds.hash == SHA256
-        if self.digest(SHA256) != self._digest:
-            raise _changed(self._codes)
         steps, batch = rounds.steps, rounds.steps[0].batch if rounds.steps else None
         if batch is not None:
             self._ask_in_turns(rounds.order, rounds.hash, batch.count)
@@ -338,6 +338,8 @@ class SqlEngine(Repairing):
             own = [(step.prices, step.weight) for step in steps]
             query = self._queries.shares(self._codes, own, self._order)
         self._db.create(self._shares, query)
+        if self._digest_of(self._shares) != self._digest:  # of the codes that the shares rest on
+            raise _changed(self._codes)
         self._base = rounds
 
     def drop(self, board: Billboard, drop_from: int) -> Allocation:
@@ -414,7 +416,6 @@ class SqlEngine(Repairing):
         try:
             for table in tables:
                 with contextlib.suppress(EngineError):  # the connection may be lost
-                    self._db.rollback()
                     self._db.drop(table)
         finally:
             self._db.close()
@@ -426,6 +427,10 @@ def _records(source: Source, threads: int | None) -> tuple[Warehouse, str]:
     if query is None:
         return _parquet(source, threads)
     warehouse: Warehouse
+    dialect = {"postgresql": "postgres"}.get(query.kind, query.kind)
+    records = query.sql
+    if has_several(source.market) and dialect in WORDS:
+        records = placed(records, dialect)
     try:
         match query.kind:
             case "duckdb":
@@ -444,9 +449,7 @@ def _records(source: Source, threads: int | None) -> tuple[Warehouse, str]:
             f"{error.name} is needed to compute in {query.where!r}",
             f"pip install 'jdpack[sql,{query.kind}]'",
         ) from None
-    if not has_several(source.market):
-        return warehouse, query.sql
-    return warehouse, placed(query.sql, warehouse.dialect)
+    return warehouse, records
 
 
 def _parquet(source: Source, threads: int | None) -> tuple[DuckDB, str]:

@@ -11,6 +11,7 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -78,8 +79,34 @@ WORDS = {
 compiled and parsed again."""
 
 
+_NUMBER = re.compile(r"'[-+.0-9e]+'|(?<![\w.'])[0-9]{5,}(?![\w.'])")
+"""Numbers of some length, as texts or as they are."""
+
+
 def translated(sql: str, dialect: str, source: str | None = None) -> str:
-    """A query in a database's own dialect; `source` replaces the table `jd_source`."""
+    """A query in a database's own dialect; `source` replaces the table `jd_source`.
+
+    Rounds differ by their numbers only, so each form of a query is translated once.
+    """
+    if dialect == "duckdb":  # which has the functions as macros
+        return sql if source is None else sql.replace("jd_source", f"({source}) AS jd_source")
+    numbers: list[str] = []
+
+    def name(found: re.Match[str]) -> str:
+        numbers.append(found[0])
+        mark = f"{_MARK}{len(numbers) - 1:06d}"
+        return f"'{mark}'" if found[0].startswith("'") else mark
+
+    form = _translated(_NUMBER.sub(name, sql), dialect, source)
+    return re.sub(rf"'?{_MARK}([0-9]{{6}})'?", lambda mark: numbers[int(mark[1])], form)
+
+
+_MARK = "7770770777"
+"""How the names of numbers begin; they are numbers themselves."""
+
+
+@lru_cache(maxsize=128)
+def _translated(sql: str, dialect: str, source: str | None) -> str:
     whole = sqlglot.parse_one(sql, read="duckdb")
     for node in reversed(list(whole.walk())):  # what is inside comes first
         if isinstance(node, exp.Anonymous) and node.name.upper().startswith("JD_"):
@@ -147,14 +174,12 @@ class Warehouse(ABC):
         self.drop(table)
         text = f"CREATE {self.kind_of_table} {table} AS {translated(query, self.dialect, source)}"
         self.execute(text)
-        self.commit()
 
     kind_of_table = "TABLE"
 
     def drop(self, table: str) -> None:
         """Remove a table, if it is there."""
         self.execute(f"DROP TABLE IF EXISTS {table}")
-        self.commit()
 
     def index(self, table: str, column: str) -> None:
         """Make it fast to find the rows with some values, where the database needs that."""
@@ -195,13 +220,10 @@ class Warehouse(ABC):
     def execute(self, sql: str) -> None:
         """Change something, in the database's own dialect."""
 
-    def commit(self) -> None:
-        """Make what was changed last, where the database does not do that by itself."""
-        return
-
-    def rollback(self) -> None:
-        """Forget what failed, where the database would refuse everything after it."""
-        return
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[None]:
+        """See the same rows throughout, whatever others change, where the database can do that."""
+        yield
 
     @abstractmethod
     def close(self) -> None:
@@ -222,6 +244,11 @@ class DuckDB(Warehouse):
             self._db = duckdb.connect(path or ":memory:")
             if threads is not None:
                 self._db.execute(f"SET threads = {threads}")
+            for name, template in WORDS["duckdb"]._asdict().items():
+                if "{}" in template:
+                    names = ["x", "y"][: template.count("{}")]
+                    macro = f"jd_{name}({', '.join(names)}) AS {template.format(*names)}"
+                    self._db.execute(f"CREATE OR REPLACE TEMP MACRO {macro}")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with self.explained():
@@ -254,8 +281,7 @@ class PostgreSQL(Warehouse):
 
         self.errors, self.where = (psycopg.Error,), where
         with self.explained():
-            self._db = psycopg.connect(address)
-            # Checks and codes see the same rows, whatever others change meanwhile.
+            self._db = psycopg.connect(address, autocommit=True)
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -263,7 +289,7 @@ class PostgreSQL(Warehouse):
             return self._db.execute(_literal(sql)).fetchall()
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        with self.explained(), self._db.cursor("jdpack") as cursor:
+        with self.explained(), self._db.transaction(), self._db.cursor("jdpack") as cursor:
             cursor.execute(_literal(sql))
             names = [column.name for column in cursor.description or ()]
             while rows := cursor.fetchmany(2**14):
@@ -281,17 +307,13 @@ class PostgreSQL(Warehouse):
         with self.explained():
             self._db.execute(_literal(sql))
 
-    def commit(self) -> None:
-        with self.explained():
-            self._db.commit()
-
-    def rollback(self) -> None:
-        with self.explained():
-            self._db.rollback()
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[None]:
+        with self.explained(), self._db.transaction():
+            yield
 
     def index(self, table: str, column: str) -> None:
         self.execute(f"CREATE INDEX ON {table} ({column})")
-        self.commit()
 
     def close(self) -> None:
         with contextlib.suppress(EngineError), self.explained():

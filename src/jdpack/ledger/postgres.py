@@ -105,7 +105,7 @@ def retried(change: Callable[P, T]) -> Callable[P, T]:
             except ConflictError:
                 if not left:
                     raise
-                time.sleep(0.001 * (1 + (os.getpid() * left) % 37))  # not all in step
+                time.sleep(time.monotonic_ns() % 50 / 1000.0)  # so that two do not meet again
         raise AssertionError
 
     return again

@@ -28,7 +28,7 @@ from typing import Any
 from jdpack.common import notebook
 from jdpack.market.levels import grids, widths
 from jdpack.market.market import Market, Neighbours, Provenance
-from jdpack.pages.number_text import short, short_percent
+from jdpack.pages.number_text import percent_up, short, short_percent
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Noise, deviation
 from jdpack.privacy.queries import LEVEL_UNIT
@@ -206,6 +206,6 @@ def _words(one: Suggestion) -> str:
         about = f"about {short_percent(one.clamped)} are clamped, at most"
         return (
             f"{short(one.bound)}{unit} instead of {short(one.present)}: {about} "
-            f"{short_percent(one.at_most)}"
+            f"{percent_up(one.at_most)}"
         )
     return f"{short(one.present)}{unit} as before: no smaller bound is shown to be enough"
