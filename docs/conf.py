@@ -62,7 +62,7 @@ html_css_files = ["site.css"]
 
 MADE = [
     *("Market", "Resource", "Columns", "Newton", "MwuAdaptive", "MwuFixed", "MwuOnline", "DualGd"),
-    *("MirrorDescent", "Memory", "Mapped", "Ray", "LocalRun", "LocalAgent"),
+    *("MirrorDescent", "Memory", "Mapped", "Ray", "Sql", "LocalRun", "LocalAgent"),
 ]
 """Classes that people make themselves."""
 

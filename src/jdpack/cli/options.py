@@ -29,8 +29,8 @@ PolicyText = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="Where to keep codes: memory, mapped (on disk), ray, or ray://host:port; "
-        "memory if they fit, otherwise mapped.",
+        help="Where to keep codes: memory, mapped (on disk), ray, ray://host:port, or sql (in a "
+        "database); memory if they fit, otherwise mapped.",
         rich_help_panel=ENGINE,
     ),
 ]
