@@ -40,6 +40,7 @@ def run(folder: Path, sparse: bool, options: int, texts: bool) -> None:
         for engine in ("memory", "mapped"):
             result = solve(market, path, policy=policy, engine=engine, force=True, **budget)
             result.engine.digest()
+            result.engine.digest("sha-256")
 
 
 def bounded() -> None:

@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jdpack.curator.letters import letters
     from jdpack.curator.reports import Reports, report_run
     from jdpack.curator.verify_run import verify_run
-    from jdpack.engines.settings import Mapped, Memory, Ray
+    from jdpack.engines.settings import Mapped, Memory, Ray, Sql
     from jdpack.errors import (
         AgentsError,
         BillboardError,
@@ -126,6 +126,7 @@ __all__ = [
     "Request",
     "Resource",
     "Result",
+    "Sql",
     "SupplyWarning",
     "Verdict",
     "allocate",
@@ -155,7 +156,7 @@ _HOMES = {
     "jdpack.curator.letters": "letters",
     "jdpack.curator.reports": "Reports report_run",
     "jdpack.curator.verify_run": "verify_run",
-    "jdpack.engines.settings": "Mapped Memory Ray",
+    "jdpack.engines.settings": "Mapped Memory Ray Sql",
     "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",

@@ -82,7 +82,9 @@ def statistic(
     match step.query:
         case "demand" if step.batch is not None:
             prices = _posted(step.prices, step.batch, step.span, board)
-            return engine.batch_demand(prices, step.batch, board.header.order)
+            return engine.batch_demand(
+                prices, step.batch, board.header.order, board.header.coin_hash
+            )
         case "demand":
             return engine.demand(step.prices)
         case "scale":

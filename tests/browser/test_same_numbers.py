@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -197,6 +198,14 @@ def test_the_hash():
     found = in_node(code, key.hex(), texts)
     assert [int(f) for f in found] == [siphash(key, bytes(t)) for t in texts]
     assert int(found[-1]) == 0xA129CA6149BE45E5
+
+
+def test_the_other_hash():
+    """SHA-256 of every length up to 130 bytes, so of one to three blocks."""
+    code = "(texts) => texts.map((t) => String(jdpack.sha256(Uint8Array.from(t))))"
+    texts = [[(7 * i + n) % 256 for i in range(n)] for n in range(130)]
+    expected = [int(hashlib.sha256(bytes(t)).hexdigest()[:16], 16) for t in texts]
+    assert [int(f) for f in in_node(code, texts)] == expected
 
 
 def test_numbers_in_words():

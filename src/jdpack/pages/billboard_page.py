@@ -252,6 +252,7 @@ def data(board: Billboard, language: Language | None = None) -> dict[str, Any]:
         "weight": board.weight,
         "batches": 0 if batch is None else batch.count,
         "order": board.header.order.hex(),
+        "coin_hash": board.header.coin_hash,
         "seed": board.seed.seed.hex(),
         "final_prices": list(board.final_prices),
         "rounds": {

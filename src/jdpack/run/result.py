@@ -137,7 +137,11 @@ class Result:
         """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
-        assert self.source is not None, "an experiment on codes has no table"
+        if self.source is None:
+            raise OutputError(
+                "to_frame() needs the records, and those of this run stay in their database",
+                "private/allocation.parquet has the ids of those who get something: join it there",
+            )
         table = granted.whole(self.source, self.shares)
         polars = type(self.source.agents).__module__.partition(".")[0] == "polars"
         for library in ("polars", "pandas") if polars else ("pandas", "polars"):

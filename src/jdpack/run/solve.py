@@ -13,6 +13,7 @@ from typing import Any
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header, Seed
 from jdpack.common.checks import check_whole
+from jdpack.common.coins import CoinHash
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
@@ -25,7 +26,15 @@ from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.records.codes import Agents
-from jdpack.run.arguments import check_curated, check_market, check_order, check_threads, source_of
+from jdpack.run.arguments import (
+    check_coin_hash,
+    check_curated,
+    check_market,
+    check_order,
+    check_threads,
+    coin_hash_of,
+    source_of,
+)
 from jdpack.run.folder import Output
 from jdpack.run.lifecycle import Lifecycle, reopened
 from jdpack.run.loop import run
@@ -55,6 +64,7 @@ def solve(
     dataset: str | None = None,
     force: bool = False,
     write_to: str | None = None,
+    coin_hash: CoinHash | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Allocate a market's resources with joint differential privacy.
@@ -78,8 +88,9 @@ def solve(
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.
         engine: where to keep the agents' codes: "memory", "mapped" (on disk), "ray" or the address
-            of a cluster, or `Memory`, `Mapped`, `Ray` with their settings. All give the same
-            billboard. If not given, memory if the codes fit, otherwise mapped.
+            of a cluster, "sql" (in a database, or DuckDB for Parquet files), or `Memory`, `Mapped`,
+            `Ray`, `Sql` with their settings. All give the same billboard. If not given, memory if
+            the codes fit, otherwise mapped.
         output: a folder to create, with public and private files in separate folders.
             `resume` can finish an interrupted run from it.
         ledger, dataset: the ledger that holds these people's total budget over all runs, and their
@@ -88,6 +99,8 @@ def solve(
             anything. Otherwise such a run is refused, unless it has a seed.
         write_to: with a `DatabaseQuery` and an output folder, a table of the same database that the
             allocation is added to at the end, in one transaction.
+        coin_hash: the hash behind the agents' coins, "siphash-2-4" or "sha-256", which databases
+            compute too. If not given, the one that the engine needs.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
@@ -106,6 +119,7 @@ def solve(
             "write_to needs an output folder", "so that `resume` can finish what was interrupted"
         )
     choice = choice_of(engine, market, agents)
+    hash = coin_hash_of(coin_hash, choice)
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
@@ -118,7 +132,7 @@ def solve(
     weak = weakness(budget, market.agents) if private else None
     if weak is not None:
         warnings.warn(weak, stacklevel=2)
-    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
+    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private, hash)
     folder = Output.claim(output) if output is not None else None
     if target is not None:
         target.check(columns_of(market))
@@ -193,6 +207,7 @@ def resume(
         check_threads(threads)
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)
+        check_coin_hash(header.coin_hash, choice)
         policy = registry.from_dict(header.policy)
         warning = shortfall(market, header.budget, policy)
         if ledger is not None:
