@@ -414,8 +414,7 @@ FAULTS = [
             ),
             Edit(
                 "privacy/tail_bounds.py",
-                "    return budget.rho * (1.0 - math.fsum("
-                "closing_shares(market, budget, coins=coins).values()))\n",
+                "    return budget.rho * (1.0 - math.fsum(shares.values()))\n",
                 "    return budget.rho\n",
             ),
         ),
@@ -944,8 +943,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "        count = -(-5 * k // 2) if several else k\n",
-                "        count = k\n",
+                "    count = -(-5 * k // 2) if market.options > 1 else k\n",
+                "    count = k\n",
             ),
         ),
     ),
@@ -1220,7 +1219,7 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "        if requests > 1:\n            return _chance_of_requests(market)\n",
+                "    if market.requests > 1:\n        return _chance_of_requests(market, part)\n",
                 "",
             ),
         ),

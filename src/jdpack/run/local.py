@@ -39,7 +39,7 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch, turn
-from jdpack.common.coins import coin
+from jdpack.common.coins import SIPHASH, CoinHash, coin
 from jdpack.door import SystemRandomness, release
 from jdpack.engines.base import Engine
 from jdpack.errors import AgentsError, MarketError
@@ -130,7 +130,11 @@ class _OneAgent:
         self._options = options
 
     def batch_demand(
-        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+        self,
+        prices: Sequence[tuple[int, ...]],
+        batch: Batch,
+        order: bytes,
+        hash: CoinHash = SIPHASH,
     ) -> tuple[int, ...]:
         taken = best_option(self._options, prices[-1])
         return (0,) * len(prices[-1]) if taken is None else tuple(self._options[taken][1])
