@@ -122,6 +122,7 @@ fuzz: $(VENV)/ready
 # A thousand kill -9s at random moments, and one at every operation of a run; takes about 10 minutes.
 soak: $(VENV)/ready
 	$(BIN)/python soak/soak.py --kills 1000 --every 1
+	$(BIN)/python soak/soak.py --kills 200 --every 5 --ledger postgresql
 
 # Write the locks again, with the newest versions that pyproject.toml allows; with KEEP=yes, what is in them
 # keeps its version. Run it on the oldest Python that jdpack supports.

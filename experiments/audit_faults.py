@@ -842,10 +842,10 @@ FAULTS = [
         (
             Edit(
                 "run/folder.py",
-                "            page = billboard_page.public_page(result.billboard)\n",
-                "            page = billboard_page.public_page(result.billboard)\n"
+                "            pages = billboard_page.public_pages(result.billboard)\n",
+                "            pages = billboard_page.public_pages(result.billboard)\n"
                 '            note = f"<!-- winners: {result.private.winners} --></body>"\n'
-                '            page = page.replace("</body>", note)\n',
+                '            pages = {n: p.replace("</body>", note) for n, p in pages.items()}\n',
             ),
         ),
         hard=True,
@@ -1257,8 +1257,8 @@ FAULTS = [
         (
             Edit(
                 "engines/shard.py",
-                "lambda p: Batched(p, _places(p, order), count)",
-                "lambda p: Batched(p, _coins(p, order), count)",
+                "return Batched(part, _places(part, order, hash), count)",
+                "return Batched(part, _coins(part, order, hash), count)",
             ),
         ),
     ),
@@ -1286,9 +1286,9 @@ FAULTS = [
         (
             Edit(
                 "records/encode.py",
-                "        request = person_kernels.Counts.empty(self.bounds)\n",
-                "        request = person_kernels.Counts.empty(self.bounds)\n"
-                "        self.person = person_kernels.Counts.empty(self.bounds)\n",
+                "        new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)\n",
+                "        new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)\n"
+                "        self.counts = person_kernels.Counts.empty(self.bounds)\n",
             ),
         ),
         hard=True,

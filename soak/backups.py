@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import ledgers
 import proof
 from hand import Counts, resuming
 from jdpack import solve
@@ -30,7 +31,7 @@ def attack(folder: Path, seed: float) -> Counts:
             case = Case(world, world.runs / "1", rng.choice(("whole", "parts")), policy, "clinic")
             case.safe = case.now()
             counts["backups put back", name] += one(case, rng)
-            shutil.rmtree(world.folder)
+            ledgers.remove_world(world.folder)
     return counts
 
 

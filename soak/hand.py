@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ledgers
 import proof
 from jdpack import Billboard, Budget, Ledger, allocate, resume, solve
 from jdpack.market.market import Neighbours
@@ -267,8 +268,9 @@ class Hand:
         # The same for resuming from a line that is half posted.
         torn = Case.small(World(self.world.folder / "torn").make())
         # The writes: run.json three times, the header, then each line in the journal, its hash
-        # beside the ledger, and the line itself.
-        self._run(torn, "solve", Strike(at=13, torn=True, part=0.7))
+        # beside the ledger if that is a file, and the line itself.
+        at = 4 + 3 * (3 if isinstance(torn.world.ledger, Path) else 2)
+        self._run(torn, "solve", Strike(at=at, torn=True, part=0.7))
         assert torn.seen.count(b"\n") == 3 and not torn.seen.endswith(b"\n"), torn.seen
         for strikes in ([Strike()], *ends, [Strike(power=True)]):
             self.sweep(torn, "resume", strikes, first, step)
@@ -280,8 +282,7 @@ class Hand:
         place, at = World(self.world.folder / "sweep"), first
         self.copies = 1.0  # copy every state that a backup could hold
         while True:
-            shutil.rmtree(place.folder, ignore_errors=True)
-            shutil.copytree(start.world.folder, place.folder)
+            ledgers.copy_world(start.world.folder, place.folder)
             case = Case.small(place, start)
             later = [replace(s, at=self.rng.randint(1, 30)) for s in strikes[1:]]
             drawn = [replace(strikes[0], at=at), *later]

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-import sqlite3
 import stat
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
+import ledgers
 from jdpack import Billboard, Budget, Ledger, allocate
 from jdpack.curator.verify_run import verify_run
 from jdpack.protocol.verify import verify
@@ -82,20 +82,11 @@ def _takes(budget: dict[str, Any]) -> tuple[Fraction, Fraction]:
     return rho, Fraction(budget["delta"]) + Fraction(budget["truncation"])
 
 
-def lines_of(path: Path) -> list[str]:
-    """The entries of a ledger, as in its file."""
-    db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
-    try:
-        return [line for (line,) in db.execute("SELECT line FROM entries ORDER BY number")]
-    finally:
-        db.close()
-
-
-def books_of(path: Path) -> Books:
+def books_of(path: Path | str) -> Books:
     """Read and check a ledger: the chain, the order of entries, and the limits at all times."""
     Ledger.open(path).verify()
     books, last = Books(), ""
-    for line in lines_of(path):
+    for line in ledgers.lines_of(path):
         parts = _HASH.fullmatch(line)
         must(parts, f"a ledger line without a hash: {line}")
         assert parts is not None
@@ -183,8 +174,8 @@ def may_resume(case: Case, copy: Case) -> bool:
         return True  # nothing was ever public
     if life.endswith("F"):
         return board(copy) == board(case)
-    assert case.heads is not None
-    known = [line for line in case.heads.read_text(errors="replace").split("\n")[:-1] if _HEX(line)]
+    heads = ledgers.heads_of(case.world.ledger, case.name)
+    known = [line for line in heads.split("\n")[:-1] if _HEX(line)]
     here = _hashes(board(copy)) or [""]
     journal = copy.private / "journal.jsonl"
     drawn = _hashes(b"\n" + journal.read_bytes()) if journal.exists() else []
@@ -245,9 +236,8 @@ def after_copy(case: Case, copy: Case, before: list[str], ended: Ended) -> None:
 
 def known_of(case: Case) -> list[str]:
     """Everything the ledger knows about a run: its entries, and how far it has come."""
-    entries = [line for line in lines_of(case.world.ledger) if case.name in line]
-    heads = case.heads
-    return [*entries, heads.read_text(errors="replace") if heads and heads.exists() else ""]
+    entries = [line for line in ledgers.lines_of(case.world.ledger) if case.name in line]
+    return [*entries, ledgers.heads_of(case.world.ledger, case.name)]
 
 
 def after_end(case: Case) -> int:

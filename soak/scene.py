@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+import ledgers
 from jdpack import Ledger, Market, MwuAdaptive, MwuOnline, Newton
-from jdpack.ledger.progress import Progress
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Accounting
 from power import Durable, as_it_is
@@ -67,8 +67,8 @@ class World:
     folder: Path
 
     @property
-    def ledger(self) -> Path:
-        return self.folder / "ledger.db"
+    def ledger(self) -> Path | str:
+        return ledgers.ledger_of(self.folder)
 
     @property
     def runs(self) -> Path:
@@ -85,6 +85,7 @@ class World:
     def make(self) -> World:
         """Write a ledger, good records, and bad ones, whose last value is out of bounds."""
         self.runs.mkdir(parents=True)
+        ledgers.make(self.folder)
         for kind in KINDS:
             table = columns(kind)
             pyarrow.parquet.write_table(pa.table(table), self.records(kind, False))
@@ -129,14 +130,15 @@ class Case:
             case.seen, case.name = start.seen, start.name
             run_file = case.private / "run.json"
             moved = run_file.read_text().replace(str(start.world.folder), str(world.folder))
+            moved = moved.replace(str(start.world.ledger), str(world.ledger))
             run_file.write_text(moved)
         case.safe = case.now()
         return case
 
     @property
     def heads(self) -> Path | None:
-        """The file beside the ledger that says how far the run has come."""
-        return Progress(self.world.ledger, self.name).path if self.name else None
+        """The file beside the ledger that says how far the run has come, if there is one."""
+        return ledgers.heads_file(self.world.ledger, self.name)
 
     def now(self) -> Durable:
         """Everything there is of the run, as if it had been on disk for long."""

@@ -15,6 +15,9 @@ the run has come further, resuming from the copy must be refused.
 
 A power cut damages the folders of runs, and the files that say how far runs have come. It spares
 the ledger's own file: the soak trusts SQLite to sync it, and only kills it.
+
+With `--ledger postgresql`, all ledgers are in a private PostgreSQL server, and every statement that
+changes one is an operation too. The server itself is not killed here; tests/database does that.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 import pyarrow as pa
 
 import backups
+import ledgers
 import proof
 from hand import Counts, Hand, solving, todo_of
 from jdpack import BudgetWarning, Ledger, SupplyWarning, solve
@@ -151,7 +155,7 @@ def soak(
         total["worlds",] += 1
         total["data sets",] += sets
         total["reservations that count, each with its run",] += runs
-        shutil.rmtree(world.folder)
+        ledgers.remove_world(world.folder)
         tell(f"{struck(total):,} strikes")
     return total
 
@@ -162,6 +166,8 @@ def sweep(folder: Path, number: int, every: int, seed: int) -> Counts:
     world.folder.mkdir()
     hand = Hand(world, str(number), seed + number, {})
     hand.everywhere(1 + number * every, HANDS * every)
+    for name in ("fresh", "torn", "sweep"):
+        ledgers.remove_world(world.folder / name)
     shutil.rmtree(world.folder)
     return hand.counts
 
@@ -190,7 +196,12 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=None, help="for the moments, not the noise")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
+    parser.add_argument(
+        "--ledger", choices=("sqlite", "postgresql"), default="sqlite", help="where ledgers are"
+    )
     given = parser.parse_args()
+    if given.ledger == "postgresql":
+        ledgers.use_postgresql()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**32)
     folder, begun = Path(tempfile.mkdtemp(prefix="jdpack-soak-")), time.monotonic()
     try:

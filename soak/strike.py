@@ -26,6 +26,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+import ledgers
 from jdpack.billboard import board, lines
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
@@ -162,6 +165,7 @@ def run(
     pid = os.fork()
     if pid == 0:
         os.close(heard)
+        ledgers.entering()
         _child(work, strike or Strike(), watch, told, disk)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.close(told)
@@ -179,6 +183,7 @@ def run(
     finally:
         os.close(heard)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ledgers.settled(pid)
     interrupted = strike is not None and strike.interrupt and bool(watch.struck)
     killed = status in (-signal.SIGKILL, _INTERRUPTED) or (interrupted and status == _REFUSED)
     if status not in (0, _REFUSED, _INTERRUPTED, -signal.SIGKILL):
@@ -317,6 +322,12 @@ class Operations:
             return db
 
         sqlite3.connect = connected  # type: ignore[assignment]
+
+        def executing(_: object, statement: Any, *__: Any, **___: Any) -> None:
+            if not str(statement).startswith(("SELECT", "SET ")):
+                self.point()
+
+        _wrap(psycopg.Connection, "execute", executing)
 
     def point(self, torn: Callable[[float], object] | None = None) -> None:
         """Called before every operation: count it, and strike if its turn has come."""

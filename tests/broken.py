@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from jdpack import door
-from jdpack.billboard.lines import Header, Seed
+from jdpack.billboard.lines import Header, Seed, Step
 from jdpack.door import SystemRandomness
 from jdpack.engines import best_response, giving, shard
 from jdpack.engines.memory import MemoryEngine
@@ -26,6 +26,7 @@ from jdpack.engines.screening import Box
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
+from jdpack.ledger.entries import State
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.policies import mwu_adaptive, newton
@@ -37,7 +38,9 @@ from jdpack.privacy.noise import Gaussian
 from jdpack.privacy.queries import ChanceChange, DemandChange, Query
 from jdpack.protocol import bounds
 from jdpack.protocol.run_state import RunState
-from jdpack.records import encode_kernels
+from jdpack.records import encode, encode_kernels, person_kernels
+from jdpack.run import lifecycle
+from jdpack.run import solve as solving
 
 Broken = Callable[[], AbstractContextManager[Any]]
 
@@ -245,60 +248,49 @@ def luck_cut_to_less() -> AbstractContextManager[Any]:
 
 
 @contextlib.contextmanager
-def peeking_policy() -> Iterator[None]:
+def _steps_that_see(change: Callable[[Step, tuple[int, ...]], Step]) -> Iterator[None]:
+    """Every policy changes the steps that ask for demand, knowing the exact answer."""
+    opened: list[MemoryEngine] = []
+    make = MemoryEngine.__init__
+
+    def remember(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        opened[:] = [self]
+
+    def seeing(step):
+        def changed(self, state):
+            asked = step(self, state)
+            if asked is None or not opened or asked.query != "demand":
+                return asked
+            return change(asked, opened[0].demand(asked.prices))
+
+        return changed
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
+        for kind in KINDS.values():
+            stack.enter_context(mock.patch.object(kind, "step", seeing(kind.step)))
+        yield
+
+
+def peeking_policy() -> AbstractContextManager[None]:
     """A price is one unit higher if the exact demand is odd."""
-    opened: list[MemoryEngine] = []
-    make = MemoryEngine.__init__
 
-    def remember(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        opened[:] = [self]
+    def peek(asked, demand):
+        return replace(asked, prices=(asked.prices[0] + sum(demand) % 2, *asked.prices[1:]))
 
-    def peeking(step):
-        def peek(self, state):
-            asked = step(self, state)
-            if asked is None or not opened or asked.query != "demand":
-                return asked
-            odd = sum(opened[0].demand(asked.prices)) % 2
-            moved = (asked.prices[0] + odd, *asked.prices[1:])
-            return type(asked)(asked.query, moved, asked.noise, asked.weight, asked.batch)
-
-        return peek
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
-        for kind in KINDS.values():
-            stack.enter_context(mock.patch.object(kind, "step", peeking(kind.step)))
-        yield
+    return _steps_that_see(peek)
 
 
-@contextlib.contextmanager
-def shape_from_exact_loads() -> Iterator[None]:
+def shape_from_exact_loads() -> AbstractContextManager[None]:
     """Noise is shaped by the exact demands: a little smaller where demand is large."""
-    opened: list[MemoryEngine] = []
-    make = MemoryEngine.__init__
 
-    def remember(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        opened[:] = [self]
+    def shape(asked, demand):
+        least, noise = min(asked.noise.scales), asked.noise.of(len(demand))
+        scales = [s + least * 1e-6 / (1 + d) for s, d in zip(noise, demand, strict=True)]
+        return replace(asked, noise=Gaussian(tuple(scales)))
 
-    def shaping(step):
-        def shaped(self, state):
-            asked = step(self, state)
-            if asked is None or not opened or asked.query != "demand":
-                return asked
-            demand = opened[0].demand(asked.prices)
-            least, noise = min(asked.noise.scales), asked.noise.of(len(demand))
-            scales = [s + least * 1e-6 / (1 + d) for s, d in zip(noise, demand, strict=True)]
-            return replace(asked, noise=Gaussian(tuple(scales)))
-
-        return shaped
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(MemoryEngine, "__init__", remember))
-        for kind in KINDS.values():
-            stack.enter_context(mock.patch.object(kind, "step", shaping(kind.step)))
-        yield
+    return _steps_that_see(shape)
 
 
 def filter_off_by_one() -> AbstractContextManager[Any]:
@@ -439,7 +431,7 @@ def screening_counts_twice() -> AbstractContextManager[Any]:
 
 def groups_not_in_bundles() -> AbstractContextManager[Any]:
     """Sensitivities count declared resources only, although members also move derived ones."""
-    return _claiming(Market, "person_width", property(lambda self: self.bundle_size))
+    return _claiming(Market, "person_width", property(lambda self: self.person_limits.bundle))
 
 
 def groups_are_not_read() -> AbstractContextManager[Any]:
@@ -489,3 +481,67 @@ def radius_of_one_resource() -> AbstractContextManager[Any]:
 def thinned_on_average() -> AbstractContextManager[Any]:
     """Grants are thinned to fit on average, with no room for the coins that thin them."""
     return mock.patch.object(tail_bounds.Fit, "factor", lambda self, g: min(1.0, g))
+
+
+# --- people with several requests ---------------------------------------------------------------
+
+
+def people_forgotten_where_a_part_ends() -> AbstractContextManager[Any]:
+    """What a person has asked for so far is forgotten when the next part begins."""
+    honest = encode._Encoder._bound_people
+
+    def forgetting(self, part, pairs):
+        self.person = person_kernels.Counts.empty(self.bounds)
+        return honest(self, part, pairs)
+
+    return mock.patch.object(encode._Encoder, "_bound_people", forgetting)
+
+
+def turns_of_requests() -> AbstractContextManager[Any]:
+    """Each request has a turn of its own, so one person is in several batches."""
+
+    def places(part, key, some=None):
+        return shard._coins(part, key, some)
+
+    return mock.patch.object(shard, "_places", places)
+
+
+def names_that_are_not_checked() -> AbstractContextManager[Any]:
+    """Two requests of one person may have the same name, and with it the same coin."""
+    return mock.patch.object(encode._Encoder, "_check_names", return_value=None)
+
+
+# --- runs that protect nobody, and refunds ------------------------------------------------------
+
+
+def seeded_run_called_private() -> AbstractContextManager[Any]:
+    """A run with seeded noise, or without any, says that it is private."""
+
+    def private(market, policy, budget, commitment, private):
+        return Header(market, policy, budget, commitment, private=True)
+
+    return mock.patch.object(solving, "Header", private)
+
+
+@contextlib.contextmanager
+def refund_of_a_run_that_has_posted() -> Iterator[None]:
+    """A run that is stopped after its first line gives its reservation back to the ledger."""
+    play, apply = lifecycle.Lifecycle._play, State._apply
+
+    def refunding(self, engine, board):
+        try:
+            return play(self, engine, board)
+        except BaseException:
+            self.account.cancel(self.header)
+            raise
+
+    def lenient(self, kind, dataset, data):
+        if kind == "cancel":
+            self.runs[data["run"]].begun = False
+        return apply(self, kind, dataset, data)
+
+    with (
+        mock.patch.object(lifecycle.Lifecycle, "_play", refunding),
+        mock.patch.object(State, "_apply", lenient),
+    ):
+        yield

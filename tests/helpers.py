@@ -6,6 +6,7 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import math
@@ -34,7 +35,7 @@ from jdpack.privacy.noise import Gaussian
 from jdpack.privacy.tail_bounds import Fit, Sum
 from jdpack.protocol import bounds
 from jdpack.records import tables
-from jdpack.records.codes import BLOCK, Agents, Part
+from jdpack.records.codes import BLOCK, Agents, Part, is_sparse
 from jdpack.records.encode import encode
 
 SHARE = 2**24
@@ -377,6 +378,26 @@ def whole_market(
         options=options,
         **more,
     )
+
+
+@functools.cache
+def many(sparse: bool, options: int, agents: int) -> Records:
+    """Random agents in codes: with thousands there are rows for several blocks and threads."""
+    rng = np.random.default_rng([sparse, options, agents])
+    m = 8 if sparse else 3
+    market = whole_market(m, agents=agents, sparse=sparse, options=options)
+    assert is_sparse(market) == sparse
+    offers = []
+    for _ in range(agents):
+        several = []
+        for _ in range(int(rng.integers(1, options + 1))):
+            size = rng.choice([0, 1, 1, 1, *[market.bundle_size] * 3]) if sparse else m
+            touched = rng.permutation(m) < size
+            demand = (rng.integers(0, 65536, m) * touched).tolist()
+            several.append((int(rng.integers(0, 2**32)), demand))
+        offers.append(several)
+    ids = [int(i) for i in rng.permutation(10 * agents)[:agents] - 5 * agents]
+    return Records(market, ids, offers)
 
 
 def random_records(

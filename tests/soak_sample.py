@@ -2,11 +2,13 @@
 
 Run this script in its own process: it forks, so it may have no threads. It prints JSON: the counts
 of the sample, and what the soak finds wrong with each broken variant and with the honest one at the
-same strikes.
+same strikes. With a further argument `postgresql`, the ledgers are in a PostgreSQL server, the
+sample is smaller, and only what differs from a file is broken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -21,6 +23,7 @@ from jdpack.run import lifecycle
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 
 import backups
+import ledgers
 import proof
 import soak
 import strike
@@ -32,6 +35,7 @@ from jdpack.ledger import progress
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.entries import State
+from jdpack.ledger.postgres import PostgresProgress
 from jdpack.ledger.progress import Progress
 from jdpack.run import run_file
 from jdpack.run.folder import Output
@@ -351,10 +355,30 @@ def attacked(place: Path, broken: Callable[[], None]) -> dict[str, str]:
     return {"broken": soak.in_fork(with_it), "honest": ""}
 
 
+def no_advisory_lock() -> None:
+    PostgresProgress.held = lambda self: contextlib.nullcontext()
+
+
+def in_postgresql(folder: Path, kills: int, every: int, seed: int) -> dict[str, dict]:
+    """The counts of a small sample with ledgers in PostgreSQL, and a control."""
+    ledgers.use_postgresql()
+    backups.POLICIES = {"mwu-adaptive": backups.POLICIES["mwu-adaptive"]}
+    counts = soak.soak(folder / "sample", kills, every, seed)
+    backups.ATTACKS = {name: one for name, one in backups.ATTACKS.items() if "at work" in name}
+    broken = attacked(folder / "no lock", no_advisory_lock)["broken"]
+    honest = soak.in_fork(functools.partial(backups.attack, folder / "lock", 1))
+    return {"sample": soak.plain(counts), "broken": broken, "honest": soak.plain(honest)}
+
+
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="jdpack-soak-"))
-    kills, every, seed = map(int, sys.argv[1:])
+    kills, every, seed = map(int, sys.argv[1:4])
     soak.HANDS = 2
+    if sys.argv[4:] == ["postgresql"]:
+        found = in_postgresql(folder, kills, every, seed)
+        shutil.rmtree(folder)
+        sys.stdout.write(json.dumps(found))
+        return
     counts = soak.soak(folder / "sample", kills, every, seed)
     jobs = [functools.partial(control, folder / b.__name__, b) for b in CONTROLS]
     jobs += [functools.partial(attacked, folder / b.__name__, b) for b in ATTACKED]

@@ -6,15 +6,18 @@ import base64
 import json
 import re
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from browser.conftest import SIZES
 from browser.test_access import violations
 from helpers import SHARE, finished_board
-from jdpack import Market, allocate, explain
+from jdpack import Market, allocate, explain, letters, solve
 from jdpack.agent.in_words import tell
 from jdpack.common.language import known, language
 from jdpack.pages.billboard_page import files, public_pages
+from jdpack.pages.public_report import public_report
 
 NAMES = {
     "de": ["Praxisplätze", "Punkte", "Plätze/h", "Platz", "Nord", "Süd", "Hafen"],
@@ -73,7 +76,7 @@ def seen(page):
     page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     return page.evaluate("""() => {
       const own = document.body.cloneNode(true);
-      own.querySelectorAll("script, code, pre, [hreflang]").forEach((e) => e.remove());
+      own.querySelectorAll("script, code, pre, [hreflang], .link").forEach((e) => e.remove());
       const said = [...own.querySelectorAll("[aria-label]")].map((e) => e.ariaLabel);
       const labels = [...own.querySelectorAll("[data-label]")].map((e) => e.dataset.label);
       const exact = [...document.querySelectorAll("#why pre")].map((e) => e.textContent);
@@ -201,3 +204,60 @@ def test_units_stay_on_one_line_and_the_form_comes_first(page, folder, code):
     top = page.locator("#id").evaluate("e => e.getBoundingClientRect().top + scrollY")
     alarm = page.locator(".alarm").evaluate("e => e.getBoundingClientRect().height")
     assert top - alarm < 844, "the first field is on the first screen of a phone"
+
+
+# --- from the letter to the page ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A private run of people with up to two options, as a city would make it."""
+    folder, rng = tmp_path_factory.mktemp("run"), np.random.default_rng(9)
+    ids = np.repeat([f"P{i}" for i in range(40)], 2)
+    asked = np.eye(3)[rng.integers(0, 3, 80)]
+    table = pa.table(
+        {"id": ids, "value": rng.uniform(0, 10, 80).round(1)}
+        | {name: asked[:, j] for j, name in enumerate(OWN[4:])}
+    )
+    market = MARKET.changed(agents=40, supply=[400.0] * 3)
+    solve(market, table, epsilon=4.0, delta=1e-6, output=folder / "out")
+    return folder / "out", table
+
+
+@pytest.mark.parametrize("code", known())
+def test_a_letter_leads_to_the_page_in_its_language(page, run, code):
+    out, table = run
+    words, url = language(code), (out / "public" / "index.html").as_uri()
+    texts = {"contact": "030 1234", "appeal": "1. 5. 2027", "next_steps": "A-17"}
+    path = letters(out, table, url=url, outcome=True, pages=20, language=code, **texts)
+    page.goto((path.with_suffix("") / "000002.html").as_uri())
+    said = seen(page)
+    for part in ("title", "you_get", "your_record", "check_code", "next", "appeal", "contact"):
+        assert words.text(f"letter.{part}") in said
+    assert page.locator("article").count() == 20 == page.locator("svg.qr[role=img]").count()
+    assert english_in(said) == [] or code == "en"
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert violations(page) == []
+    own = page.locator("article").nth(3)
+    id, check = "P23", own.locator(".code").inner_text()
+    assert own.locator(".eyebrow").inner_text() == words.text("letter.for_id", id=id)
+    own.locator(".link a").click()
+    page.wait_for_selector("#why:visible")
+    assert page.get_attribute("html", "lang") == code
+    assert (page.input_value("#id"), page.input_value("#code")) == (id, check)
+    begin, _, _ = words.text("outcome.checked", record="\0").partition("\0")
+    assert page.inner_text("#given").startswith(begin)
+    won = page.locator(".goods li").count() > 0
+    assert won == (page.inner_text("#outcome") != words.text("outcome.nothing"))
+
+
+def test_a_wide_table_shows_that_it_scrolls(page, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(public_report(BOARD), encoding="utf-8")
+    page.goto(path.as_uri())
+    found = page.locator(".scroll").first.evaluate(
+        "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage,"
+        " getComputedStyle(e).backgroundAttachment, e.tabIndex]"
+    )
+    assert found[0] == (page.viewport_size["width"] < 500)
+    assert found[1].count("linear-gradient") == 4 and "scroll" in found[2] and found[3] == 0

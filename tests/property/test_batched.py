@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from helpers import (
     given_of,
     load_of,
     luck_of,
+    many,
     scaled_of,
     take,
     total,
@@ -35,7 +35,6 @@ from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.privacy.noise import Gaussian
 from jdpack.records import encode, tables
-from jdpack.records.codes import is_sparse
 
 CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 ODD_IDS: list[Any] = [0, -1, 17, -(2**63), 2**63 - 1, 2**53 + 1, 10, 99]
@@ -192,25 +191,6 @@ CUTS = [(1, False), (7, True), (7, False), (4000, False)]
 """One batch, a few, and more batches than agents; in one part and in several."""
 
 
-@cache
-def many(sparse: bool, options: int) -> Records:
-    """Enough rows for several blocks."""
-    rng = np.random.default_rng([sparse, options, 2])
-    m = 8 if sparse else 3
-    agents = 2500 if options == 1 else 1500
-    market = whole_market(m, agents=agents, sparse=sparse, options=options)
-    assert is_sparse(market) == sparse
-    offers = []
-    for _ in range(agents):
-        some = []
-        for _ in range(int(rng.integers(1, options + 1))):
-            touched = rng.permutation(m) < market.bundle_size
-            some.append((int(rng.integers(0, 2**32)), (rng.integers(0, 2**16, m) * touched)))
-        offers.append([(value, demand.tolist()) for value, demand in some])
-    ids = [int(i) for i in rng.permutation(10 * agents)[:agents] - 5 * agents]
-    return Records(market, ids, offers)
-
-
 def some_rounds(m: int, count: int) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(count)
     return [tuple(row) for row in (2 ** rng.integers(30, 36, (count, m))).tolist()]
@@ -220,7 +200,7 @@ def some_rounds(m: int, count: int) -> list[tuple[int, ...]]:
 @several
 @pytest.mark.parametrize(("count", "cut"), CUTS)
 def test_several_blocks_agree_with_big_integers(sparse, options, count, cut, monkeypatch):
-    records = many(sparse, options)
+    records = many(sparse, options, 2500 if options == 1 else 1500)
     m, agents, seed = len(records.market.resources), exact(records), Seed(bytes(range(16)))
     if cut:
         monkeypatch.setattr(encode, "_PART_BYTES", 1)
@@ -276,7 +256,7 @@ def test_an_engine_answers_for_the_order_that_it_is_asked_about():
 
 
 def test_numbered_agents_have_the_turns_of_their_numbers():
-    records = many(False, 1)
+    records = many(False, 1, 2500)
     plain = encode.encode(
         records.market,
         tables.array_pieces(

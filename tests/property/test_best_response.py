@@ -2,7 +2,6 @@
 
 import threading
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from helpers import (
     given_of,
     load_of,
     luck_of,
+    many,
     open_board,
     scaled_of,
     share_of,
@@ -37,7 +37,7 @@ from jdpack.engines import best_response, curvature, giving, shard
 from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records import encode
-from jdpack.records.codes import BLOCK, Agents, Part, is_sparse
+from jdpack.records.codes import BLOCK, Agents, Part
 
 CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -300,27 +300,6 @@ def test_agents_on_the_margin_are_decided_exactly(m):
 # --- any division of the work -------------------------------------------------------------
 
 
-@cache
-def many(sparse: bool, options: int) -> Records:
-    """Enough rows for several blocks and for work on several threads."""
-    rng = np.random.default_rng([sparse, options])
-    m = 8 if sparse else 3
-    agents = 5000 if options == 1 else 2500
-    market = whole_market(m, agents=agents, sparse=sparse, options=options)
-    assert is_sparse(market) == sparse
-    offers = []
-    for _ in range(agents):
-        several = []
-        for _ in range(int(rng.integers(1, options + 1))):
-            size = rng.choice([0, 1, 1, 1, *[market.bundle_size] * 3]) if sparse else m
-            touched = rng.permutation(m) < size
-            demand = (rng.integers(0, 65536, m) * touched).tolist()
-            several.append((int(rng.integers(0, 2**32)), demand))
-        offers.append(several)
-    ids = [int(i) for i in rng.permutation(10 * agents)[:agents] - 5 * agents]
-    return Records(market, ids, offers)
-
-
 PRICES = [
     tuple(2 ** int(k) for k in np.random.default_rng(t).integers(30, 36, 8)) for t in range(3)
 ]
@@ -351,7 +330,7 @@ def outcome(agents: Agents, threads: int | None = None):
 @storages
 @several
 def test_several_blocks_agree_with_big_integers(sparse, options):
-    records = many(sparse, options)
+    records = many(sparse, options, 5000 if options == 1 else 2500)
     agents, m = exact(records), len(records.market.resources)
     rounds, each = [(p[:m], w) for p, w in ROUNDS], factors_for(m)
     encoded = records.encode()
@@ -393,7 +372,7 @@ def test_several_blocks_agree_with_big_integers(sparse, options):
 @storages
 @several
 def test_parts_and_threads_do_not_matter(sparse, options, monkeypatch):
-    records = many(sparse, options)
+    records = many(sparse, options, 5000 if options == 1 else 2500)
     expected = outcome(records.encode())
     monkeypatch.setattr(encode, "_PART_BYTES", 1)
     encoded = records.encode()
@@ -424,7 +403,7 @@ KERNELS = [
 @storages
 @several
 def test_the_order_of_agents_does_not_matter(sparse, options):
-    records = many(sparse, options)
+    records = many(sparse, options, 5000 if options == 1 else 2500)
     answers, shares, loads = outcome(records.encode())
     order = np.random.default_rng(9).permutation(len(records.ids))
     moved = Records(

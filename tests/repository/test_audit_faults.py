@@ -106,17 +106,21 @@ def test_verdicts_are_kept_for_the_same_source_only(tmp_path: Path) -> None:
     assert audit_faults.known_rows(file, of) == []
 
 
-def test_a_second_start_runs_only_what_has_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is tried, though nothing really runs."""
+    names: list[str] = []
 
     def tried(fault: Fault | None, source: Path, options: object) -> Row:
-        ran.append(fault.name if fault else "honest")
-        return Row(ran[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
+        names.append(fault.name if fault else "honest")
+        return Row(names[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
 
     monkeypatch.setattr(audit_faults, "tried", tried)
     monkeypatch.setattr(audit_faults, "smoke", lambda *_: (True, "", 0, 1.0))
+    return names
+
+
+def test_a_second_start_runs_only_what_has_no_verdict(tmp_path: Path, ran: list[str]) -> None:
     names = [fault.name for fault in FAULTS[:3]]
     given = ["--results", str(tmp_path), "--honest", "2", "--jobs", "2"]
     assert audit_faults.main([*given, "--only", names[0]]) == 0
@@ -129,17 +133,7 @@ def test_a_second_start_runs_only_what_has_no_verdict(
     assert len(ran) == 3
 
 
-def test_the_order_is_a_shuffle_that_a_second_start_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-
-    def tried(fault: Fault | None, source: Path, options: object) -> Row:
-        ran.append(fault.name if fault else "honest")
-        return Row(ran[-1], "caught" if fault else "passed", "", 0, 1.0, cpu=1.0)
-
-    monkeypatch.setattr(audit_faults, "tried", tried)
-    monkeypatch.setattr(audit_faults, "smoke", lambda *_: (True, "", 0, 1.0))
+def test_the_order_is_a_shuffle_that_a_second_start_keeps(tmp_path: Path, ran: list[str]) -> None:
     assert audit_faults.main(["--results", str(tmp_path), "--honest", "5"]) == 0
     once = ran.copy()
     names = [fault.name for fault in FAULTS]

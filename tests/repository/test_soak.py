@@ -15,14 +15,17 @@ ROOT = Path(__file__).parents[2]
 KILLS, EVERY, SEED = 14, 53, 5
 
 
-@pytest.fixture(scope="module")
-def found():
+def sample(*arguments: object) -> dict:
     """Run the sample in its own process, which has no threads and so may fork."""
-    script = [sys.executable, str(ROOT / "tests" / "soak_sample.py")]
-    arguments = [str(number) for number in (KILLS, EVERY, SEED)]
-    done = subprocess.run([*script, *arguments], capture_output=True, text=True, timeout=300)
+    script = [sys.executable, str(ROOT / "tests" / "soak_sample.py"), *map(str, arguments)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return sample(KILLS, EVERY, SEED)
 
 
 def test_kills_do_no_harm(found):
@@ -64,3 +67,16 @@ def test_what_is_broken_is_seen(found, name):
 
 def test_all_that_is_broken_is_named(found):
     assert set(BROKEN) == set(found["controls"])
+
+
+def test_kills_do_no_harm_to_a_ledger_in_postgresql(server):
+    """A smaller sample: kills, and the attacks with backups. `make soak` sweeps, too."""
+    found = sample(8, 0, SEED, "postgresql")
+    counts = found["sample"]
+    assert counts["random kills"] >= 8 and counts["runs finished"] >= 1
+    attacks = {key: count for key, count in counts.items() if key.startswith("backups put back")}
+    assert len(attacks) == 4 and min(attacks.values()) >= 1, attacks
+    assert counts["ledger entries checked"] >= 50
+    says = "a copy of a run that is at work resumed|refused for another reason"
+    assert re.search(says, found["broken"]), "without its lock"
+    assert found["honest"]

@@ -11,7 +11,17 @@ import pytest
 
 from database import people
 from helpers import check_error
-from jdpack import DatabaseQuery, Market, MwuOnline, Newton, Sql, resume, solve
+from jdpack import (
+    Columns,
+    DatabaseQuery,
+    Market,
+    MwuOnline,
+    Newton,
+    Sql,
+    resume,
+    solve,
+    verify_run,
+)
 from jdpack.engines.settings import choice_of, from_dict, to_dict
 from jdpack.errors import AgentsError, EngineError
 
@@ -65,6 +75,36 @@ def test_a_run_has_the_same_billboard_and_allocation_as_in_memory(records, polic
     if isinstance(records, DatabaseQuery):
         assert tables_of(records.address) == set()
         assert not (sql / "private" / "granted.parquet").exists()  # the records are not read
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+def test_a_long_table_keeps_the_names_of_its_columns_and_options(clamp, tmp_path):
+    rng, rows = np.random.default_rng(3), []
+    for i in range(60):
+        for name in ["early", "late", "any"][: 1 + i % 3]:
+            value = round(rng.uniform(1, 9), 1)
+            rows += [
+                (f"p{i}", name, value, kind, 1.0 + clamp) for kind in ("bed", "bath")[: 1 + i % 2]
+            ]
+    columns = Columns(id="who", layout="long", option="wish", resource="what", amount="much")
+    names = ["who", "wish", "value", "what", "much"]
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    pyarrow.parquet.write_table(table, tmp_path / "wishes.parquet")
+    market = Market(
+        supply={"bed": 30.0, "bath": 25.0}, max_demand=1.0, max_value=10.0, agents=60, options=3,
+        columns=columns, max_total=1.5,
+    )  # fmt: skip
+    market = market if clamp else market.changed(max_total=None)
+    for engine in ("memory", "sql"):
+        solve(
+            market, str(tmp_path / "wishes.parquet"), engine=engine, coin_hash="sha-256",
+            clamp=clamp, output=tmp_path / engine, **{**BUDGET, "epsilon": 50.0},
+        )  # fmt: skip
+    schema, found = allocation_of(tmp_path / "sql")
+    assert (schema, found) == allocation_of(tmp_path / "memory")
+    assert schema.names == ["who", "wish", "granted"]
+    assert {row["wish"] for row in found if row["granted"]} == {"early", "late", "any"}
+    assert verify_run(tmp_path / "sql").agents == 60
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgresql"])

@@ -154,6 +154,11 @@ ON_PATHS = {
     broken.repair_from_97_percent: ("full", "paths: full, no repair"),
     broken.screening_counts_twice: ("screening", "queries: exact (screening, full size)"),
     broken.luck_cut_to_less: ("scaling", "queries: exact (scaling"),
+    broken.people_forgotten_where_a_part_ends: ("requests", "queries: exact (requests)"),
+    broken.turns_of_requests: ("requests", "queries: exact (requests, audit-script"),
+    broken.names_that_are_not_checked: ("refusals", "paths: refusals"),
+    broken.seeded_run_called_private: ("seeded", "paths: seeded"),
+    broken.refund_of_a_run_that_has_posted: ("ledger", "paths: ledger"),
 }
 """Which path shows it, and by which check."""
 

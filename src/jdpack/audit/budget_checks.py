@@ -66,15 +66,28 @@ def worst(
     is sharper than what the pipeline claims.
     """
     if query != "luck":
-        return _worst(market, query, scales)
+        return _worst(market, query, scales, _chance_part(market, board))
     assert board is not None and board.certificate is not None
     lowest, highest = _person_luck(market, *luck_range(market, board.certificate.factors))
     most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
     return (max(most, 1024) / Fraction(min(scales))) ** 2
 
 
+def _chance_part(market: Market, board: Billboard | None) -> int:
+    """The most that one request adds to a number of chance, in its unit, before rounding.
+
+    A coin of odds x adds x (1 - x) of a squared cap. That is a quarter at most. If one round has
+    four fifths of the weight, the odds are near 0 or 1 by what the other rounds have.
+    """
+    weights = [step.weight for step in board.rounds] if board is not None else []
+    if not weights or 5 * max(weights) < 4 * sum(weights):
+        return 2**16
+    odds = 1 - Fraction(max(weights), sum(weights)) + Fraction(market.options + 1, SHARE)
+    return max(2**10, math.ceil(odds * (1 - odds) * 2**18))
+
+
 @functools.lru_cache(maxsize=4096)
-def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
+def _worst(market: Market, query: Query, scales: tuple[float, ...], part: int) -> Fraction:
     least, m = Fraction(min(scales)), len(market.resources)
     several, both = market.options > 1, _records(market)
     most_of, requests = caps(market), market.requests
@@ -99,11 +112,10 @@ def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
             return both * (BAND_UNIT * longest / least) ** 2
         case "chance" if requests > 1:
             loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
-            in_loads = _chance_of_loads(market, both)
-            return in_loads / loads**2 + (requests * (2**16 + 1) / Fraction(scales[-1])) ** 2
+            in_loads = _chance_of_loads(market, both, part)
+            return in_loads / loads**2 + (requests * (part + 1) / Fraction(scales[-1])) ** 2
         case "chance":
-            # A quarter of the squared cap, in its unit, with room for rounding.
-            most, k = 2**16 + 1, bundle_width(market)
+            most, k = part + 1, bundle_width(market)
             of_loads = math.ceil(Fraction(5, 2) * k) if several else k
             loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
             moved = min(both * of_loads, m)
@@ -156,15 +168,18 @@ def _person_luck(market: Market, lowest: int, highest: int) -> tuple[int, int]:
     return max(requests * lowest, least), min(requests * highest, most)
 
 
-def _chance_of_loads(market: Market, both: int) -> int:
+def _chance_of_loads(market: Market, both: int, part: int) -> int:
     """The most that the squares of what coins add to loads sum to, over all requests of an agent.
 
     It is a whole number of squares of the largest one, like the claim.
     """
     requests, k, m = market.requests, _width(market), len(market.resources)
-    # A quarter of a squared code, at most the cap times the code, rounded up for each request.
+    # A part of a squared code, at most the cap times the code, rounded up for each request.
     each = sorted(
-        min(requests * (2**16 + 1), math.ceil(Fraction(TOP * c, 4 * CHANCE_UNIT)) + 2 * requests)
+        min(
+            requests * (part + 1),
+            math.ceil(Fraction(TOP * c * part, 2**18 * CHANCE_UNIT)) + 2 * requests,
+        )
         for c in caps(market)
     )
     squares = sum(a * a for a in each[-k:])
@@ -466,9 +481,38 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
             coins = float(chance.answer[j] * CHANCE_UNIT)
             spread = _with_doubt(spread**2, coins, scale, math.log(m / beta))
         more = 0.0 if market.divisible else _kept(total / TOP, f, z * z / 2.0) * TOP
-        least = f * total + math.hypot(z * f * spread, more) + caps(market)[j] * spare * f
-        found.append(least / supply)
+        least = f * total + math.hypot(z * f * spread, more)
+        if f == 1.0 and _only_leave(board):
+            least = min(least, _least_if_they_leave(counted, j, scales, z))
+        found.append((least + caps(market)[j] * spare * f) / supply)
     return found
+
+
+def _only_leave(board: Billboard) -> bool:
+    """Whether nobody can take in a later round what it did not take in the first that counts."""
+    market, rounds = board.header.market, list(board.rounds)
+    lowest = [min(prices) for prices in zip(*(step.prices for step in rounds), strict=True)]
+    return not market.divisible and market.options == 1 and list(rounds[0].prices) == lowest
+
+
+def _least_if_they_leave(
+    counted: list[Release], j: int, scales: Sequence[float], z: float
+) -> float:
+    """The least that may be certified of a load if agents only leave after the first round.
+
+    The load is between that of the first round and the average. A mixture of these is observed,
+    with noise, and coins only add to that.
+    """
+    weights = [r.step.weight for r in counted]
+    whole, answers = sum(weights), [r.answer[j] for r in counted]
+    average = sum(w * a for w, a in zip(weights, answers, strict=True)) / whole
+    found = []
+    for part in np.linspace(0.0, 1.0, 41):
+        mixed = [part * w / whole for w in weights]
+        mixed[0] += 1.0 - part
+        spread = math.hypot(*(w * s for w, s in zip(mixed, scales, strict=True)))
+        found.append(part * average + (1.0 - part) * answers[0] + z * spread)
+    return float(min(found))
 
 
 def _with_doubt(noise: float, coins: float, scale: float, tail: float) -> float:

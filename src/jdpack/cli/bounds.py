@@ -26,7 +26,7 @@ def bounds_command(
         float, typer.Option(help="The share of those who ask that a bound may clamp.")
     ] = 0.02,
     ledger: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="The ledger of all runs on these people.", rich_help_panel=PRIVACY),
     ] = None,
     dataset: Annotated[

@@ -6,6 +6,8 @@ Read in any order:
 * `portable_math`: exp and log with the same bits on every machine.
 * `coins`: one agent's coin.
 * `batches`: the public random order of the agents, split into batches.
+* `language`: the words of pages and letters, from one file per language.
 * `by_name`: numbers of resources, by name and in order.
+* `language`: the words of pages and letters, from one file per language.
 * `notebook`: what objects look like in a notebook.
 """

@@ -46,7 +46,7 @@ from jdpack.records import locate
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.encode import Tally, check_tallies
 from jdpack.records.ids import refuse_repeated
-from jdpack.records.schema import check_columns, has_several, wanted
+from jdpack.records.schema import check_columns, has_several, wanted, written_names
 from jdpack.records.source import Source
 from jdpack.records.tables import refuse_groups
 from jdpack.storage.files import write_whole
@@ -386,6 +386,10 @@ class SqlEngine(Repairing):
             columns = {key: _plain(batch.column(key).take(at)) for key in self._queries.keys}
             if options > 1:
                 columns["option"] = to_arrow((numbers + 1).astype(np.int32))
+            if self._queries.names:
+                every = [_plain(batch.column(name)) for name in self._queries.names]
+                place = to_arrow(numbers * batch.num_rows + rows)
+                columns["option"] = pa.concat_arrays(every).take(place)
             columns["share"] = to_arrow(given[rows, numbers].astype(np.uint32))
             yield pa.table(columns)
 
@@ -393,14 +397,14 @@ class SqlEngine(Repairing):
         """Write what everybody gets to private/allocation.parquet."""
 
         def put(file: IO[bytes]) -> None:
-            writer = None
+            writer, divisible = None, self.market.divisible
+            what = ["share" if divisible else "granted"]
+            names = written_names(self.market, what, what)
             for table in self._tables(board, allocation):
                 given = to_numpy(table.column("share").combine_chunks())
-                divisible = self.market.divisible
                 last = given / SHARE if divisible else given > 0
-                table = table.drop_columns("share").append_column(
-                    "share" if divisible else "granted", to_arrow(last)
-                )
+                table = table.drop_columns("share").append_column(what[0], to_arrow(last))
+                table = table.rename_columns(names)
                 if writer is None:
                     options = {"use_dictionary": False, "write_page_checksum": True}
                     writer = pyarrow.parquet.ParquetWriter(file, table.schema, **options)

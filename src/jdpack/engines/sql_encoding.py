@@ -231,13 +231,22 @@ class Encoding:
             for o in each
             for j, c in enumerate(every)
         ]
+        names = [
+            f"MAX(CASE WHEN opt = {o} THEN option_name END) AS {name}"
+            for o, name in enumerate(queries.names)
+        ]
         keys = ", ".join(queries.keys)
-        columns = [*queries.keys, *place, *values, *codes]
+        columns = [*queries.keys, *place, *names, *values, *codes]
         own = f"SELECT {', '.join(columns)} FROM ({own}) AS coded GROUP BY {keys}"
         return f"SELECT *, {self._hash()} AS h FROM ({own}) AS pivoted"
 
     def _others(self) -> list[str]:
-        return [*(["grp"] if self.market.groups else []), *(["place"] if self.placed else [])]
+        named = ["option_name"] if Queries(self.market).names else []
+        return [
+            *(["grp"] if self.market.groups else []),
+            *(["place"] if self.placed else []),
+            *named,
+        ]
 
     def _hash(self) -> str:
         return coin("id", bytes(16), request=self.market.requests > 1)
@@ -329,7 +338,7 @@ def _cut_codes(total: Total) -> dict[int, str]:
         before = _total(sums) if sums else wide(0)
         sums.append(f"CASE WHEN c{j} > 1 THEN JD_WIDE(c{j} - 1) * {wide(size)} ELSE {wide(0)} END")
         limit = wide(total.limit)
-        largest = f"CAST(JD_DIV({limit} - ({before}), {wide(size)}) AS BIGINT) + 1"
+        largest = f"CAST(JD_DIV(({limit} - ({before})), {wide(size)}) AS BIGINT) + 1"
         found[j] = (
             f"CASE WHEN c{j} = 0 OR {_total(sums)} <= {limit} THEN c{j} "
             f"WHEN {before} <= {limit} THEN {largest} ELSE 0 END"

@@ -56,7 +56,13 @@ class Queries:
     def columns(self) -> list[str]:
         """The columns of the table of codes, besides what orders its rows."""
         codes = [f"c{o}_{j}" for o in self._options for j in self._resources]
-        return [*self.keys, "h", *(f"v{o}" for o in self._options), *codes]
+        return [*self.keys, "h", *self.names, *(f"v{o}" for o in self._options), *codes]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns with the names of options, if the table has them."""
+        named = self.market.options > 1 and self.market.columns.layout == "long"
+        return [f"n{o}" for o in self._options] if named else []
 
     @property
     def _options(self) -> range:
@@ -425,8 +431,8 @@ class Queries:
         each = ", ".join(
             f"CASE WHEN v{o} IS NULL THEN NULL ELSE g{o} END AS g{o}" for o in self._options
         )
-        keys = ", ".join(self.keys)
-        return f"SELECT {keys}, {each} FROM ({given}) AS given ORDER BY {order or keys}"
+        keys, own = ", ".join(self.keys), ", ".join([*self.keys, *self.names])
+        return f"SELECT {own}, {each} FROM ({given}) AS given ORDER BY {order or keys}"
 
     # --- identity -------------------------------------------------------------------------
 

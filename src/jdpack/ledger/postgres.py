@@ -28,7 +28,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -106,7 +105,7 @@ def retried(change: Callable[P, T]) -> Callable[P, T]:
             except ConflictError:
                 if not left:
                     raise
-                time.sleep(random.uniform(0.0, 0.05))
+                time.sleep(time.monotonic_ns() % 50 / 1000.0)  # so that two do not meet again
         raise AssertionError
 
     return again
@@ -330,7 +329,7 @@ class PostgresProgress:
     def held(self) -> Iterator[None]:
         """Hold the run; refuse if another process holds it, from any folder."""
         with self.ledger._explained(), self.ledger._connected() as db:
-            for left in reversed(range(4)):
+            for left in reversed(range(40)):  # the server may not know yet that a process is gone
                 if _one(db, f"SELECT pg_try_advisory_lock({self._lock})"):
                     break
                 if not left:

@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import math
 
+from jdpack.market.grid import DEMAND_CODE_MAX, SUPPLY_CODE_MAX
 from jdpack.market.market import Market
 
 _ROUND = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 _DECADES = 6  # of edges below the bound
 
 
-def edges(bound: float) -> tuple[float, ...]:
-    """The edges below a bound and the bound itself, the largest first."""
+def edges(bound: float, least: float = 0.0) -> tuple[float, ...]:
+    """The edges below a bound and from `least` on, and the bound itself, the largest first."""
     exponent = math.floor(math.log10(bound))
     every = (
         float(f"{digits}e{e}")
         for e in range(exponent - _DECADES, exponent + 1)
         for digits in _ROUND
     )
-    least = bound * 10.0**-_DECADES
+    least = max(least, bound * 10.0**-_DECADES)
     return (bound, *sorted((edge for edge in every if least <= edge < bound), reverse=True))
 
 
 def grids(market: Market) -> tuple[tuple[float, ...], ...]:
-    """The edges for each declared resource, and at last for the value."""
-    bounds = [*(r.max_demand for r in market.declared), market.max_value]
-    return tuple(map(edges, bounds))
+    """The edges for each declared resource, and at last for the value.
+
+    All of them are bounds that the market could have: a smaller cap needs more codes.
+    """
+    codes = 1.01 * DEMAND_CODE_MAX / SUPPLY_CODE_MAX
+    own = [edges(r.max_demand, codes * r.supply) for r in market.declared]
+    return (*own, edges(market.max_value))
 
 
 def widths(market: Market) -> tuple[int, ...]:

@@ -134,7 +134,9 @@ class Provenance:
     """
 
     epsilon: float
+    """The epsilon of that release."""
     delta: float
+    """The delta of that release."""
     run: str
     """Its name in the ledger."""
 
@@ -151,6 +153,7 @@ class Provenance:
         return found
 
     def to_dict(self) -> dict[str, Any]:
+        """The inverse of `of`."""
         return {"epsilon": self.epsilon, "delta": self.delta, "run": self.run}
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from jdpack.common import notebook
 from jdpack.market.levels import grids, widths
 from jdpack.market.market import Market, Neighbours, Provenance
-from jdpack.pages.number_text import short, short_percent
+from jdpack.pages.number_text import percent_up, short, short_percent
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Noise, deviation
 from jdpack.privacy.queries import LEVEL_UNIT
@@ -44,6 +44,7 @@ class Suggestion:
     name: str | None
     """The name of the resource; None for the value."""
     unit: str
+    """The unit of the resource."""
     present: float
     """The bound that the market has now."""
     bound: float
@@ -55,9 +56,11 @@ class Suggestion:
 
     @property
     def changed(self) -> bool:
+        """Whether a smaller bound is suggested."""
         return self.bound < self.present
 
     def to_dict(self) -> dict[str, Any]:
+        """For programs."""
         return {
             "resource": self.name,
             "unit": self.unit,
@@ -203,6 +206,6 @@ def _words(one: Suggestion) -> str:
         about = f"about {short_percent(one.clamped)} are clamped, at most"
         return (
             f"{short(one.bound)}{unit} instead of {short(one.present)}: {about} "
-            f"{short_percent(one.at_most)}"
+            f"{percent_up(one.at_most)}"
         )
     return f"{short(one.present)}{unit} as before: no smaller bound is shown to be enough"

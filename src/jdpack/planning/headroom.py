@@ -99,8 +99,7 @@ class Need:
         """
         if factor == 1.0 or not isinstance(self.policy, Newton):
             return 1.0
-        rho = tail_bounds.rounds_rho(self.market, self.budget)
-        now, then = (self.policy.shares(self.market, rho, x)[-1] for x in (1.0, factor))
+        now, then = (self.policy.shares(self.market, self.budget, x)[-1] for x in (1.0, factor))
         return math.sqrt(now / then)
 
     @cached_property
@@ -129,6 +128,7 @@ class Need:
         coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
         spreads = math.sqrt(outlook.variance) * stretched / weight
         coins = newton.coins_expected(supplies, spreads)
+        leaves = isinstance(self.policy, Newton) and tail_bounds.leave_only(market, budget)
 
         @functools.cache  # supplies are often alike
         def margin(times: float, supply: float, variance: float, spare: float) -> float:
@@ -139,6 +139,8 @@ class Need:
             noise = Sum(variance_of, float(weight), scales, outlook.peak * times)
             if market.divisible:
                 return (noise.radius(tail, truncated=truncated) / weight + spare) / supply
+            if leaves and scales is not None:
+                return newton.held_margin(market, budget, scales, supply, spare)
             coins = Coins(0.0, 0.0, weight * cap, 0.0, weight * weight * cap * supply / 4.0)
             if coins_decide:
                 coins = tail_bounds.coins_on(market, budget, noise, float(weight), supply, variance)

@@ -22,9 +22,14 @@ load that is scaled down may be worth more (in the extreme, identical agents los
 scaled). The ratio of prices to the dual value tells whether it is. For that, the policy asks once
 for the value of what is taken.
 
-The noise of every round and all weights are fixed beforehand, so the certificate may use the tail
-of the normal distribution (`jdpack.privacy.tail_bounds`). Numbers below without a source were
-chosen on simulated markets (`experiments/`). Privacy does not depend on any of them.
+Where coins weigh as much as the noise, `jdpack.policies.newton_held` replaces the bridge and the
+tail: a longer bridge, one heavy round at prices that are held, and a few rounds in which agents can
+only leave.
+
+The noise of every round and all weights are fixed before the first round that counts, so the
+certificate may use the tail of the normal distribution (`jdpack.privacy.tail_bounds`). Numbers
+below without a source were chosen on simulated markets (`experiments/`). Privacy does not depend on
+any of them.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
 from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
-from jdpack.policies import fixed_rounds
+from jdpack.policies import fixed_rounds, newton_held
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
 from jdpack.policies.newton_targets import (
@@ -65,7 +70,7 @@ APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Parts of the policy's rho, at most (`steering`), for one release of each; the rounds that count
+"""Parts of the policy's rho, at most (`_parts`), for one release of each; the rounds that count
 get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
@@ -97,6 +102,7 @@ _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count afte
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
 _CAUTION = 0.05  # against large price moves for small gains in load; it falls to 0 at the end
 _BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
+_FOLLOW = 1e-4  # the same where prices are to be held, and each corrects its own load
 _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
@@ -125,7 +131,10 @@ class State:
     signs: FloatArray
     """The side of its target on which each resource was last seen for certain."""
     owed: FloatArray
-    """Over the rounds that count: the weighted sum of observed loads minus targets."""
+    """Over the rounds that count: the weighted sum of observed loads minus targets; if prices were
+    held, of observed loads."""
+    weights: tuple[int, ...]
+    """The weights of the rounds that count, fixed before the first of them."""
     swings: FloatArray
     """Over the rounds that count: sums of loads, log prices, their mean and what the model says
     that loads fell, and of the squares of each."""
@@ -133,7 +142,13 @@ class State:
     known: FloatArray | None = None
     """What the rounds since the approach tell us of each load: the sum of inverse variances."""
     seen: FloatArray | None = None
-    """The sum of the loads of the bridge."""
+    """The sum of the loads of the bridge, or of its part before or after the shape is chosen."""
+    doubt: FloatArray | None = None
+    """If prices are to be held: the variance of what the loads at the center lack."""
+    held: FloatArray | None = None
+    """The prices of the heavy round."""
+    first: FloatArray | None = None
+    """The observed loads of the heavy round."""
     value: Release | None = None
     asked: int = 0
     """How many queries about curvature and value have been answered."""
@@ -143,8 +158,23 @@ class State:
 
     @property
     def rho(self) -> float:
-        """What the policy may spend."""
-        return tail_bounds.rounds_rho(self.market, self.budget)
+        """What the policy may spend, if weights are as planned."""
+        return _rho(self.market, self.budget, planned_weights(self.market, self.budget))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the policy looks for prices to hold (`newton_held`)."""
+        return tail_bounds.leave_only(self.market, self.budget)
+
+    @property
+    def held_on(self) -> bool:
+        """Whether prices are held in the first round that counts."""
+        return len(self.weights) < TAIL
+
+    @property
+    def bridge(self) -> int:
+        """How many rounds the bridge has."""
+        return newton_held.BRIDGE if self.holds else BRIDGE
 
 
 @dataclass(frozen=True)
@@ -201,12 +231,13 @@ class Newton:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        rho, weights = tail_bounds.rounds_rho(market, budget), _weights()
-        noises = [self._noise(market, rho, self._steering + t) for t in range(len(weights))]
+        weights = planned_weights(market, budget)
+        noises = self._noises(market, budget, weights, (1.0,))
         scales = [n.scales[0] for n in noises if isinstance(n, Gaussian)]
         spreads = [w * s for w, s in zip(weights, scales, strict=False)]
+        bridge = newton_held.BRIDGE if tail_bounds.leave_only(market, budget) else BRIDGE
         return Outlook(
-            rounds_at_most=self._steering + len(weights),
+            rounds_at_most=self._approach + bridge + len(_spread()),
             variance=math.fsum(s * s for s in spreads),
             peak=max(spreads, default=0.0),
             weight=sum(weights),
@@ -214,10 +245,11 @@ class Newton:
         )
 
     def start(self, market: Market, budget: Budget) -> State:
-        m, rho = len(market.resources), tail_bounds.rounds_rho(market, budget)
+        m, weights = len(market.resources), planned_weights(market, budget)
+        rho = _rho(market, budget, weights)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
-            gaussian(change, rho * share * steering(market, rho)[1]).cost(change)
+            gaussian(change, rho * share * _parts(market, budget)[1]).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
         supply = fixed_rounds.supplies(market)
         highest = fixed_rounds.worth(market)
@@ -244,6 +276,7 @@ class Newton:
             gains=np.full(m, _GAIN if self.start_prices is None else 0.3),
             signs=zero,
             owed=zero,
+            weights=weights,
             swings=np.zeros((8, m)),
         )
         return self._aimed_at(state)
@@ -252,15 +285,17 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query] * steering(state.market, state.rho)[1]
+            share = QUERY_SHARES[query] * _parts(state.market, state.budget)[1]
             return Step(
                 query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
-        counting, weights = state.rounds - self._steering, _weights()
-        if counting == len(weights):
+        counting = state.rounds - self._steering(state)
+        if counting < 0:
+            return Step("demand", prices, self._steering_noise(state))
+        if counting == len(state.weights):
             return None
-        noise = self._noise(state.market, state.rho, state.rounds, state.shape)
-        return Step("demand", prices, noise, weights[counting] if counting >= 0 else 0)
+        noises = self._noises(state.market, state.budget, state.weights, state.shape)
+        return Step("demand", prices, noises[counting], state.weights[counting])
 
     def observe(self, state: State, release: Release) -> State:
         query, market = release.step.query, state.market
@@ -280,17 +315,19 @@ class Newton:
                 state.response, market, release.answer, float(scales[0])
             )
             return replace(state, response=model)
-        counting = state.rounds - self._steering
+        counting = state.rounds - self._steering(state)
         if counting == 0 and state.value is not None:
             state = replace(state, targets=_overshoot(state, release))
         noise = scales / fixed_rounds.supplies(market)
-        if counting in _AGAIN and not market.divisible:
+        if counting in _AGAIN and not market.divisible and not state.held_on:
             state = self._aimed_again(state, noise, counting)
         loads = fixed_rounds.loads(market, release)
         excess = loads - state.targets
         state = replace(state, rounds=state.rounds + 1)
         if state.rounds <= self._approach:
             return _approached(state, excess, noise)
+        if state.holds and (counting < 0 or state.held_on):
+            return self._holding(state, loads, noise, counting)
         if counting >= 0:
             state = replace(
                 state, swings=state.swings + _swing(state, release, loads), counted=True
@@ -299,25 +336,25 @@ class Newton:
             seen = loads if state.seen is None else state.seen + loads
             state = replace(state, seen=seen)
         state = _estimated(state, excess, noise)
-        if state.rounds == self._steering:
-            return self._shaped(state, noise)
+        if counting == -1:
+            return self._shaped(state, noise, BRIDGE)
         return state if counting < 0 else _counted(state, excess, counting)
 
     @property
     def _approach(self) -> int:
         return APPROACH if self.start_prices is None else WARM_APPROACH
 
-    @property
-    def _steering(self) -> int:
+    def _steering(self, state: State) -> int:
         """How many rounds come before the first one that counts."""
-        return self._approach + BRIDGE
+        return self._approach + state.bridge
 
     def _question(self, state: State) -> Query | None:
         """What to ask before the next round, if anything."""
         questions: list[Query] = []
         if state.rounds >= self._approach:
             questions.append("gauge")
-        if state.rounds >= self._steering:
+        again = self._approach + (newton_held.EARLY if state.holds else BRIDGE)
+        if state.rounds >= again:
             questions.append("gauge")
             if _crosses(state.market):
                 questions.append("curvature")
@@ -325,34 +362,114 @@ class Newton:
                 questions.append("value")
         return questions[state.asked] if state.asked < len(questions) else None
 
-    def _noise(
-        self, market: Market, rho: float, round: int, shape: tuple[float, ...] = (1.0,)
-    ) -> Gaussian | NoNoise:
-        """The noise of a demand release. Rounds that count split their rho by weight."""
-        change = queries.change(market, "demand")
-        approach, bridge, rest = self.shares(market, rho)
-        if round < self._approach:
-            return gaussian(change, rho * approach / self._approach, steering_shape(market))
-        if round < self._steering:
-            return gaussian(change, rho * bridge / BRIDGE, steering_shape(market))
-        weights = _weights()
-        share = rest * weights[round - self._steering] / sum(weights)
-        return gaussian(change, rho * share, shape)
+    def shares(
+        self, market: Market, budget: Budget, factor: float = 1.0
+    ) -> tuple[float, float, float, float]:
+        """The parts of rho for the approach, for the bridge, for all questions, and for the rest.
 
-    def shares(self, market: Market, rho: float, factor: float = 1.0) -> tuple[float, float, float]:
-        """The parts of rho for the approach, the bridge, and the rounds that count.
-
-        With a factor, the parts if all supplies are multiplied by it.
+        The rest is for the rounds that count. With a factor, these are the parts if all supplies
+        are multiplied by it.
         """
-        far, close = steering(market, rho, factor)
+        holds = tail_bounds.leave_only(market, budget)
+        far, close = _parts(market, budget, factor)
         approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
-        asked = [BRIDGE_SHARE, *[QUERY_SHARES["gauge"]] * 2]
+        bridge = newton_held.BRIDGE_SHARE if holds else close * BRIDGE_SHARE
+        asked = [QUERY_SHARES["gauge"]] * 2
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
         asked += [QUERY_SHARES["value"]] if market.divisible else []
-        return approach, close * BRIDGE_SHARE, 1.0 - approach - close * math.fsum(asked)
+        questions = close * math.fsum(asked)
+        return approach, bridge, questions, 1.0 - approach - bridge - questions
 
-    def _shaped(self, state: State, noise: FloatArray) -> State:
-        """The state with the shape of the noise chosen, from what is public before the tail."""
+    def _steering_noise(self, state: State) -> Gaussian | NoNoise:
+        """The noise of a round that does not count."""
+        market, bridging = state.market, state.rounds - self._approach
+        approach, bridge, *_ = self.shares(market, state.budget)
+        share, shape = bridge / BRIDGE, steering_shape(market)
+        if bridging < 0:
+            share = approach / self._approach
+        elif state.holds:
+            share = newton_held.bridge_shares()[bridging]
+            shape = state.shape if bridging >= newton_held.EARLY else shape
+        return gaussian(queries.change(market, "demand"), state.rho * share, shape)
+
+    def _noises(
+        self, market: Market, budget: Budget, weights: tuple[int, ...], shape: tuple[float, ...]
+    ) -> list[Gaussian | NoNoise]:
+        """The noise of the rounds that count.
+
+        They split what is left of rho by weight. If prices are held, later rounds get less.
+        """
+        whole, spent_shares = sum(weights), self.shares(market, budget)[:-1]
+        spent = _rho(market, budget, planned_weights(market, budget)) * math.fsum(spent_shares)
+        rest = _rho(market, budget, weights) - spent if budget.rho < math.inf else math.inf
+        parts = [weight / whole for weight in weights]
+        if len(weights) < TAIL:
+            parts = [newton_held.LATER * part for part in parts]
+            parts[0] = 1.0 - math.fsum(parts[1:])
+        change, found = queries.change(market, "demand"), {}
+        for part in parts:
+            if part not in found:
+                found[part] = gaussian(change, rest * part, shape)
+        return [found[part] for part in parts]
+
+    def _holding(self, state: State, loads: FloatArray, noise: FloatArray, counting: int) -> State:
+        """The state after a round that looks for prices to hold, or holds them, or comes after."""
+        model, before = state.response, state.prices
+        assert model is not None
+        drift = np.array([portable_math.log(r) for r in (before / state.center).tolist()])
+        falls = model.falls(before, drift)
+        news = _pressing(state, loads - state.targets) + falls
+        gains, doubt = newton_held.trusted(state.doubt, news, noise, falls)
+        moves = model.moves(before, gains * news, _FOLLOW, np.ones(len(loads)))
+        center = _turned(state.center, _bounded(state, moves, 0.7), state.floor)
+        state = replace(state, doubt=doubt, center=center, prices=center)
+        if counting >= 0:
+            return self._after_heavy(state, before, loads, counting)
+        seen = loads if state.seen is None else state.seen + loads
+        state = replace(state, seen=seen)
+        if counting == newton_held.EARLY - newton_held.BRIDGE - 1:
+            return replace(self._shaped(state, noise, newton_held.EARLY), seen=None)
+        if counting < -1:
+            return state
+        shaped = self._shaped(state, noise, newton_held.BRIDGE - newton_held.EARLY)
+        spreads = [math.sqrt(own.variance) / sum(state.weights) for own in self._sums(shaped)]
+        relative = np.array(spreads) / fixed_rounds.supplies(state.market)
+        if newton_held.unsettled(doubt, relative, center / math.fsum(center.tolist())):
+            shaped = self._aimed_at(replace(shaped, weights=_spread()))
+            return replace(shaped, known=1.0 / (doubt + _ROUGH * _ROUGH / BRIDGE))
+        # The targets have changed with the shape, and the prices to hold change with them.
+        short = np.where(center <= state.floor, 0.0, state.targets - shaped.targets)
+        moves = model.moves(center, short, _FOLLOW, np.ones(len(short)))
+        prices = _turned(center, _bounded(state, moves, _MOST), state.floor)
+        return replace(shaped, center=prices, prices=prices)
+
+    def _after_heavy(
+        self, state: State, before: FloatArray, loads: FloatArray, counting: int
+    ) -> State:
+        """The state after the heavy round or a later one. Prices make agents leave if they must."""
+        model, weights = state.response, state.weights
+        assert model is not None
+        sums = state.owed + weights[counting] * loads
+        held = before if state.held is None else state.held
+        first = loads if state.first is None else state.first
+        state = replace(state, owed=sums, held=held, first=first, counted=True)
+        whole, left = sum(weights), sum(weights[counting + 1 :])
+        if left == 0:
+            return state
+        drift = np.array([portable_math.log(r) for r in (held / state.center).tolist()])
+        there = state.targets - model.falls(state.center, drift)
+        ahead = (sums + left * there) / whole
+        kept, reach = newton_held.bounds(state.market, state.budget, self._sums(state), weights)
+        leave = newton_held.must_leave(kept, reach, first, ahead, _apart(weights))
+        less = leave * whole / left
+        moves = model.moves(held, less, _FOLLOW, np.ones(len(less)))
+        return replace(state, prices=held * portable_math.exp(np.clip(moves, 0.0, 1.0)))
+
+    def _shaped(self, state: State, noise: FloatArray, rounds: int) -> State:
+        """The state with the shape of the noise chosen, from what is public before the tail.
+
+        `rounds` is how many loads `seen` sums up.
+        """
         assert state.seen is not None
         outlook = self.outlook(state.market, state.budget)
         if outlook.scales is None:
@@ -370,8 +487,8 @@ class Newton:
         shape = best_shape(
             state.market,
             state.center,
-            state.seen / BRIDGE,
-            noise / math.sqrt(BRIDGE),
+            state.seen / rounds,
+            noise / math.sqrt(rounds),
             reach,
             dearer,
         )
@@ -380,20 +497,12 @@ class Newton:
 
     def _aimed_at(self, state: State, swing: FloatArray | None = None) -> State:
         """The state with targets for its shape, if these parts of the loads swing with prices."""
-        market, budget, weights = state.market, state.budget, _weights()
-        noises = [
-            self._noise(market, state.rho, self._steering + t, state.shape)
-            for t in range(len(weights))
-        ]
-        m, supply, weight = len(market.resources), fixed_rounds.supplies(market), sum(weights)
-        scales = np.array([deviation(noise) for noise in noises])
-        variances = np.sum((np.array(weights)[:, None] * scales) ** 2, axis=0).tolist()
-        columns = scales.T.tolist()
-        sums = [
-            Sum(variance, float(weight), tuple(column) if column[0] > 0.0 else None)
-            for variance, column in zip(variances, columns, strict=True)
-        ]
-        sums = sums * m if len(sums) == 1 else sums
+        market, budget, sums = state.market, state.budget, self._sums(state)
+        m, supply, weight = len(market.resources), fixed_rounds.supplies(market), sum(state.weights)
+        if state.held_on:
+            kept, reach = newton_held.bounds(market, budget, sums, state.weights)
+            free = newton_held.margins(kept, reach, _apart(state.weights))
+            return replace(state, targets=np.maximum(1.0 - free, _LEAST), radii=free)
         coins, steep = None, np.zeros(m)
         if not market.divisible:
             deviations = np.array([math.sqrt(own.variance) for own in sums]) / weight
@@ -414,6 +523,18 @@ class Newton:
             targets = targets - np.minimum(1.0, steep) * free
         targets = np.maximum(targets, _LEAST)
         return replace(state, targets=targets, radii=reach)
+
+    def _sums(self, state: State) -> list[Sum]:
+        """The noise of the averaged load of each resource."""
+        weights, whole = state.weights, float(sum(state.weights))
+        noises = self._noises(state.market, state.budget, weights, state.shape)
+        scales = np.array([deviation(noise) for noise in noises])
+        variances = np.sum((np.array(weights)[:, None] * scales) ** 2, axis=0).tolist()
+        sums = [
+            Sum(variance, whole, tuple(column) if column[0] > 0.0 else None)
+            for variance, column in zip(variances, scales.T.tolist(), strict=True)
+        ]
+        return sums * len(state.center) if len(sums) == 1 else sums
 
     def _aimed_again(self, state: State, noise: FloatArray, counting: int) -> State:
         """The state with targets corrected for how much coins will decide.
@@ -439,11 +560,11 @@ class Newton:
         turned = np.minimum(stiffness * np.sqrt(prices), _BALANCED * np.sqrt(falls))
         swing = np.maximum(turned, max(_SWING_MIN, math.sqrt(max(0.0, beyond))))
         again = self._aimed_at(state, swing)
-        done = sum(_weights()[:counting])
+        done = sum(state.weights[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
 
 
-def steering(market: Market, rho: float, factor: float = 1.0) -> tuple[float, float]:
+def _parts(market: Market, budget: Budget, factor: float = 1.0) -> tuple[float, float]:
     """What parts of their shares the approach gets, and the bridge with the questions.
 
     Let x be the relative noise of one release with all of rho, if all supplies are multiplied by a
@@ -451,8 +572,11 @@ def steering(market: Market, rho: float, factor: float = 1.0) -> tuple[float, fl
     is of second order, x^2 over its share. So the best share grows with the square root of x, up to
     where more was of no use. The bridge and the questions tell how the prices of m resources depend
     on each other, and a single price is found from its own load: they get m / (m + 2) of their
-    share.
+    share. Where prices are held, everything rests on how well they are found: all get all.
     """
+    if tail_bounds.leave_only(market, budget):
+        return 1.0, 1.0
+    rho = _rho(market, budget, planned_weights(market, budget))
     noise, m = _relative_noise(market, rho) / factor, len(market.resources)
     return min(1.0, max(_NEAR, _FAR * math.sqrt(noise))), m / (m + 2.0)
 
@@ -474,6 +598,19 @@ def coins_expected(
     """
     swing = _SWING_MIN + _SWING * noise / supply if swing is None else swing
     return _COIN_VARIANCE * np.minimum(1.0, swing) * supply * float(DEMAND_CODE_MAX)
+
+
+def held_margin(
+    market: Market, budget: Budget, scales: tuple[float, ...], supply: float, spare: float
+) -> float:
+    """What is kept free of a supply, in codes, if prices are held with noise of these scales."""
+    weights = planned_weights(market, budget)
+    tail = tail_bounds.tail(market, budget)
+    found = tail_bounds.leavings(weights, scales, float(DEMAND_CODE_MAX), tail)
+    radii = [(each.radius / sum(weights) + spare) / supply for each in found]
+    kept = [each.kept for each in found]
+    margins = newton_held.margins(np.array([kept]).T, np.array([radii]).T, _apart(weights))
+    return float(margins[0])
 
 
 def _crosses(market: Market) -> bool:
@@ -500,12 +637,29 @@ def _swing(state: State, release: Release, loads: FloatArray) -> FloatArray:
 
 
 @functools.cache
-def _weights() -> list[int]:
+def _spread() -> tuple[int, ...]:
+    """The weights of the rounds that count, unless prices are held in one of them."""
     weights, last = [WEIGHT] * TAIL, float(WEIGHT)
     for _ in range(SETTLE):
         last *= FALL
         weights.append(round(last))
-    return weights
+    return tuple(weights)
+
+
+def planned_weights(market: Market, budget: Budget) -> tuple[int, ...]:
+    """The weights of the rounds that count, unless prices turn out to be impossible to hold."""
+    if tail_bounds.leave_only(market, budget):
+        return newton_held.weights(market, budget, sum(_spread()))
+    return _spread()
+
+
+def _apart(weights: tuple[int, ...]) -> float:
+    """The part of the weight that is not in the heaviest round, as `protocol.bounds` finds it."""
+    return tail_bounds.apart(max(weights), sum(weights))
+
+
+def _rho(market: Market, budget: Budget, weights: tuple[int, ...]) -> float:
+    return tail_bounds.rounds_rho(market, budget, apart=_apart(weights))
 
 
 def _approached(state: State, excess: FloatArray, noise: FloatArray) -> State:
@@ -566,7 +720,7 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
 def _counted(state: State, excess: FloatArray, counting: int) -> State:
     """The state after a round that counts, with prices that make up for what is owed."""
     assert state.response is not None
-    weights = _weights()
+    weights = state.weights
     owed = state.owed + weights[counting] * excess
     # A resource at the price floor owes nothing for its spare supply.
     owed = np.where((state.center <= state.floor) & (owed < 0.0), 0.0, owed)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from jdpack.market.grid import CHANCE_MAX, CHANCE_UNIT, CURVATURE_UNIT, DEMAND_CODE_MAX
+from jdpack.market.grid import CHANCE_MAX, CHANCE_UNIT, CURVATURE_UNIT, DEMAND_CODE_MAX, SHARE
 from jdpack.market.market import Market, Neighbours
 
 Query = Literal["demand", "scale", "value", "curvature", "gauge", "chance", "welfare", "luck"]
@@ -17,9 +17,13 @@ CLOSING: tuple[Query, ...] = ("chance", "welfare", "luck")
 
 LEVEL_UNIT = 2**20
 """What one agent adds to its level in the counts that suggest bounds."""
+APART_MOST = 0.2
+"""If no more of the weight than this is outside one round, `chance_change` is smaller."""
 
 _LUCK_LEAST = 2**10  # value codes; noise must have a large scale (`privacy.gdp`)
+_PART_LEAST = 2**10  # units of chance; the same
 _TOTALS_LEAST = 1e-5  # per resource; totals lower a cost no further, so its noise is coarse enough
+_QUARTER = CHANCE_MAX - 1  # a quarter of the square of the largest code, in units of chance
 _UP = 1.0 + 2.0**-40  # keeps float rounding in a bound on the safe side
 
 
@@ -231,31 +235,58 @@ def change(market: Market, query: Query) -> Change:
         squared = (CURVATURE_UNIT * largest) ** 2 * (1 + (query == "gauge"))
         return Change(_root(squared * (1 + both)))
     if query == "chance":
-        if requests > 1:
-            return _chance_of_requests(market)
-        count = -(-5 * k // 2) if several else k
-        return ChanceChange(CHANCE_MAX, min(count * (1 + both), m), CHANCE_MAX**2)
+        return chance_change(market)
     return Change(market.person_value_code)
 
 
-def _chance_of_requests(market: Market) -> ChanceChange:
+def chance_change(market: Market, apart: float = 1.0) -> ChanceChange:
+    """As `change`, for the query chance, if one of the rounds has all of the weight but `apart`.
+
+    Formal guarantees. Let h be `apart`. Whatever a request took in that round, nothing included,
+    it is granted with probability 1 - h at least. (Shares are rounded down, each by less than
+    1/SHARE, so we add options + 1 of these to h.) So the code granted of resource j is some number
+    in [0, C] with probability 1 - h at least. If h <= 1/2, its variance is then largest if that
+    number is at one end and all others are at the other end, and so at most C^2 h (1 - h). The same
+    holds for the value. So h (1 - h) takes the place of the 1/4 in the bounds of `change`.
+
+    With one option at most k numbers move by that much. With several options, those of the option
+    in the heavy round do, k at most. Any other resource j is touched with a probability p_j <= h,
+    these sum to at most k h, and its variance is at most C^2 p_j (1 - p_j). So the squares of these
+    sum to at most h (1 - h) k h C^4. Together that is k (1 + 1 / (1 - h)) times the square of
+    C^2 h (1 - h), and less than 2.4 k times it if h <= 1/5. Above that, we use the bounds of 1/4.
+    """
+    both = market.neighbours is Neighbours.REPLACE_ONE
+    h = apart + (market.options + 1) / SHARE
+    part = _QUARTER
+    if apart <= APART_MOST:
+        part = max(_PART_LEAST, math.ceil(h * (1.0 - h) * 4 * _QUARTER * _UP))
+    if market.requests > 1:
+        return _chance_of_requests(market, part)
+    k, m = market.person_width, len(market.resources)
+    count = -(-5 * k // 2) if market.options > 1 else k
+    return ChanceChange(part + 1, min(count * (1 + both), m), (part + 1) ** 2)
+
+
+def _chance_of_requests(market: Market, part: int) -> ChanceChange:
     """The chance query where an agent has several requests.
 
     Formal guarantees. Let c be the largest code of j in the options of a request. The code granted
-    lies in [0, c], so its variance is at most c^2 / 4 <= C c / 4, in units and rounded at most that
-    plus 2. The c of all requests sum to at most P_j, so an agent adds at most
-    A_j = min(R CHANCE_MAX, C P_j / (4 CHANCE_UNIT) + 2 R) to number j. With one option for each
+    lies in [0, c], so its variance is at most x c^2 <= x C c with x = 1/4, or the smaller x of
+    `chance_change`; in units and rounded, at most that plus 2. The c of all requests sum to at most
+    P_j, so an agent adds at most A_j = min(R MOST, x C P_j / CHANCE_UNIT + 2 R) to number j, MOST
+    being the most that one request adds. With one option for each
     request, it touches at most k resources, and the squares sum to at most the k largest A_j^2.
     With several, the variance is also at most C times the mean of what is granted. What is granted
     is a sum of options, one of each request at most, so its codes sum to at most the k largest P_j.
     So all numbers together sum to at most T = C (that sum) / CHANCE_UNIT + 2 for each resource that
     a request touches. The squares sum to at most T times the largest A_j. To the value, each
-    request adds at most CHANCE_MAX. The rest is as for one request.
+    request adds at most MOST. The rest is as for one request.
     """
     both = 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
     k, m, requests = market.person_width, len(market.resources), market.requests
+    one, unit = part + 1, 4 * _QUARTER * CHANCE_UNIT
     each = sorted(
-        min(requests * CHANCE_MAX, -(-DEMAND_CODE_MAX * cap // (4 * CHANCE_UNIT)) + 2 * requests)
+        min(requests * one, -(-DEMAND_CODE_MAX * cap * part // unit) + 2 * requests)
         for cap in market.person_cap_codes
     )
     squares, most = sum(a * a for a in each[-k:]), each[-1]
@@ -266,7 +297,7 @@ def _chance_of_requests(market: Market) -> ChanceChange:
         squares = min(most * total, sum(a * a for a in each))
     # No number moves by more than A_j, whichever of the two agents adds it.
     squares = min(both * squares, sum(a * a for a in each))
-    return ChanceChange(most, -(-squares // most**2), (requests * CHANCE_MAX) ** 2)
+    return ChanceChange(most, -(-squares // most**2), (requests * one) ** 2)
 
 
 def luck_change(market: Market, lowest: int, highest: int) -> Change:

@@ -60,6 +60,24 @@ variances and q may be bounds. If the weights of the rounds are chosen as they c
 weight is known only at the end, and so are q and s: then L, q and s are those of a public bound on
 it. If there is nothing to decide (batches), a factor of 1 needs no coins, and N alone counts.
 
+Those who leave. Suppose that every request has one option, and that no price is below that of the
+first round that counts. Costs grow with prices, so whatever is taken in some round is taken in the
+first. Let F be the load of the first round and A the averaged load, and let request i take a_i <= q
+in the first round and have the share x_i, so F - A is the sum of (1 - x_i) a_i. The coin of request
+i takes a_i away with probability 1 - x_i (or a little more, because shares are rounded down). So
+for the load G that is granted, and every L > 0, E exp(L (G - F)) is at most
+prod_i (1 - (1 - x_i) (1 - e^(-L a_i))) <= exp(-sum_i (1 - x_i) (1 - e^(-L a_i))).
+1 - e^(-L a) is concave in a, and 0 at a = 0, so it is at least (a / q) (1 - e^(-L q)) for a <= q.
+With k = (1 - e^(-L q)) / (L q) the mean is thus at most exp(-L k (F - A)), and
+P(G >= y | billboard) <= exp(-L (y - (1 - k) F - k A)). Now (1 - k) F + k A is a weighted sum of the
+loads of the rounds: the weights are k w_t, and (1 - k) W more for the first, W being the sum of all
+w_t. It is observed with noise X, and the rest is as above, with these weights and without R and E:
+nothing about coins is released. Thinning only lowers G. Whether prices do fall below those of the
+first round is known in the end, and if they do, nothing is claimed. So we bound the probability
+that they do not and G >= y, and the indicator of that is at most min(1, exp(-L (r - X))) as before.
+We fix three rates L, and k with them, before the rounds. Each gets its part of the probability, and
+all bounds that hold for any prices share what is left.
+
 What thinning keeps of value. Take grants of total worth U, none above q, and keep each
 independently with probability f. ln(1 - f + f e^(l x)) is convex in x and 0 at x = 0, so for x <= q
 it is at most (x / q) times its value at q. So what is kept has the moments of at most U / q coins
@@ -93,6 +111,17 @@ CHANCE_OF_VALUE = 4.0
 CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
+LEAVING = 4.5
+"""Coins of agents who leave are worth their own bounds if the noise of one release with the whole
+rho is below this many caps."""
+
+LEAVING_MEAN = 0.0125
+"""And if it is below this part of supply, so that few have to leave."""
+
+_LEAVING: tuple[tuple[float, float], ...] = ((0.9, 0.3), (1.15, 0.35), (1.6, 0.2))  # rates, in
+# deviations, and the parts of the probability of these bounds
+
+_E = 2.718281828459045
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
 _FIRST = 0.7  # the part of the probability for the first fit of a bound; the others share the rest
 _APART = 6.0  # the ratio of one guess of what coins decide to the one before
@@ -125,20 +154,37 @@ def coins_decide(market: Market, *, batches: bool = False) -> bool:
     return not market.divisible and not batches
 
 
-def closing_shares(market: Market, budget: Budget, *, coins: bool) -> dict[Query, float]:
-    """The parts of rho for the releases that close a run; the policy gets the rest."""
-    shares: dict[Query, float] = {"chance": chance_share(market, budget)} if coins else {}
+def apart(heaviest: int, whole: int) -> float:
+    """The part of the weight that is not in the heaviest round, rounded up.
+
+    Above a fifth it tells nothing of what coins decide (`queries.chance_change`), and is 1.
+    """
+    found = (1.0 - heaviest / whole) * (1.0 + 1e-12)
+    return found if found <= queries.APART_MOST else 1.0
+
+
+def closing_shares(
+    market: Market, budget: Budget, *, coins: bool, apart: float = 1.0
+) -> dict[Query, float]:
+    """The parts of rho for the releases that close a run; the policy gets the rest.
+
+    `apart` is the part of the weight that is not in the heaviest round (`queries.chance_change`).
+    """
+    shares: dict[Query, float] = {"chance": chance_share(market, budget, apart)} if coins else {}
     return {**shares, "welfare": WELFARE_SHARE, "luck": LUCK_SHARE}
 
 
-def rounds_rho(market: Market, budget: Budget, *, batches: bool = False) -> float:
+def rounds_rho(
+    market: Market, budget: Budget, *, batches: bool = False, apart: float = 1.0
+) -> float:
     """The part of rho that the policy may spend."""
     coins = coins_decide(market, batches=batches)
-    return budget.rho * (1.0 - math.fsum(closing_shares(market, budget, coins=coins).values()))
+    shares = closing_shares(market, budget, coins=coins, apart=apart)
+    return budget.rho * (1.0 - math.fsum(shares.values()))
 
 
 @functools.lru_cache(maxsize=64)
-def chance_share(market: Market, budget: Budget) -> float:
+def chance_share(market: Market, budget: Budget, apart: float = 1.0) -> float:
     """The part of rho for the release of how much coins decide.
 
     Let n be the deviation of a demand release and c that of the chance release, both with the whole
@@ -150,9 +196,12 @@ def chance_share(market: Market, budget: Budget) -> float:
     if budget.rho == math.inf:
         return WELFARE_SHARE
     noise = queries.change(market, "demand").squares
-    chance = CHANCE_UNIT * math.sqrt(queries.change(market, "chance").worst(chance_shape(market)))
+    change = queries.chance_change(market, apart)
+    chance = CHANCE_UNIT * math.sqrt(change.worst(chance_shape(market)))
     ratio = chance / noise * math.sqrt(2.0 * budget.rho)
-    return min(CHANCE_MOST, 1.5 * ratio * math.sqrt(tail(market, budget) / 3.0))
+    share = min(CHANCE_MOST, 1.5 * ratio * math.sqrt(tail(market, budget) / 3.0))
+    # What coins decide then hardly matters, because `leavings` do without it.
+    return min(share, WELFARE_SHARE) if apart < 1.0 and leave_only(market, budget) else share
 
 
 def chance_shape(market: Market) -> tuple[float, ...]:
@@ -168,11 +217,11 @@ def chance_shape(market: Market) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def chance_scale(market: Market, budget: Budget) -> float:
+def chance_scale(market: Market, budget: Budget, apart: float = 1.0) -> float:
     """The noise on the variance that coins add to a load, in squared codes."""
     noise = gaussian(
-        queries.change(market, "chance"),
-        budget.rho * chance_share(market, budget),
+        queries.chance_change(market, apart),
+        budget.rho * chance_share(market, budget, apart),
         chance_shape(market),
     )
     return CHANCE_UNIT * deviation(noise)[0]
@@ -181,6 +230,62 @@ def chance_scale(market: Market, budget: Budget) -> float:
 def tail(market: Market, budget: Budget, beta: float | None = None) -> float:
     """ln(1 / probability) for the load of one resource; beta is the budget's, or another."""
     return portable_math.log(len(market.resources) / (beta or budget.beta))
+
+
+@functools.lru_cache(maxsize=64)
+def leave_only(market: Market, budget: Budget) -> bool:
+    """Whether the bounds of `leavings` are used: coins weigh much against the noise.
+
+    They need agents who have one option, so that higher prices can only make them leave. Each price
+    should correct its own load, so they ask for one resource each. And there must be enough supply
+    for a few of them to leave.
+    """
+    if market.divisible or market.options > 1 or market.bundle_width > 1 or budget.rho == math.inf:
+        return False
+    noise = math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho))
+    mean = noise * len(market.resources) / math.fsum(market.supply_codes)
+    return noise < LEAVING * float(DEMAND_CODE_MAX) and mean < LEAVING_MEAN
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A bound on noise and the coins of those who leave, for one rate fixed beforehand."""
+
+    kept: float
+    """The part of the average, against that of the first round, in the observed load."""
+    radius: float
+    """What that load may lack, in units of weight times code."""
+
+
+@functools.lru_cache(maxsize=4096)
+def leavings(
+    weights: tuple[int, ...], scales: tuple[float, ...], cap: float, tail: float
+) -> list[Leaving]:
+    """Bounds for rounds of these weights and scales, if no price is below that of the first.
+
+    They hold together with the parts of the probability e^-tail that `others_tail` leaves.
+    `cap` is the most that one request takes, in codes.
+    """
+    whole, found = float(sum(weights)), []
+    deviation = math.sqrt(math.fsum((w * s) ** 2 for w, s in zip(weights, scales, strict=True)))
+    for times, part in _LEAVING:
+        own = tail - portable_math.log(part)
+        rate = times * math.sqrt(2.0 * own) / deviation
+        u = rate * whole * cap
+        kept = (1.0 - portable_math.power(_E, -u)) / u * (1.0 - 1e-9)
+        spread = [kept * w for w in weights]
+        spread[0] += (1.0 - kept) * whole
+        variance = math.fsum((w * s) ** 2 for w, s in zip(spread, scales, strict=True))
+        radius = own / rate + rate * variance / 2.0
+        noise = Sum(variance, whole, scales)
+        far = _mixed_quantile(rate * math.sqrt(variance), own + noise._excess(own))
+        found.append(Leaving(kept, min(radius, far * math.sqrt(variance) + whole / 2.0)))
+    return found
+
+
+def others_tail(tail: float) -> float:
+    """The tail of all other bounds, if those of `leavings` are used."""
+    return tail - portable_math.log(1.0 - math.fsum(part for _, part in _LEAVING))
 
 
 @dataclass(frozen=True)
@@ -359,17 +464,24 @@ def _rate(
 
 
 def coins_on(
-    market: Market, budget: Budget, noise: Sum, weight: float, supply: float, variance: float
+    market: Market,
+    budget: Budget,
+    noise: Sum,
+    weight: float,
+    supply: float,
+    variance: float,
+    apart: float = 1.0,
 ) -> Coins:
     """The coins on the load of one resource of this supply, in units of weight times code.
 
-    `variance` is what they add as released or, before the run, as expected, in squared codes. Coins
+    `variance` is what they add as released or, before the run, as expected, in squared codes, and
+    `apart` the part of the weight that is not in the heaviest round. Coins
     decide for agents whose decision turns as prices follow the noise, so for about as much load as
     there is noise on it.
     """
     cap, square = float(DEMAND_CODE_MAX), weight * weight
     guess = cap * max(cap, math.sqrt(noise.variance) / weight)
-    scale = chance_scale(market, budget)
+    scale = chance_scale(market, budget, apart)
     most = cap * supply / 4.0
     return Coins(square * variance, square * scale, weight * cap, square * guess, square * most)
 

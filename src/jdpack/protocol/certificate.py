@@ -26,6 +26,10 @@ U_ij, where g is a function of f_j. f_j is the largest factor with which some fi
 C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers both.
 An option that touches several resources uses the smallest of their factors.
 
+If nobody can take in a later round what it did not take in the first, which posted prices show,
+then the load given is at most that of the first round, and coins only take away from it. For
+markets where that is worth it, `tail_bounds` has bounds that need no `chance` release.
+
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
 one round that asked it, all or nothing, and W is the weight of one round. An answer may sum up a
 block of batches. Over disjoint blocks that hold every batch, the sums of C1 are then the load of

@@ -34,7 +34,8 @@ def step(board: Billboard) -> Step | None:
     if board.header.local:
         return None
     done = {release.step.query for release in board.releases}
-    shares = tail_bounds.closing_shares(market, budget, coins=board.header.coins)
+    coins, apart = board.header.coins, bounds.apart(board)
+    shares = tail_bounds.closing_shares(market, budget, coins=coins, apart=apart)
     for query, share in shares.items():
         if query in done or (query == "luck" and luck_range(board) is None):
             continue
@@ -46,6 +47,8 @@ def step(board: Billboard) -> Step | None:
 def change(board: Billboard, query: Query) -> Change:
     """The sensitivity of a query, given the billboard so far."""
     market = board.header.market
+    if query == "chance":
+        return queries.chance_change(market, bounds.apart(board))
     if query != "luck":
         return queries.change(market, query)
     return queries.luck_change(market, *person_luck(market, *(luck_range(board) or (0, 0))))

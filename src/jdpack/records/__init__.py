@@ -7,7 +7,7 @@ Read in this order:
 * `database`: the same rows from a database.
 * `tables` and `arrow`: turn any table or array into rows of options.
 * `source`: where the records of a run come from.
-* `ids` and `bulk_coins`: who the agents are, and their coins.
+* `ids`, `bulk_coins` and `sha256`: who the agents are, and their coins.
 * `encode`, `encode_kernels` and `codes`: check the amounts and turn them into codes.
 * `person_kernels`: leave out what people ask for beyond their bounds.
 * `levels`: how many agents ask for how much, to choose bounds.

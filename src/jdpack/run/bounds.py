@@ -1,8 +1,8 @@
 """Private: choose bounds for a market from its records, privately.
 
 One release of counts, and nothing else. The order is that of a run: reserve the budget, read the
-records, tell the ledger that noise is about to be drawn, draw it, write, and tell the ledger that
-all is done. If anything fails before the ledger knows, what was reserved is given back. From then
+records, tell the ledger that noise is about to be drawn, draw it, tell the ledger that all is done,
+and write. If anything fails before the ledger knows, what was reserved is given back. From then
 on it is spent, even if the process is killed before anybody sees the result.
 """
 
@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jdpack.billboard.lines import Seed
 from jdpack.common.checks import check_whole
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness, release_levels
 from jdpack.errors import BudgetError, LedgerError, MarketError, OutputError
@@ -107,7 +107,7 @@ def bounds(
             "a data set",
             "`jdpack ledger create` makes a ledger; runs on the same people use it too",
         )
-    run, book = f"bounds {secrets.token_hex(16)}", Ledger.open(ledger)
+    run, book = f"bounds {Seed.draw().commitment[:32]}", Ledger.open(ledger)
     system: Randomness = SystemRandomness()
     with book.held(run):
         with _given_back(book, run):
@@ -119,9 +119,9 @@ def bounds(
         found = Bounds.of(market, budget, share, noise, answer, run)
         last = _hash(found.to_dict())
         book.post(run, first, last)
-        if target is not None:
-            target.write(found)
         book.finish(run, last)
+    if target is not None:
+        target.write(found)
     return found
 
 
@@ -155,12 +155,13 @@ class _Target:
         with_bounds(self.text, half)  # raises if the file is not laid out as expected
 
     def write(self, found: Bounds) -> None:
+        """Write it; if that fails, the error has the bounds, because they are paid for."""
         try:
             write_text(self.path, 0o644, with_bounds(self.text, found.market))
-        except OSError as error:
+        except (OSError, MarketError) as error:
+            why = error.message if isinstance(error, MarketError) else error.strerror
             raise OutputError(
-                f"cannot write {str(self.path)!r}: {error.strerror}",
-                "the budget is spent; the bounds are:\n" + str(found),
+                f"cannot write {str(self.path)!r}: {why}", f"enter the bounds by hand:\n{found}"
             ) from None
 
 

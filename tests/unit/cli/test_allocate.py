@@ -358,3 +358,34 @@ def test_what_is_needed_is_never_above_what_is_enough(ask, value):
     _, text, _ = ask(boards.lottery(), "--id", "7", "--value", value, "--demand", "1")
     line = re.search(r"value needed ([\d.]+), yours ([\d.]+)\. That is (enough|not enough)", text)
     assert (float(line[1]) <= float(line[2])) == (line[3] == "enough")
+
+
+# --- languages ----------------------------------------------------------------------------
+
+
+def test_the_answer_is_in_the_language_of_the_market_or_the_one_asked_for(ask, tmp_path):
+    market = Market(
+        supply={"Nord": 500.0, "Süd": 500.0}, max_demand=2.0, max_value=10.0, agents=10,
+        units=["Plätze", "kWh"], value_name="Punkte", languages=["de", "es"],
+        translations={"es": {"Punkte": "puntos", "Nord": "Norte"}},
+    )  # fmt: skip
+    board = finished_board(market, [((1, 1), 1)], SHARE)
+    asked = ["--id", "x", "--value", "8,5", "--demand"]
+    german = "Sie erhalten alles, worum Sie gebeten haben.\n  0,5 Plätze (Nord)\n"
+    for demand in ("Nord=0,5", "Nord=0,5;Süd=0", "0,5;0", "0.5,0", "Nord=0.5,Süd=0"):
+        code, text, _ = ask(board, *asked, demand)
+        assert code == 0 and german in text and "Punkte 8,5, 0,5 Plätze (Nord)" in text
+    _, text, _ = ask(board, *asked, "Nord=0,5", "--language", "es")
+    assert "Recibe todo lo que pidió.\n  0,5 Plätze (Norte)\n" in text
+    _, text, _ = ask(board, *asked, "Nord=0,5", "--language", "en")
+    assert "You get everything you asked for.\n  0.5 Plätze of Nord\n" in text
+    for demand in ("0,5", "Nord=1;Nord=2", "Nord=1;2", "=1;Süd=2"):
+        code, _, err = ask(board, *asked, demand)
+        assert code == 2 and "cannot be read" in err
+    code, _, err = ask(board, "--id", "x", "--value", "1.250", "--demand", "Nord=1")
+    assert code == 2 and "'1.250' may mean 1.25 or 1250" in err
+    code, _, err = ask(board, *asked, "Nord=1", "--language", "xx")
+    assert code == 2 and "language 'xx' is not known" in err
+    (tmp_path / "me").write_text('{"id": "x", "value": 4}')
+    code, _, err = ask(board, "--record", tmp_path / "me")
+    assert code == 2 and "In der Datei fehlt „demand“" in err

@@ -196,15 +196,14 @@ def test_sparse_records_are_clamped_too():
     assert found.rows[1].runs[0].load == plain.rows[1].runs[0].load
 
 
+def generous(*arguments, real=compare_module.experiment):
+    result = real(*arguments)
+    result.shares[:] = 2**24
+    return result
+
+
 def test_supply_that_does_not_hold_is_seen(monkeypatch):
     """Negative control: everybody gets everything."""
-    real = compare_module.experiment
-
-    def generous(*arguments):
-        result = real(*arguments)
-        result.shares[:] = 2**24
-        return result
-
     monkeypatch.setattr(compare_module, "experiment", generous)
     case = dense_case()
     found = compare(case.market, **case.given, policies=[FAST], seeds=1, **BUDGET)
@@ -219,13 +218,6 @@ def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
         supply=[1000.0], max_demand=1.0, max_value=1.0, agents=2, options=2, divisible=True
     )
     given = {"values": np.ones(4), "demands": np.ones((4, 1)), "ids": [1, 1, 2, 2]}
-    real = compare_module.experiment
-
-    def generous(*arguments):
-        result = real(*arguments)
-        result.shares[:] = 2**24
-        return result
-
     fine = compare(market, **given, policies=[FAST], seeds=1, **BUDGET)
     monkeypatch.setattr(compare_module, "experiment", generous)
     found = compare(market, **given, policies=[FAST], seeds=1, **BUDGET)

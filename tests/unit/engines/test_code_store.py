@@ -320,28 +320,23 @@ def test_memory_that_held_something_else_is_not_written(tmp_path, agents, monkey
     assert one == two
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_a_truncated_file_is_made_again(tmp_path, agents, encoded, keep):
+DAMAGED = {
+    **{f"cut at {keep}": lambda data, keep=keep: data[:keep] for keep in (0, 1, 100, -1)},
+    "longer": lambda data: data + b"\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_file_that_is_cut_or_longer_is_made_again(tmp_path, agents, encoded, damage):
     folder = tmp_path / "store"
     right = answers(opened(folder, agents))
     (place,) = whole_sets(folder)
     for path in sorted(place.iterdir()):
         data = path.read_bytes()
-        path.write_bytes(data[:keep])
+        path.write_bytes(damage(data))
         before = len(encoded)
         assert answers(opened(folder, agents)) == right
         assert len(encoded) == before + 3 and path.read_bytes() == data
-
-
-def test_a_longer_file_is_made_again(tmp_path, agents, encoded):
-    folder = tmp_path / "store"
-    right = answers(opened(folder, agents))
-    (place,) = whole_sets(folder)
-    for path in sorted(place.iterdir()):
-        data = path.read_bytes()
-        path.write_bytes(data + b"\n")
-        assert answers(opened(folder, agents)) == right
-        assert path.read_bytes() == data
 
 
 def test_a_missing_file_is_made_again(tmp_path, agents, encoded):

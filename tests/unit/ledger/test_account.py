@@ -445,22 +445,22 @@ def test_without_the_lock_the_ledger_still_lets_only_one_post(place, monkeypatch
     assert ours != theirs and theirs.startswith(ours)
 
 
+def busy(*about):
+    raise LedgerError("the ledger is in use")
+
+
+def struck(*about, **more):
+    raise KeyboardInterrupt
+
+
 @both
 def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
     """The ledger is busy, say, while a run with bad records is undone: the folder stays."""
-
-    def busy(*about):
-        raise LedgerError("the ledger is in use")
-
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "cancel", busy)
         with pytest.raises(AgentsError):
             run(place, market=market(max_value=1.0))
     assert spent(place) == 1 and (place / "out" / "private" / "run.json").exists()
-
-    def struck(*about):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "cancel", struck)
         with pytest.raises(KeyboardInterrupt):
@@ -474,9 +474,6 @@ def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
 
 @both
 def test_a_ledger_that_fails_at_the_end_does_not_take_the_result(place, monkeypatch):
-    def busy(*about):
-        raise LedgerError("the ledger is in use")
-
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "finish", busy)
         with pytest.warns(UserWarning, match="its ledger does not know: the ledger is in use"):

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -311,3 +312,47 @@ def test_words():
         number_text.price_text(market, 0, 0.0) == "0"
         and number_text.price_text(market, 0, 2.5) == "2.5"
     )
+
+
+# --- what people see first ----------------------------------------------------------------
+
+
+def test_goods_that_bind_come_first():
+    """Eight charts are shown at once; the two goods with a price are among the last of twelve."""
+    market = a_market(12)
+    unit = market.value_cap_code * 2**20 // 65535 // 20
+    prices = [0] * 12
+    prices[10], prices[4] = 3 * unit, unit
+    board = finished_board(market, [(prices, 1)] * 5, SHARE)
+    names = [figure.name for figure in billboard_page.figures(board)]
+    expected = [10, 4, 0, 1, 2, 3, 5, 6, 7, 8, 9, 11]
+    assert names == [market.resources[j].name for j in expected]
+    flat = finished_board(market, [([0] * 12, 1)] * 5, SHARE)
+    assert [f.name for f in billboard_page.figures(flat)] == [r.name for r in market.resources]
+
+
+def test_the_search_does_not_flatten_the_prices_that_count():
+    """After prices of 100 in the search, 5 and 6 still differ by much of the chart."""
+    market = a_market(1)
+    unit = market.value_cap_code * 2**20 // 65535 // 1000
+
+    def drawn(first):
+        rows = [([first * unit], 0)] * 3 + [([(5 + i % 2) * unit], 1) for i in range(9)]
+        (figure,) = billboard_page.figures(finished_board(market, rows, SHARE))
+        return figure.price, [y for _, y in points_of(figure.price, "line")]
+
+    chart_of, heights = drawn(100)
+    assert heights[0] == 0 and abs(heights[-1] - heights[-2]) > 30, "of 400"
+    assert "Higher prices of the first rounds are cut off" in chart_of
+    chart_of, heights = drawn(8)
+    assert heights[0] > 0 and "cut off" not in chart_of
+
+
+def test_templates_have_no_words_of_their_own():
+    """What is not in a language's file would stay English on every page."""
+    folder = resources.files("jdpack.pages").joinpath("web")
+    for name in ("billboard.html", "course.html", "promises.html", "letter.html"):
+        text = folder.joinpath(name).read_text()
+        bare = re.sub(r"\{[{%#].*?[}%#]\}|<code>.*?</code>|<[^>]*>|&\w+;", " ", text, flags=re.S)
+        assert re.findall("[A-Za-z]{2,}", bare) == [], name
+    assert "Nothing is posted yet" in folder.joinpath("waiting.html").read_text(), "the control"

@@ -78,43 +78,42 @@ def test_entropy_rounds_by_hand():
     assert prices == pytest.approx([2.2, 2.2 * up, 2.2, 4.4], rel=1e-5)
 
 
-@pytest.mark.parametrize("m", [1, 2, 5])
-@pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
-def test_entropy_in_50_digits(m, budget):
-    market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
-    most = most_of(market)
-    policy = MirrorDescent("entropy", T)
-    sigma = Decimal(0)
-    if budget is BUDGET:
-        (first,) = played(policy, market, budget, [])
-        sigma = Decimal(first.noise.scales[0]) / min(market.supply_codes)
-    largest = width_of(market) + sigma * (2 * Decimal(2 * m).ln() + 2).sqrt()
-    size = (2 * Decimal(m + 1).ln() / T).sqrt() / largest
-    prices, expected = [most / (m + 1)] * m, []
-    for answer in scripted(market, T):
-        expected.append(codes_of(market, prices))
-        loads = loads_of(market, answer)
+def entropy(m, T, most, width, sigma):
+    """The first prices, and the step from prices and loads to prices."""
+    size = (2 * Decimal(m + 1).ln() / T).sqrt() / (
+        width + sigma * (2 * Decimal(2 * m).ln() + 2).sqrt()
+    )
+
+    def step(prices, loads):
         moved = [p * (size * (x - 1)).exp() for p, x in zip(prices, loads, strict=True)]
-        prices = [p * min(Decimal(1), most / sum(moved)) for p in moved]
-    check_prices(played(policy, market, budget, scripted(market, T)), expected)
+        return [p * min(Decimal(1), most / sum(moved)) for p in moved]
+
+    return [most / (m + 1)] * m, step
+
+
+def euclidean(m, T, most, width, sigma):
+    size = most / (T * m * (width**2 + sigma**2)).sqrt()
+
+    def step(prices, loads):
+        return nearest([p + size * (x - 1) for p, x in zip(prices, loads, strict=True)], most)
+
+    return [Decimal(0)] * m, step
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
-def test_euclidean_in_50_digits(m, budget):
+@pytest.mark.parametrize("potential", [entropy, euclidean])
+def test_prices_in_50_digits(m, budget, potential):
     market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
-    most = most_of(market)
-    policy = MirrorDescent("euclidean", T)
-    sigma = Decimal(0)
+    policy, sigma = MirrorDescent(potential.__name__, T), Decimal(0)
     if budget is BUDGET:
         (first,) = played(policy, market, budget, [])
         sigma = Decimal(first.noise.scales[0]) / min(market.supply_codes)
-    size = most / (T * m * (width_of(market) ** 2 + sigma**2)).sqrt()
-    prices, expected = [Decimal(0)] * m, []
+    prices, step = potential(m, T, most_of(market), width_of(market), sigma)
+    expected = []
     for answer in scripted(market, T):
         expected.append(codes_of(market, prices))
-        loads = loads_of(market, answer)
-        prices = nearest([p + size * (x - 1) for p, x in zip(prices, loads, strict=True)], most)
+        prices = step(prices, loads_of(market, answer))
     check_prices(played(policy, market, budget, scripted(market, T)), expected)
 
 

@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from jdpack import Budget, Market
 from jdpack.market.grid import DEMAND_CODE_MAX
+from jdpack.policies import newton
 from jdpack.policies.base import budget_of
 from jdpack.policies.newton import Newton
 from jdpack.policies.newton_targets import (
@@ -197,8 +198,9 @@ def test_whatever_the_shape_it_costs_the_same():
     budget = budget_of(Newton(), market, 1.0, 1e-8)
     change = queries.change(market, "demand")
     for shape in [(1.0,), (1.0, 2.0, 4.0), (8.0, 1.0, 2.0)]:
-        scales = Newton()._noise(market, budget.rho, 30, shape).scales
-        even = Newton()._noise(market, budget.rho, 30).scales
+        weights = newton.planned_weights(market, budget)
+        scales = Newton()._noises(market, budget, weights, shape)[8].scales
+        even = Newton()._noises(market, budget, weights, (1.0,))[8].scales
         assert change.worst(scales) == pytest.approx(change.worst(even), rel=1e-9)
         assert np.array(scales) / min(scales) == pytest.approx(np.array(shape) / min(shape))
 

@@ -14,6 +14,8 @@ from scipy.stats import binom, norm
 
 from jdpack import Budget, Market
 from jdpack.market.grid import CHANCE_UNIT
+from jdpack.policies.base import budget_of
+from jdpack.policies.newton import Newton
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import deviation, gaussian
 from jdpack.privacy.tail_bounds import (
@@ -489,3 +491,82 @@ def test_the_noise_of_the_chance_release_costs_its_share(epsilon, options):
     assert tail_bounds.chance_scale(market, budget) == pytest.approx(CHANCE_UNIT * scales[0])
     without = Budget.split(math.inf, 1e-8, truncated=False)
     assert tail_bounds.chance_scale(market, without) == 0.0
+
+
+# --- those who leave ------------------------------------------------------------------------
+
+
+def log_mean(rate, sizes, shares):
+    """ln E exp(rate (what coins grant - what the first round took))."""
+    return math.fsum(np.log1p((1.0 - shares) * np.expm1(-rate * sizes)).tolist())
+
+
+def kept_at(rate, cap):
+    return -math.expm1(-rate * cap) / (rate * cap)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0, 3.0, 20.0])
+def test_coins_of_those_who_leave_are_bounded_by_the_loads(rate):
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        sizes, shares = rng.random(50) ** rng.choice([0.01, 1.0, 4.0]), rng.random(50)
+        left = math.fsum(((1.0 - shares) * sizes).tolist())
+        assert log_mean(rate, sizes, shares) <= -rate * kept_at(rate, 1.0) * left + 1e-12
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0, 3.0])
+def test_negative_control_a_larger_part_of_those_who_leave_is_refuted(rate):
+    sizes, shares = np.ones(50), np.full(50, 1.0 - 1e-4)
+    more = 1.01 * kept_at(rate, 1.0)
+    assert log_mean(rate, sizes, shares) > -rate * more * 50 * 1e-4
+
+
+HEAVY = (950_000, 30_000, 20_000)
+
+
+def how_often(bounds, leavers, seed=5, draws=200_000):
+    """How often any of these bounds fails: (part, radius) pairs, in units of weight times code."""
+    rng, whole = np.random.default_rng(seed), sum(HEAVY)
+    noise = np.array([2e5, 1.1e6, 1.4e6])
+    loads = np.array([5e8, 5e8 - leavers * CAP, 5e8 - leavers * CAP])
+    seen = loads + rng.normal(size=(draws, 3)) * noise
+    stays = rng.binomial(leavers, HEAVY[0] / whole, draws)
+    given = (5e8 - leavers * CAP + stays * CAP) * whole
+    average, first = seen @ np.array(HEAVY), seen[:, 0] * whole
+    failed = [given > part * average + (1.0 - part) * first + radius for part, radius in bounds]
+    return np.mean(failed, axis=1)
+
+
+CAP = 65_535.0
+
+
+@pytest.mark.parametrize("leavers", [0, 3, 60, 900])
+def test_bounds_on_those_who_leave_fail_as_rarely_as_they_say(leavers):
+    tail = math.log(1 / 0.2)
+    found = tail_bounds.leavings(HEAVY, (2e5, 1.1e6, 1.4e6), CAP, tail)
+    rates = how_often([(bound.kept, bound.radius) for bound in found], leavers)
+    parts = [part for _, part in tail_bounds._LEAVING]
+    assert all(rate <= 0.2 * part for rate, part in zip(rates, parts, strict=True))
+    assert math.exp(-tail_bounds.others_tail(tail)) == pytest.approx(0.2 * (1.0 - sum(parts)))
+
+
+def test_negative_control_the_average_alone_fails_more_often():
+    tail = math.log(1 / 0.2)
+    found = tail_bounds.leavings(HEAVY, (2e5, 1.1e6, 1.4e6), CAP, tail)
+    rates = how_often([(1.0, bound.radius) for bound in found], 900)
+    parts = [part for _, part in tail_bounds._LEAVING]
+    assert any(rate > 0.2 * part for rate, part in zip(rates, parts, strict=True))
+
+
+def test_where_agents_can_only_leave():
+    more = {"max_demand": 1.0, "max_value": 1.0, "agents": 50_000, "divisible": False}
+    few = Market(supply=[2000.0] * 5, bundle_size=1, **more)
+
+    def used(market, epsilon):
+        return tail_bounds.leave_only(market, budget_of(Newton(), market, epsilon, 1e-8))
+
+    assert used(few, 4.0) and not used(few, 0.5) and not used(few, math.inf)
+    assert not used(Market(supply=[50.0] * 5, bundle_size=1, **more), 4.0)
+    assert not used(Market(supply=[2000.0] * 5, bundle_size=2, **more), 4.0)
+    assert not used(Market(supply=[2000.0] * 5, bundle_size=1, options=2, **more), 4.0)
+    assert not used(Market(supply=[2000.0], **(more | {"divisible": True})), 4.0)

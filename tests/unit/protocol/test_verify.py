@@ -421,36 +421,22 @@ def test_the_command(runs, tmp_path, monkeypatch, capsys):
     assert code == 2 and out == "" and "error: billboard line 2" in err
 
 
+def solved(**more):
+    return solve(market(), values=[1.0] * N, demands=[[1.0, 1.0]] * N, policy=POLICIES[1], **more)
+
+
 def test_a_seeded_run_is_said_to_protect_nobody(tmp_path):
-    result = solve(
-        market(),
-        values=[1.0] * N,
-        demands=[[1.0, 1.0]] * N,
-        policy=POLICIES[1],
-        seed=1,
-    )
+    result = solved(seed=1)
     found = verify(result.billboard)
     assert str(found).startswith("NOT PRIVATE") and found.to_dict()["private"] is False
-    exact = solve(
-        market(),
-        values=[1.0] * N,
-        demands=[[1.0, 1.0]] * N,
-        policy=POLICIES[1],
-        epsilon=float("inf"),
-    )
+    exact = solved(epsilon=float("inf"))
     assert verify(exact.billboard).to_dict()["rho"] is None
     assert "without noise" in str(verify(exact.billboard))
 
 
 def test_a_budget_that_promises_little_is_said_to():
     for epsilon, weak in [(4.0, False), (4.5, True)]:
-        result = solve(
-            market(),
-            values=[1.0] * N,
-            demands=[[1.0, 1.0]] * N,
-            policy=POLICIES[1],
-            epsilon=epsilon,
-        )
+        result = solved(epsilon=epsilon)
         found = verify(result.billboard)
         assert str(found).startswith("LITTLE IS PROMISED: epsilon 4.5 is above 4") == weak
         assert (found.to_dict()["weakness"] is not None) == weak

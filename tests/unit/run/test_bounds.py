@@ -1,6 +1,8 @@
 """Bounds from records: what is charged, when, and what is written."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pandas as pd
@@ -110,6 +112,49 @@ def test_it_is_spent_before_noise_is_drawn(place, monkeypatch):
     assert kinds(place) == ["dataset", "reserve", "begin"]
     assert Ledger.open(place / "ledger").balance("children").runs == 1
     assert not (place / "new.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "left"),
+    [
+        ("jdpack.run.bounds.count_levels", ["reserve"]),
+        ("jdpack.door.SystemRandomness.draw", ["reserve", "begin"]),
+        ("jdpack.run.bounds.write_text", ["reserve", "begin", "finish"]),
+    ],
+)
+def test_kill_9_at_any_moment_gives_nothing_back(place, monkeypatch, at, left):
+    """Nothing is refunded, nothing is half written, and the ledger is sound."""
+    child = os.fork()
+    if child == 0:
+        with monkeypatch.context() as patch:
+            patch.setattr(at, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            given(place, output=place / "new.toml")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert kinds(place) == ["dataset", *left] and not (place / "new.toml").exists()
+    ledger = Ledger.open(place / "ledger")
+    assert ledger.balance("children").runs == 1 and ledger.verify().entries == 1 + len(left)
+    given(place, output=place / "new.toml")  # another one, with a budget of its own
+    assert Ledger.open(place / "ledger").balance("children").runs == 2
+
+
+def test_bounds_that_cannot_be_written_are_told(place, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("jdpack.run.bounds.write_text", full)
+    with pytest.raises(OutputError, match="No space left on device") as caught:
+        given(place, output=place / "new.toml")
+    assert "enter the bounds by hand" in str(caught.value) and "spent" in str(caught.value)
+    assert kinds(place)[-1] == "finish"
+
+
+def test_a_bound_is_one_that_the_market_could_have(place):
+    """A resource that could hardly run out: smaller caps would not fit on the grid."""
+    records = {"values": np.ones(100), "demands": np.full(100, 1e-5)}
+    market = Market(supply=[1e7], max_demand=1.0, max_value=1.0, agents=100)
+    found = jdpack.bounds(market, **records, epsilon=20.0, delta=1e-3, share=0.5, seed=1)
+    assert 1e-5 < found.market.resources[0].max_demand < 1.0
 
 
 def test_negative_control_a_late_charge_is_seen(place, monkeypatch):
