@@ -14,22 +14,39 @@ R is the least over p and s for which the release, for a move of one cap in each
 (epsilon, delta)-DP together with the part of the budget that was spent before. The privacy loss
 distributions of dp-accounting compose it, on the pessimistic side. Noise that is log-concave makes
 the full move the worst one. The table goes to stdout; it takes some minutes.
+
+With `--runs` it makes whole runs with such a release on indivisible goods, and compares what they
+lose with what runs lose today. newton steers with the part of the budget that is for the rounds, to
+targets that leave R free, and as many deviations as cost least. Coins grant; then the exact loads
+of the grants are released with bounded noise, and grants are thinned where answer + R does not fit.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
+import scipy.sparse
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import norm
 
-from jdpack import Budget, Market, Newton
-from jdpack.market.grid import DEMAND_CODE_MAX
+import floors
+from families import FAMILIES, Instance
+from jdpack import Budget, BudgetWarning, Market, Newton, SupplyWarning, solve
+from jdpack.market.grid import DEMAND_CODE_MAX, SHARE
+from jdpack.planning import prepare
 from jdpack.planning.headroom import margin_of
+from jdpack.policies import newton
 from jdpack.policies.newton import coins_expected
 from jdpack.privacy import gdp, tail_bounds
+from jdpack.protocol import bounds
+from loss import INSTANCE_SEED, Cell, Store, best_of, head, line, run
 
 EPSILON, DELTA, SUPPLY = 1.0, 1e-8, 5000.0
 GRID = 8  # points per cap
@@ -58,10 +75,30 @@ def delta_of(noise: np.ndarray, k: int, mu: float) -> float:
     return float(whole.get_delta_for_epsilon(EPSILON))
 
 
-def least_radius(k: int, spent: float) -> tuple[float, float]:
-    """R in caps, if this part of rho is spent before, and the deviation of its noise."""
+@dataclass(frozen=True)
+class Bounded:
+    """The noise with the least R."""
+
+    radius: float
+    """R, in caps."""
+    density: np.ndarray
+
+    @property
+    def points(self) -> np.ndarray:
+        """Where the density is, in caps."""
+        return (np.arange(len(self.density)) - len(self.density) // 2) / GRID
+
+    @property
+    def spread(self) -> float:
+        """Its deviation, in caps."""
+        return math.sqrt(float(self.density @ self.points**2))
+
+
+@cache
+def least_radius(k: int, spent: float) -> Bounded:
+    """The noise with the least R, if this part of rho is spent before."""
     mu = math.sqrt(2.0 * spent * gdp.rho_of(EPSILON, DELTA))
-    best, spread = math.inf, math.nan
+    best, found = math.inf, np.zeros(1)
     for power in POWERS:
         for cut in CUTS:
             shape = cut ** (1.0 / power)  # so that the density falls by e^-cut
@@ -73,20 +110,37 @@ def least_radius(k: int, spent: float) -> tuple[float, float]:
                 fits = delta_of(density(middle, power, shape), k, mu) <= DELTA
                 low, high = (low, middle) if fits else (middle, high)
             if high < best:
-                noise = density(high, power, shape)
-                x = np.arange(len(noise)) - len(noise) // 2
-                best, spread = high, math.sqrt(float(noise @ (x * x))) / GRID
-    return best, spread
+                best, found = high, density(high, power, shape)
+    return Bounded(best, found)
 
 
-def thinned(load: float, tail: float) -> float:
-    """What thinning costs if grants of this load, in caps, must fit with room for one cap."""
-    low, high = 0.0, 1.0  # odds; the lower ones fit
+def odds(load: float, supply: float, tail: float) -> float:
+    """The odds at which grants of this load, in caps, fit with room for one cap."""
+    low, high = 0.0, 1.0  # the lower ones fit
     while high - low > 1e-6:
         middle = (low + high) / 2.0
-        fits = tail_bounds.kept_at_most(load, 1.0, middle, tail) <= SUPPLY - 1.0
+        fits = tail_bounds.kept_at_most(load, 1.0, middle, tail) <= supply - 1.0
         low, high = (middle, high) if fits else (low, middle)
-    return SUPPLY * (1.0 - low)
+    return low
+
+
+def thinned(load: float, tail: float, supply: float = SUPPLY) -> float:
+    """What thinning costs, in caps, if grants of this load must fit with room for one cap."""
+    return supply * (1.0 - odds(load, supply, tail))
+
+
+def kept_free(noise: Bounded, rounds: float, supply: float, tail: float) -> tuple[float, ...]:
+    """What costs least to keep free, in caps: the deviation of a miss, its cost, R and some of it.
+
+    `rounds` is the deviation of the noise of the rounds.
+    """
+    cap = float(DEMAND_CODE_MAX)
+    coins = coins_expected(np.array([cap * supply]), np.array([cap * rounds]))[0] / cap**2
+    missed = math.sqrt(noise.spread**2 + rounds**2 + coins)
+    cost = thinned(supply + missed, tail, supply)
+    tried = [0.1 * i for i in range(50)]
+    z = min(tried, key=lambda z: z * missed + norm.sf(z) * cost)
+    return missed, cost, noise.radius + z * missed, noise.radius + z * missed + norm.sf(z) * cost
 
 
 def row(k: int, spent: float) -> list[str]:
@@ -96,22 +150,91 @@ def row(k: int, spent: float) -> list[str]:
     )
     budget = Budget.split(EPSILON, DELTA, truncated=False)
     today = margin_of(market, budget, Newton()) * SUPPLY
-    radius, spread = least_radius(k, spent)
+    noise = least_radius(k, spent)
     rounds = math.sqrt(k / (2.0 * spent * budget.rho))
-    cap = float(DEMAND_CODE_MAX)
-    coins = coins_expected(np.array([cap * SUPPLY]), np.array([cap * rounds]))[0] / cap**2
-    missed = math.sqrt(spread**2 + rounds**2 + coins)
-    cost = thinned(SUPPLY + missed, tail_bounds.tail(market, budget))
-    tried = [0.1 * i for i in range(50)]
-    whole = radius + min(z * missed + norm.sf(z) * cost for z in tried)
-    return [f"{x:.0f}" for x in (today, radius, missed, cost, whole)] + [f"{whole / today:.2f}"]
+    missed, cost, _, whole = kept_free(noise, rounds, SUPPLY, tail_bounds.tail(market, budget))
+    shown = [f"{x:.0f}" for x in (today, noise.radius, missed, cost, whole)]
+    return [*shown, f"{whole / today:.2f}"]
+
+
+# --- whole runs ---------------------------------------------------------------------------
+
+RUNS = {"single": 10_000, "gpu": 100_000, "mixed": 100_000, "airports": 100_000}
+
+
+def bounded_run(instance: Instance, k: int, spent: float, seed: int) -> tuple[float, float]:
+    """The value of what a run with a bounded closing release gives, and the part that it thins."""
+    whole = Budget.split(EPSILON, DELTA, truncated=False)
+    budget = replace(whole, rho=spent * gdp.rho_of(EPSILON, DELTA), repaired=False)
+    # Nobody is dropped before the closing release; grants are thinned after it.
+    market = instance.market(divisible=False).changed(excess_probability=1e-3)
+    noise, tail = least_radius(k, spent), tail_bounds.tail(market, budget)
+    caps = instance.supply / instance.caps
+    rounds = math.sqrt(k / (2.0 * budget.rho))
+    free = np.array([kept_free(noise, rounds, s, tail)[2] for s in caps.tolist()]) / caps
+    ones = (SHARE,) * len(caps)
+    with (
+        mock.patch.object(prepare, "budget_of", return_value=budget),
+        mock.patch.object(tail_bounds, "chance_share", return_value=1e-3),
+        mock.patch.object(newton, "radii", return_value=np.minimum(free, 1e9)),
+        mock.patch.object(newton, "_LANDING", 0.0),
+        mock.patch.object(bounds, "factors", return_value=ones),
+    ):
+        tail_bounds.chance_scale.cache_clear()
+        result = solve(market, **instance.solve_input(), epsilon=EPSILON, delta=DELTA, seed=seed)
+    tail_bounds.chance_scale.cache_clear()
+    granted = result.allocation.astype(float)
+    rng = np.random.default_rng([3, seed])
+    load = np.asarray(instance.demands.T @ granted).ravel() / instance.caps
+    answer = load + rng.choice(noise.points, size=len(caps), p=noise.density)
+    kept = np.array(
+        [odds(a + noise.radius, s, tail) if a + noise.radius > s else 1.0
+         for a, s in zip(answer.tolist(), caps.tolist(), strict=True)]
+    )  # fmt: skip
+    touched = instance.demands if scipy.sparse.issparse(instance.demands) else None
+    rows = (touched.toarray() if touched is not None else instance.demands) > 0.0
+    least = np.where(rows, kept, 1.0).min(axis=1)
+    granted *= rng.random(len(granted)) < least
+    return float(instance.values @ granted), 1.0 - float(kept.min())
+
+
+def compared(family: str, spent: float, seeds: int, optima: Store) -> list[str]:
+    """What whole runs lose with a bounded closing release, and today."""
+    n = RUNS[family]
+    instance = FAMILIES[family](n, np.random.default_rng(INSTANCE_SEED))
+    best = best_of(instance, family, optima)
+    k = floors.touched(len(instance.supply), instance.bundle_size, instance.neighbours)
+    cell = Cell(family, n, EPSILON, False, "default")
+    today = [run(instance, best, cell, seed).loss for seed in range(1, seeds + 1)]
+    found = [bounded_run(instance, k, spent, seed) for seed in range(1, seeds + 1)]
+    losses = [1.0 - value / best.value for value, _ in found]
+    thinned = sum(part > 0.0 for _, part in found)
+    return [
+        *[family, f"{n:,}", f"{k}", f"{np.mean(today):.2%}", f"{np.mean(losses):.2%}"],
+        *[f"{np.mean(losses) / np.mean(today):.2f}", f"{thinned} of {seeds}"],
+    ]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--spent", type=float, default=0.44, help="the part of rho of the rounds")
-    spent = parser.parse_args().spent
+    parser.add_argument("--runs", type=int, help="compare this many whole runs per family instead")
+    parser.add_argument("--families", default=",".join(RUNS), help="names, with commas")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="where optima are kept"
+    )
+    given = parser.parse_args()
+    spent = given.spent
+    if given.runs:
+        for kind in (SupplyWarning, BudgetWarning):
+            warnings.simplefilter("ignore", kind)
+        names = ["family", "n", "k", "loss today", "loss, bounded", "times today", "thinned"]
+        print(head(names), flush=True)
+        for family in given.families.split(","):
+            found = compared(family, spent, given.runs, Store(given.results / "optima.json"))
+            print(line(found), flush=True)
+        return
     print("| resources | today | R | deviation of a miss | cost of thinning | all | times today |")
     print("|---|---|---|---|---|---|---|")
     for k in (1, 3, 10, 20):

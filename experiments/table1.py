@@ -65,9 +65,10 @@ from jdpack import (
     SupplyWarning,
     solve,
 )
+from jdpack.audit.scripted_policy import known
 from jdpack.billboard.lines import Release, Step
 from jdpack.curator.optimum import optimum
-from jdpack.policies import fixed_rounds, mwu_online, registry
+from jdpack.policies import fixed_rounds, mwu_online
 from jdpack.policies.base import Policy
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
@@ -150,8 +151,6 @@ class Independent(MwuOnline):
         return gaussian(change, rho), super()._noises(market, budget, rounds)[1]
 
 
-registry.KINDS[Independent.name] = Independent  # so that the pipeline accepts it
-
 SMALL = Case()
 LARGE = Case(m=4, n=4_000, epsilon=8.0, alpha=0.25)
 ROOT = {"m": 0.5, "n": 0.0, "epsilon": -1.0, "alpha": -1.0}
@@ -223,6 +222,7 @@ def market_of(m: int, n: int, supply: float) -> Market:
     return Market(supply=[supply] * m, max_demand=1.0, max_value=1.0, agents=n, divisible=True)
 
 
+@known(Independent)  # so that the pipeline accepts it
 def loss(policy: Policy, case: Case, supply: float, seed: int) -> float:
     """What one run loses against the optimum, as a fraction of n V."""
     n = case.n or round(CROWD * supply)
@@ -340,6 +340,7 @@ class Timed:
     """The answers of agents: rounds times the agents asked per round."""
 
 
+@known(Independent)
 def timed(algorithm: Algorithm, n: int) -> Timed:
     """The time of a whole run; with order n^2 rounds, that of one round times their number."""
     rng = np.random.default_rng([2, n])

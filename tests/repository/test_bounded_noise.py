@@ -4,6 +4,7 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -42,10 +43,28 @@ def test_thinning_costs_more_than_the_excess():
         assert binom.logsf(bounded_noise.SUPPLY - 1.0, round(load), less) > -tail
 
 
+A_NOISE = bounded_noise.Bounded(31.0, bounded_noise.density(31.0, 1.0, 18.0))
+
+
 @pytest.mark.parametrize("spent", [0.2, 0.44])
 def test_a_row_has_all_its_numbers(monkeypatch, spent):
     """With a radius that is known, so that nothing is searched."""
-    monkeypatch.setattr(bounded_noise, "least_radius", lambda k, spent: (31.0, 5.0))
+    monkeypatch.setattr(bounded_noise, "least_radius", lambda k, spent: A_NOISE)
     today, radius, missed, cost, whole, times = map(float, bounded_noise.row(1, spent))
     assert radius == 31.0 < whole and missed < cost and 10.0 < today < 100.0
     assert times == pytest.approx(whole / today, abs=0.03)
+
+
+def test_a_whole_run_is_thinned_if_the_answer_is_too_high(monkeypatch):
+    instance = bounded_noise.FAMILIES["single"](4_000, np.random.default_rng(7))
+    best, last = instance.optimum().value, len(A_NOISE.density) - 1
+
+    def ran(at: int) -> tuple[float, float]:
+        """A run whose answer is always off by the same."""
+        noise = bounded_noise.Bounded(31.0, np.eye(1, last + 1, at)[0])
+        monkeypatch.setattr(bounded_noise, "least_radius", lambda k, spent: noise)
+        return bounded_noise.bounded_run(instance, 1, 0.2, 1)
+
+    (low, nothing), (high, part) = ran(0), ran(last)
+    assert nothing == 0.0 and 0.8 * best < low < best
+    assert part > 0.0 and high < low

@@ -16,6 +16,8 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 
 import table1  # noqa: E402
+from jdpack import MwuOnline  # noqa: E402
+from jdpack.policies import registry  # noqa: E402
 
 
 @given(st.integers(-50, 150), st.integers(-50, 150), st.integers(0, 100))
@@ -111,3 +113,13 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
         assert "<svg" in (tmp_path / picture).read_text()
     kept = json.loads((tmp_path / "newton epsilon.json").read_text())
     assert all(0.0 <= loss <= 0.5 for loss in kept.values())
+
+
+def test_the_control_runs_and_is_known_only_while_it_does():
+    before = dict(registry.KINDS)
+    case = table1.Case(m=1, n=400, epsilon=8.0, alpha=0.3)
+    blocks, alone = (
+        table1.loss(policy, case, 90.0, 1) for policy in (MwuOnline(), table1.Independent())
+    )
+    assert alone > blocks + 0.02  # 400 batches, each with noise of its own
+    assert before == registry.KINDS
