@@ -10,20 +10,23 @@ PEERS := .venv-peers
 # command then takes three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check kernels modules setup browser docs build bench fuzz experiments soak lock clean
+.PHONY: demo test check kernels modules setup browser postgresql docs build bench fuzz experiments soak lock clean
 
 demo: $(DEMO)/ready
 	rm -rf demo
 	$(DEMO)/bin/jdpack demo -o demo
 
 # In one process more than there are cores, because some tests wait, and at most four; each file of
-# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium.
+# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium, and
+# POSTGRESQL=no those that need PostgreSQL.
 BROWSER ?= yes
+POSTGRESQL ?= yes
 PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 test: $(VENV)/ready
-	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser)
-	$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser) $(if $(filter no,$(POSTGRESQL)),,postgresql)
+	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
+	$(if $(filter no,$(POSTGRESQL)),@echo "skipped: the tests that need PostgreSQL")
 
 # What the tests compile: once, not in every process.
 kernels: $(VENV)/ready
@@ -34,6 +37,10 @@ modules: $(VENV)/ready
 # Chromium for the tests of pages: the one that is there, or else one that is installed.
 browser: $(VENV)/ready
 	@$(BIN)/python tests/browser/chromium.py
+
+# PostgreSQL for the tests of databases: the one that is there, or else one that is installed.
+postgresql: $(VENV)/ready
+	@$(BIN)/python tests/postgresql.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -75,6 +82,7 @@ bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/optimum.py
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/parquet.py
+	$(BIN)/python bench/databases.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/serve.py
@@ -90,6 +98,7 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/audit.py
 	$(BIN)/python experiments/audit_faults.py --jobs 2
 	$(BIN)/python experiments/utility.py
+	$(BIN)/python experiments/alphas.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/true_floor.py
 	$(BIN)/python experiments/epsilon_curve.py
@@ -114,11 +123,11 @@ fuzz: $(VENV)/ready
 soak: $(VENV)/ready
 	$(BIN)/python soak/soak.py --kills 1000 --every 1
 
-# Write the locks again, with the newest versions that pyproject.toml allows. Run it on the oldest Python
-# that jdpack supports.
+# Write the locks again, with the newest versions that pyproject.toml allows; with KEEP=yes, what is in them
+# keeps its version. Run it on the oldest Python that jdpack supports.
 lock:
 	$(PYTHON) -m venv --clear .venv-lock
-	.venv-lock/bin/python requirements/lock.py
+	.venv-lock/bin/python requirements/lock.py $(if $(KEEP),--keep)
 	rm -rf .venv-lock
 
 clean:

@@ -12,6 +12,9 @@ The script copies `src` to a temporary folder, plants one fault, and runs the de
 * missed: it gave the verdict "passed";
 * crashed: it gave no verdict. That is not counted as caught.
 
+One failed check makes an audit fail, so an audit stops here as soon as a check has failed. That
+changes no verdict: an audit that passes has run to its end.
+
 It also runs the honest pipeline several times, which must pass. `--smoke` runs small seeded markets
 instead of the audit, to show that a fault leaves ordinary runs working.
 
@@ -482,7 +485,7 @@ FAULTS = [
     Fault(
         "refund-on-interrupt",
         "Accounting: a run that fails after its first rounds gives its reservation back to the "
-        "ledger although those rounds are posted.",
+        "ledger although those rounds are posted, and the ledger has no rule against it.",
         (
             Edit(
                 "run/lifecycle.py",
@@ -492,6 +495,11 @@ FAULTS = [
                 "                held.callback(board.close)\n"
                 "                result = self._play(engine, board)\n"
                 "                undo.pop_all()\n",
+            ),
+            Edit(
+                "ledger/entries.py",
+                "                if known.begun or known.times > 1:\n",
+                "                if known.times > 1:\n",
             ),
         ),
         hard=True,
@@ -579,7 +587,7 @@ FAULTS = [
         (
             Edit(
                 "engines/shard.py",
-                "        found = bulk_coins.coins_of_numbers(key, part.first + which)\n",
+                "        found = bulk_coins.coins_of_numbers(key, part.first + which, hash)\n",
                 "        found = bulk_coins.coins_of_numbers(key, part.first + "
                 "np.arange(len(which)))\n",
             ),
@@ -1154,16 +1162,175 @@ FAULTS = [
             ),
         ),
     ),
+    # --- people with several requests -----------------------------------------------------
+    Fault(
+        "demand-of-one-request",
+        "Privacy: the demand is taken to move by what one request may ask for, but a person may "
+        "make several for the same resource, and is protected only as if they made one.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "    caps, requests = market.person_cap_codes, market.requests\n",
+                "    caps, requests = (DEMAND_CODE_MAX,) * m, market.requests\n",
+            ),
+        ),
+    ),
+    Fault(
+        "width-of-one-request",
+        "Privacy: a person is taken to touch as many resources as one option does, but their "
+        "requests may be for different ones.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "    k, m, several = market.person_width, len(market.resources), "
+                "market.options > 1\n",
+                "    k, m, several = market.bundle_width, len(market.resources), "
+                "market.options > 1\n",
+            ),
+        ),
+    ),
+    Fault(
+        "value-of-one-request",
+        "Privacy: value and welfare are taken to move by the value of one request, but all "
+        "requests of a person may be granted.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "    return Change(market.person_value_code)\n",
+                "    return Change(market.value_cap_code)\n",
+            ),
+        ),
+    ),
+    Fault(
+        "curvature-of-one-request",
+        "Privacy: the curvature and the gauge are taken to move by one close call, but every "
+        "request of a person may be close.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "        largest = DEMAND_CODE_MAX * requests\n",
+                "        largest = DEMAND_CODE_MAX\n",
+            ),
+        ),
+    ),
+    Fault(
+        "chance-of-one-request",
+        "Privacy: the chance release is taken to move by one coin, but a person has one for each "
+        "request.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "        if requests > 1:\n            return _chance_of_requests(market)\n",
+                "",
+            ),
+        ),
+    ),
+    Fault(
+        "luck-of-one-request",
+        "Privacy: luck is taken to move by the luck of one request, but the coins of all requests "
+        "of a person may fall alike.",
+        (
+            Edit(
+                "protocol/closing.py",
+                "    if requests == 1:\n        return lowest, highest\n",
+                "    if requests >= 1:\n        return lowest, highest\n",
+            ),
+        ),
+    ),
+    Fault(
+        "totals-of-one-request",
+        "Privacy: codes are rounded up in every request, but the bound on a person's total allows "
+        "for the rounding of one request only.",
+        (
+            Edit(
+                "privacy/queries.py",
+                "[: market.bundle_width]) * market.requests\n",
+                "[: market.bundle_width])\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "turn-of-each-request",
+        "Privacy: each request has a turn of its own, so a person is in several batches, and they "
+        "do not compose in parallel (mwu-online).",
+        (
+            Edit(
+                "engines/shard.py",
+                "lambda p: Batched(p, _places(p, order), count)",
+                "lambda p: Batched(p, _coins(p, order), count)",
+            ),
+        ),
+    ),
+    Fault(
+        "one-coin-for-all-requests",
+        "Certificate: all requests of a person share the person's coin, so grants are not "
+        "independent, and the bounds that rest on it are false.",
+        (
+            Edit(
+                "common/coins.py",
+                '    return f"{len(str(agent).encode())}:{agent}:{request}"\n',
+                "    return str(agent)\n",
+            ),
+            Edit(
+                "records/bulk_coins.py",
+                "    texts = ids.cast(pa.large_string())\n",
+                "    return ids.cast(pa.large_string())\n",
+            ),
+        ),
+    ),
+    Fault(
+        "people-counted-part-by-part",
+        "Privacy: what a person has asked for is forgotten where a part of a large table ends, so "
+        "a person whose requests span two parts may ask for twice as much.",
+        (
+            Edit(
+                "records/encode.py",
+                "        request = person_kernels.Counts.empty(self.bounds)\n",
+                "        request = person_kernels.Counts.empty(self.bounds)\n"
+                "        self.person = person_kernels.Counts.empty(self.bounds)\n",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
+        "left-out-in-name-only",
+        "Joint privacy: with clamp, requests beyond a person's bounds are counted as left out, but "
+        "they may be granted all the same.",
+        (
+            Edit(
+                "engines/shard.py",
+                "        if part.left_out is not None:\n"
+                "            given[part.left_out == 1] = 0\n",
+                "",
+            ),
+        ),
+    ),
+    Fault(
+        "neighbour-with-one-request",
+        "Accounting: the certificate leaves room for a neighbour with one request, so where people "
+        "make several, a repair is more frequent than the delta that pays for it.",
+        (
+            Edit(
+                "protocol/bounds.py",
+                "    caps = zip(market.person_cap_codes, market.supply_codes, strict=True)\n",
+                "    one = [min(cap, 65535) for cap in market.person_cap_codes]\n"
+                "    caps = zip(one, market.supply_codes, strict=True)\n",
+            ),
+        ),
+        hard=True,
+    ),
 ]
 
 
 SMOKE = """
-import numpy as np, pathlib, sys, warnings
+import functools, numpy as np, pathlib, sys, warnings
 import jdpack
 from jdpack import Mapped, Market, MwuAdaptive, MwuOnline, Newton, resume, solve
 from jdpack.policies.registry import from_dict
 
 warnings.simplefilter("ignore")
+solve = functools.partial(solve, force=True)
 rng, n = np.random.default_rng(1), 400
 values, demands = rng.uniform(0, 9, n), rng.uniform(0, 1, (n, 3)) * [1.0, 2.0, 0.5]
 
@@ -1200,6 +1367,13 @@ for divisible in (False, True):
     for excess in (0.0, 0.01):
         own = market(divisible=divisible, excess_probability=excess, **more)
         check(solve(own, values=values, demands=two, groups_of=groups_of, ids=ids, clamp=True))
+
+from jdpack import PersonBounds
+people, names = [f"p{i // 4}" for i in range(n)], [f"r{i % 4}" for i in range(n)]
+for policy in (Newton(), MwuOnline(batch=20)):
+    own = market(agents=n // 4, person=PersonBounds(4, max_value=20.0))
+    asked = dict(values=values, demands=demands, ids=people, requests_of=names)
+    check(solve(own, policy=policy, clamp=True, **asked))
 
 here, m = pathlib.Path(sys.argv[1]), 16
 rows = ["id,value," + ",".join(f"g{j}" for j in range(m))]
@@ -1315,9 +1489,35 @@ Judged = tuple[bool | None, str, int, float]
 """Whether it passed (None without a verdict), the first check that failed, the exit, the CPU."""
 
 
+_AUDIT = """
+import json, sys
+from jdpack import cli
+from jdpack.audit.findings import Finding
+
+class First(BaseException):
+    pass
+
+begin = Finding.__init__
+
+def checked(self, *about, **more):
+    begin(self, *about, **more)
+    if not self.passed:
+        raise First(self.check)
+
+Finding.__init__ = checked
+try:
+    sys.argv[1:] = ["audit", "--quiet", "--json"]
+    cli.main()
+except First as failed:
+    print(json.dumps({"passed": False, "findings": [{"check": str(failed), "passed": False}]}))
+    sys.exit(1)
+"""
+"""The default audit, up to the first check that fails."""
+
+
 def audit(source: Path, seconds: float) -> Judged:
     """What the default audit says."""
-    code, out, errors = run(source, ["-m", "jdpack.cli", "audit", "--quiet", "--json"], seconds)
+    code, out, errors = run(source, ["-c", _AUDIT], seconds)
     cpu = _cpu_of(errors)
     try:
         found = json.loads(out)

@@ -17,6 +17,10 @@ agents. Except for it and for the sweep over n itself, there are 6 b agents at a
 rounds of mwu-fixed and dual-gd grow as (n / b)^2.) mwu-online has its own base case, with more
 agents and a larger epsilon, because no supply is enough for it in the other one.
 
+"mwu-online, independent noise" is a control and runs only if asked for: everything is as in
+mwu-online, including the rule for its steps, the split of the budget and the last answer, but each
+batch has noise of its own instead of that of its block. What it needs more is due to the blocks.
+
 The algorithms run through the same door and loop as any run of jdpack. Their parameter alpha makes
 them lose less than half of alpha n without noise: alpha / 2 for multiplicative weights, alpha for
 dual-gd.
@@ -42,7 +46,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,9 +65,12 @@ from jdpack import (
     SupplyWarning,
     solve,
 )
+from jdpack.billboard.lines import Release, Step
 from jdpack.curator.optimum import optimum
-from jdpack.policies import fixed_rounds
+from jdpack.policies import fixed_rounds, mwu_online, registry
 from jdpack.policies.base import Policy
+from jdpack.privacy import queries, tail_bounds
+from jdpack.privacy.noise import Gaussian, NoNoise, gaussian
 from laws import Fit, Lines, draw, fit
 from loss import Store, say
 
@@ -107,6 +114,44 @@ class Algorithm:
         return f"{law or 'none'}" if proved is None else f"{law or 'none'} ({proved:g})"
 
 
+@dataclass(frozen=True)
+class Independent(MwuOnline):
+    """mwu-online with the same rules, but noise of its own for each batch: a control."""
+
+    name: ClassVar[str] = "mwu-online, independent noise"
+
+    def start(self, market: Market, budget: Budget) -> mwu_online.State:
+        """As in mwu-online; a prefix of T batches has T noises instead of those of its blocks."""
+        state = super().start(market, budget)
+        rounds = state.rounds_at_most
+        noise = rounds * fixed_rounds.sigma(market, state.noise)
+        cap = max(market.person_cap_codes) / min(market.supply_codes)
+        size = math.log(len(market.resources) + 1.0) / rounds
+        theta = math.sqrt(size / (1.0 + rounds * cap))
+        return replace(state, theta=min(theta, (size / (noise * noise * rounds)) ** (1.0 / 3.0)))
+
+    def step(self, state: mwu_online.State) -> Step | None:
+        """As in mwu-online, but only the last answer sums up more than one batch."""
+        step = super().step(state)
+        whole = step is None or step.span == state.rounds_at_most
+        return step if whole else replace(step, span=1)
+
+    def observe(self, state: mwu_online.State, release: Release) -> mwu_online.State:
+        """As in mwu-online; of all prefixes the last one is enough."""
+        after = super().observe(state, release)
+        return replace(after, prefixes=after.prefixes[-1:])
+
+    def _noises(
+        self, market: Market, budget: Budget, rounds: int
+    ) -> tuple[Gaussian | NoNoise, Gaussian | NoNoise]:
+        """An agent is in one batch, so each of them gets all that the blocks get together."""
+        change = queries.change(market, "demand")
+        rho = tail_bounds.rounds_rho(market, budget, batches=True) * mwu_online.STEERING
+        return gaussian(change, rho), super()._noises(market, budget, rounds)[1]
+
+
+registry.KINDS[Independent.name] = Independent  # so that the pipeline accepts it
+
 SMALL = Case()
 LARGE = Case(m=4, n=4_000, epsilon=8.0, alpha=0.25)
 ROOT = {"m": 0.5, "n": 0.0, "epsilon": -1.0, "alpha": -1.0}
@@ -137,6 +182,14 @@ ALGORITHMS = [
     ),
     Algorithm("newton", lambda alpha: Newton(), "none proved", {}, "n"),
 ]  # fmt: skip
+CONTROL = Algorithm(
+    Independent.name,
+    lambda alpha: Independent(),
+    "sqrt(m n) / (alpha epsilon)",
+    {**ROOT, "n": 0.5},
+    "n",
+    base=LARGE,
+)
 
 SWEEPS: dict[Case, dict[str, list[float]]] = {
     SMALL: {
@@ -221,7 +274,7 @@ def sweep(
 ) -> list[tuple[float, float]]:
     """The least supply at every point; points without one are left out."""
     _ignore_warnings()
-    algorithm = next(a for a in ALGORITHMS if a.name == name)
+    algorithm = next(a for a in [*ALGORITHMS, CONTROL] if a.name == name)
     store = Store(folder / f"{name} {parameter}.json")
     found: list[tuple[float, float]] = []
     guess = 6 * GRID if algorithm.base.n is None else 8 * GRID
@@ -391,6 +444,7 @@ COLOURS = {
     "mirror-descent, entropy": ("#56B4E9", "<"),
     "mirror-descent, euclidean": ("#CC79A7", ">"),
     "newton": (plots.SOFT, "v"),
+    CONTROL.name: (plots.SECOND, "x"),
 }
 
 
@@ -412,9 +466,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results/table1"))
     given = parser.parse_args()
     names = given.algorithms.split(";") if given.algorithms else [a.name for a in ALGORITHMS]
-    chosen = [a for a in ALGORITHMS if a.name in names]
+    chosen = [a for a in [*ALGORITHMS, CONTROL] if a.name in names]
     if len(chosen) != len(names):
-        parser.error(f"choose from {', '.join(a.name for a in ALGORITHMS)}")
+        parser.error(f"choose from {', '.join(a.name for a in [*ALGORITHMS, CONTROL])}")
     plots.check()
     _ignore_warnings()
     seeds, every = (2, 2) if given.quick else (SEEDS, 1)

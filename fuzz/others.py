@@ -331,6 +331,7 @@ def _run_file() -> dict[str, Any]:
             output=out,
             ledger=ledger,
             dataset="patients",
+            force=True,
         )
         text = (out / "private" / "run.json").read_text()
         found: dict[str, Any] = json.loads(text.replace(folder, "/data"))

@@ -4,6 +4,9 @@
 it on the oldest one that jdpack supports. The hashes are those of every file of a release, so a
 lock serves other systems and newer Pythons too. They come from the index that pip is configured to
 use, and no lock names that index.
+
+With --keep (`make lock KEEP=yes`), whatever the lock of the tests already names keeps its version:
+for a new package without an update of all others.
 """
 
 from __future__ import annotations
@@ -83,11 +86,19 @@ def version_of(file: str) -> str | None:
         return None
 
 
+def kept() -> dict[str, str]:
+    """The versions in the lock of the tests as it is."""
+    lines = (ROOT / "requirements/test.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line.removesuffix(" \\").split("==") for line in lines if "==" in line]
+    return dict(pins)
+
+
 def main() -> None:
     """Write all locks."""
     versions: dict[str, dict[str, str]] = {}
+    pins = kept() if "--keep" in sys.argv[1:] else {}
     for lock, wanted in LOCKS.items():
-        versions[lock] = resolve(wanted, versions.get("test", {}))
+        versions[lock] = resolve(wanted, versions.get("test", pins))
     known = hashes(versions["test"])
     for lock, pins in versions.items():
         lines = []

@@ -111,6 +111,7 @@ def _telling(case: Case, told: Callable[[int, str], None]) -> Callable[[Watch], 
         threads=1,
         ledger=case.world.ledger,
         dataset=case.dataset,
+        force=True,
         progress=lambda progress: told(progress.rounds, progress.stage),
     )
 

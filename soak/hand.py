@@ -33,6 +33,7 @@ def solving(case: Case) -> Callable[[Watch], object]:
         threads=1,
         ledger=case.world.ledger,
         dataset=case.dataset,
+        force=True,
     )
 
 

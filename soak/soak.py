@@ -94,7 +94,9 @@ def warm_up() -> None:
     """Load and compile everything here, in one thread, so that forks need not."""
     for kind in KINDS:
         for policy in POLICIES.values():
-            result = solve(market(kind), pa.table(columns(kind)), policy=policy, threads=1)
+            result = solve(
+                market(kind), pa.table(columns(kind)), policy=policy, threads=1, force=True
+            )
             result.engine.digest()
             public_page(result.billboard)
             curator_page(result.billboard, result.curator)

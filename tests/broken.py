@@ -28,7 +28,7 @@ from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
-from jdpack.policies import mwu_adaptive
+from jdpack.policies import mwu_adaptive, newton
 from jdpack.policies.newton import Newton
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries, tail_bounds
@@ -191,7 +191,7 @@ def doubled(query: Query) -> Broken:
 def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
     remembered = (
-        *(Gaussian.cost, queries.change, Newton.outlook),
+        *(Gaussian.cost, queries.change, Newton.outlook, newton._relative_noise),
         *(tail_bounds.chance_share, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
     )
     for one in remembered:
@@ -439,7 +439,7 @@ def screening_counts_twice() -> AbstractContextManager[Any]:
 
 def groups_not_in_bundles() -> AbstractContextManager[Any]:
     """Sensitivities count declared resources only, although members also move derived ones."""
-    return _claiming(Market, "bundle_width", property(lambda self: self.bundle_size))
+    return _claiming(Market, "person_width", property(lambda self: self.bundle_size))
 
 
 def groups_are_not_read() -> AbstractContextManager[Any]:

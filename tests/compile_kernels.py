@@ -14,6 +14,9 @@ import pyarrow.parquet
 
 from helpers import LONG, long_table, random_market, random_records, wide_table
 from jdpack import MwuOnline, Newton, solve
+from jdpack.audit.people import People, example_groups, example_requests, example_totals
+from jdpack.audit.recording import Setting, record
+from jdpack.audit.scripted_policy import Script, known
 from jdpack.engines import shard
 from jdpack.errors import JdpackWarning
 
@@ -33,10 +36,22 @@ def run(folder: Path, sparse: bool, options: int, texts: bool) -> None:
     pyarrow.parquet.write_table((long_table if sparse else wide_table)(records), path)
     budget = {"epsilon": 5.0, "delta": 1e-6, "seed": 1}
     for policy in (Newton(), MwuOnline(batch=25)):
-        solve(market, **records.arrays(), policy=policy, **budget)
+        solve(market, **records.arrays(), policy=policy, force=True, **budget)
         for engine in ("memory", "mapped"):
-            result = solve(market, path, policy=policy, engine=engine, **budget)
+            result = solve(market, path, policy=policy, engine=engine, force=True, **budget)
             result.engine.digest()
+            result.engine.digest("sha-256")
+
+
+def bounded() -> None:
+    """Small runs on markets with bounds on totals, groups and people, as in every audit."""
+    with known(Script):
+        for market in (
+            example_totals(agents=40, options=2),
+            *(example_groups(agents=40, wide=wide) for wide in (False, True)),
+            *(example_requests(agents=40, wide=wide) for wide in (False, True)),
+        ):
+            record(Setting(Script(), 1.0, 1e-6, clamp=True), People.invented(market))
 
 
 if __name__ == "__main__":
@@ -45,3 +60,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for kind in itertools.product([False, True], [1, 2], [False, True]):
             run(Path(folder), *kind)
+    bounded()

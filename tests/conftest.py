@@ -1,7 +1,18 @@
-"""Settings for all tests: Hypothesis tries the same examples on every run and every machine."""
+"""Settings for all tests: Hypothesis tries the same examples on every run and every machine.
 
+Also PostgreSQL: `server` is a real server that all processes share, and `database` the address of
+an empty database of its own for each test.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+
+import postgresql
 
 settings.register_profile(
     "fixed",
@@ -17,6 +28,53 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 
+@pytest.fixture(autouse=True)
+def _small_markets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests have markets that are far too small for their budgets: `solve` runs them.
+
+    Those marked `refused` see what a user sees.
+    """
+    if request.node.get_closest_marker("refused") is None:
+        monkeypatch.setattr("jdpack.run.solve.check_hope", lambda *public: None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files start first, or one would keep a single core busy at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> postgresql.Server:
+    """The PostgreSQL server of this run of pytest, which `make postgresql` makes possible."""
+    if os.environ.get("JDPACK_POSTGRESQL") == "no":
+        pytest.skip("the tests that need PostgreSQL are left out")
+    folder, serves = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder, serves = folder.parent, os.getppid()
+    try:
+        return postgresql.shared(folder, serves)
+    except postgresql.MissingError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def new_database(server: postgresql.Server) -> Callable[[], str]:
+    """Makes an empty database and returns its name."""
+    names = (f"test_{os.getpid()}_{number}" for number in itertools.count())
+
+    def make() -> str:
+        name = next(names)
+        with psycopg.connect(server.address(), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")
+        return name
+
+    return make
+
+
+@pytest.fixture
+def database(server: postgresql.Server, new_database: Callable[[], str]) -> Iterator[str]:
+    """The address of an empty database, which is dropped after the test."""
+    name = new_database()
+    yield server.address(name)
+    with psycopg.connect(server.address(), autocommit=True) as db:
+        db.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -6,6 +6,7 @@ one option, one resource at a time, in Python's integers.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 import re
@@ -239,8 +240,10 @@ def load_of(agents: Sequence[Sequence[Option]], shares: Sequence[int]) -> list[i
     return [sum(o[1][j] * s for o, s in zip(options, shares, strict=True)) for j in range(m)]
 
 
-def coin_of(seed: bytes, agent: int | str) -> int:
-    """The 53 high bits of SipHash-2-4 of the id's text, under the seed."""
+def coin_of(seed: bytes, agent: int | str, hash: str = "siphash-2-4") -> int:
+    """The 53 high bits of the id's text under the seed: by SipHash-2-4, or by SHA-256."""
+    if hash == "sha-256":
+        return int(hashlib.sha256(f"{seed.hex()} {agent}".encode()).hexdigest()[:16], 16) >> 11
     return sip_hash(seed, str(agent).encode()) >> 11
 
 

@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jdpack.curator.letters import letters
     from jdpack.curator.reports import Reports, report_run
     from jdpack.curator.verify_run import verify_run
-    from jdpack.engines.settings import Mapped, Memory, Ray
+    from jdpack.engines.settings import Mapped, Memory, Ray, Sql
     from jdpack.errors import (
         AgentsError,
         BillboardError,
@@ -58,9 +58,10 @@ if typing.TYPE_CHECKING:
     )
     from jdpack.ledger.ledger import Ledger
     from jdpack.market.groups import Group
-    from jdpack.market.market import Columns, Market, Neighbours, Resource
+    from jdpack.market.market import Columns, Market, Neighbours, Provenance, Resource
     from jdpack.market.person import PersonBounds
     from jdpack.market.totals import MaxTotal
+    from jdpack.planning.bounds import Bounds
     from jdpack.planning.plan import Plan, plan
     from jdpack.policies.dual_gd import DualGd
     from jdpack.policies.mirror_descent import MirrorDescent
@@ -70,6 +71,9 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
+    from jdpack.records.database import DatabaseQuery
+    from jdpack.run.bounds import bounds
+    from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
     from jdpack.run.result import Result
     from jdpack.run.solve import resume, solve
@@ -80,6 +84,7 @@ __all__ = [
     "AgentsError",
     "Billboard",
     "BillboardError",
+    "Bounds",
     "Budget",
     "BudgetError",
     "BudgetWarning",
@@ -87,6 +92,7 @@ __all__ = [
     "Checked",
     "Columns",
     "Comparison",
+    "DatabaseQuery",
     "DualGd",
     "EngineError",
     "Explanation",
@@ -95,6 +101,7 @@ __all__ = [
     "JdpackError",
     "Ledger",
     "LedgerError",
+    "LinearProgram",
     "LocalAgent",
     "LocalRun",
     "Mapped",
@@ -112,18 +119,22 @@ __all__ = [
     "OutputError",
     "PersonBounds",
     "Plan",
+    "Provenance",
     "Ray",
     "RecordWarning",
     "Reports",
     "Request",
     "Resource",
     "Result",
+    "Sql",
     "SupplyWarning",
     "Verdict",
     "allocate",
+    "bounds",
     "check",
     "compare",
     "explain",
+    "from_lp",
     "letters",
     "plan",
     "report_run",
@@ -145,14 +156,15 @@ _HOMES = {
     "jdpack.curator.letters": "letters",
     "jdpack.curator.reports": "Reports report_run",
     "jdpack.curator.verify_run": "verify_run",
-    "jdpack.engines.settings": "Mapped Memory Ray",
+    "jdpack.engines.settings": "Mapped Memory Ray Sql",
     "jdpack.errors": "AgentsError BillboardError BudgetError BudgetWarning EngineError JdpackError "
     "LedgerError MarketError OutputError RecordWarning SupplyWarning",
     "jdpack.ledger.ledger": "Ledger",
     "jdpack.market.groups": "Group",
-    "jdpack.market.market": "Columns Market Neighbours Resource",
+    "jdpack.market.market": "Columns Market Neighbours Provenance Resource",
     "jdpack.market.person": "PersonBounds",
     "jdpack.market.totals": "MaxTotal",
+    "jdpack.planning.bounds": "Bounds",
     "jdpack.planning.plan": "Plan plan",
     "jdpack.policies.dual_gd": "DualGd",
     "jdpack.policies.mirror_descent": "MirrorDescent",
@@ -162,6 +174,9 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
+    "jdpack.records.database": "DatabaseQuery",
+    "jdpack.run.bounds": "bounds",
+    "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",
     "jdpack.run.result": "Result",
     "jdpack.run.solve": "resume solve",

@@ -1,7 +1,8 @@
 """The door: the only way from the private side to the public side.
 
-`release` answers one query with noise. It charges the filter **before** it touches the data, so it
-never makes a release that the budget does not cover. Nothing else in jdpack draws noise, and no
+`release` answers one query of a run with noise. `release_levels` does the same for the counts that
+suggest bounds, before there is a run. Both charge the filter **before** they touch the data, so
+they never make a release that the budget does not cover. Nothing else in jdpack draws noise, and no
 other function hands the public side a number that depends on the records.
 """
 
@@ -21,10 +22,14 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Seed, Step
 from jdpack.common.batches import Batch
 from jdpack.engines.base import Engine
+from jdpack.market.levels import widths
+from jdpack.market.market import Market
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, Noise, NoNoise, TruncatedLaplace
 from jdpack.protocol import bounds, closing
 from jdpack.protocol.charge import charge
+from jdpack.records.levels import Levels
 
 
 class Randomness(Protocol):
@@ -54,6 +59,21 @@ def release(
     return Release(step, tuple(e + z for e, z in zip(exact, noise, strict=True)))
 
 
+def release_levels(
+    market: Market, levels: Levels, noise: Noise, filter: Filter, randomness: Randomness
+) -> tuple[int, ...]:
+    """Release how many agents are at each level, with noise, in units of LEVEL_UNIT.
+
+    Formal guarantees. Between neighbours the exact counts move by at most `queries.levels_change`,
+    so adding the noise costs what `noise.cost` proves, and that is charged first.
+    """
+    filter.charge(noise.cost(queries.levels_change(market), sum(widths(market))))
+    drawn = randomness.draw(noise, len(levels.counts), 0)
+    return tuple(
+        queries.LEVEL_UNIT * count + z for count, z in zip(levels.counts, drawn, strict=True)
+    )
+
+
 def statistic(
     step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
 ) -> tuple[int, ...]:
@@ -62,7 +82,9 @@ def statistic(
     match step.query:
         case "demand" if step.batch is not None:
             prices = _posted(step.prices, step.batch, step.span, board)
-            return engine.batch_demand(prices, step.batch, board.header.order)
+            return engine.batch_demand(
+                prices, step.batch, board.header.order, board.header.coin_hash
+            )
         case "demand":
             return engine.demand(step.prices)
         case "scale":

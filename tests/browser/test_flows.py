@@ -38,6 +38,14 @@ def fill(page, id, options):
         box = page.locator("#options > fieldset").nth(o)
         box.get_by_label("What it is worth to you").fill(str(value))
         for i, (name, amount) in enumerate(demand.items()):
+            if box.locator("input[type=radio]").count() > 0:
+                assert amount == 1
+                box.get_by_label(name, exact=True).check()
+                continue
+            if box.locator("select").count() > 0 and box.locator(".pick").count() == 0:
+                assert amount == 1
+                box.get_by_label("Good", exact=True).select_option(label=name)
+                continue
             if box.locator("select").count() == 0:
                 box.get_by_label(name, exact=True).fill(str(amount))
                 continue
@@ -136,8 +144,8 @@ def test_the_words_of_the_market(opened, size):
     assert submit(page) == "You get nothing this time."
     said = page.inner_text("#why")
     told = str(explain(board, value=5, demand=[1], agent=loser))
-    line = re.search(r"points needed ([\d.]+), yours 5, which is enough", told)
-    assert f"points needed {line[1]}, yours 5. That is enough." in said
+    line = re.search(r"points needed ([\d.]+), yours 5. That is enough.", told)
+    assert line[0] in said
     assert "a coin decides" in said and "gain" not in said and "gain" not in told
     page.get_by_label("Your points").fill("")
     submit(page)
@@ -265,7 +273,7 @@ def test_a_coin_decides_and_the_page_says_how_close_it_was(opened, size):
         )
         assert f"is {int(coin * 1e4) / 1e4:.4f}" in why
         assert (", and it is." in why) == wins and (", and it is not." in why) == (not wins)
-        close = re.search(r"(?i)with (?:any|a) value of (?:at least )?([\d.e-]*\d)", why)
+        close = re.search(r"(?i)with a value of ([\d.e-]*\d)", why)
         if coin >= 0.9:
             assert close is None and "no allowed value" in why
             seen.add("never")
@@ -293,7 +301,7 @@ def test_divisible_goods_say_what_more_would_have_brought(opened):
     assert submit(page) != "You get nothing this time."
     page.get_by_label("What it is worth to you").fill(most)
     submit(page)
-    assert "any value of at least" in page.inner_text("#why").lower()
+    assert "or more you would have got as much" in page.inner_text("#why")
 
 
 @sizes
@@ -316,9 +324,9 @@ def test_wrong_input_gets_a_sentence_next_to_the_field(opened, size):
     assert complaint("Your id") == "Enter your id."
     assert complaint(worth) == "Enter what it is worth to you."
     assert complaint(first) == "Enter how much you ask for, here or for another good."
-    fill(page, "x", [("12,5", {first: "-1"})])
+    fill(page, "x", [("1,250", {first: "-1"})])
     submit(page)
-    assert complaint(worth).startswith("Write the number with a decimal point")
+    assert complaint(worth).startswith("Do you mean 1.25 or 1250?")
     assert complaint(first) == "This cannot be negative."
     for wrong in ["lots", "NaN", "0x10", "1_000", "∞", "１２", "3.7 kWh", "€6", "1/2", "1e", "."]:
         page.get_by_label(worth).fill(wrong)
@@ -349,6 +357,9 @@ def test_wrong_input_gets_a_sentence_next_to_the_field(opened, size):
 
 def test_wrong_input_where_goods_are_picked(opened):
     page = opened(boards.clinic())
+    submit(page)
+    assert page.locator(".radios .error:visible").all_inner_texts() == ["Choose what you ask for."]
+    page.get_by_text("Another amount").click()
     submit(page)
     assert page.locator(".pick .error:visible").all_inner_texts() == ["Choose a good."]
     page.get_by_label("Amount").fill("1")
@@ -392,12 +403,13 @@ def test_the_markets_of_the_gallery(opened, size, name):
     assert f"Your id ({columns.id})" in page.inner_text("label[for=id]")
     assert f"What it is worth to you ({columns.value})" in page.inner_text("#options")
     fill(page, id, options)
-    assert page.locator(".with-unit > span").first.inner_text() == unit
+    if name != "airport":  # where everybody asks for one departure
+        assert page.locator(".with-unit > span").first.inner_text() == unit
     said = submit(page)
     check(page, board, id, options)
     values, demands = [v for v, _ in options], [d for _, d in options]
     told = tell(explain(board, value=values, demand=demands, agent=id))
-    assert said.lower().rstrip(".") in told
+    assert said in told
     for line in page.locator(".goods li").all_inner_texts():
         assert f"  {line}\n" in told
     shown = [text.lower() for text in page.locator("#why").all_inner_texts()]
@@ -573,8 +585,6 @@ def test_options_and_picks_by_keyboard_alone(opened):
         keys.type(value)
         keys.press("Tab")
         keys.type(good)  # a list of goods goes to what is typed
-        keys.press("Tab")
-        keys.type("1")
 
     keys.type("UA1")
     keys.press("Tab")

@@ -74,7 +74,7 @@ def test_from_nothing_to_the_finished_run(server, watched):
         shows(page, ".lede", "7 answers")
         assert page.locator("#course figure").count() == 4
         order = "[...document.querySelectorAll('main > section')].map(s => s.id).filter(Boolean)"
-        assert page.evaluate(order) == ["mine", "goods", "course", "safe", "check"]
+        assert page.evaluate(order) == ["mine", "promises", "goods", "course", "safe", "check"]
         # The reader is in the middle of the page: nothing there moves when more comes in.
         page.locator("#course figure summary").nth(1).click()
         page.locator("#course figure summary").nth(1).focus()

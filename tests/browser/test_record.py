@@ -24,7 +24,8 @@ from jdpack.errors import fit
 from jdpack.pages.billboard_page import data
 
 PARSE = """(market, texts) => texts.map((text) => {
-  try { return jdpackRecord.parse(market, text); } catch (error) { return error.message; }
+  try { return jdpackRecord.parse(market, text); }
+  catch (error) { return jdpackLanguage.of(market.words).say(error.key, error.given); }
 })"""
 
 
@@ -136,8 +137,8 @@ def test_wrong_groups_are_refused_in_the_same_words():
         "The file lacks the column “part”.",
         "The file names several groups; you can be in one, or in none.",
         'The file lacks your "group"; write null if you are in none.',
-        "The file's group must be text, or null.",
-        "The file's group must be text, or null.",
+        "The file’s group must be text, or null.",
+        "The file’s group must be text, or null.",
     ]
     (found,) = parsed("wide", f'{{"group": "north", {asked}}}')
     assert "“group”, which is none of: id, value, demand" in found

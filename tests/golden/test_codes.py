@@ -16,7 +16,7 @@ from jdpack.records.encode import encode_piece
 from jdpack.records.threads import Threads
 
 GOLDEN = {
-    4: {
+    5: {
         "dense, numbers": "f6c1cd9c1f2bdbdd969bfcc4b478142c",
         "dense, texts": "6aa634f51f43e6f3775f4b7bb431d505",
         "dense, clamped": "8b75b6abd128075500572b74f9838061",

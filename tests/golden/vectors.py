@@ -30,6 +30,7 @@ from helpers import (
 from jdpack import Billboard, Budget, Market, MwuAdaptive, MwuOnline, Newton, solve
 from jdpack.billboard.lines import Header, Release, Seed, Step
 from jdpack.common.batches import Batch
+from jdpack.common.coins import CoinHash
 from jdpack.privacy.noise import Gaussian
 
 FILE = Path(__file__).with_name("vectors.json")
@@ -70,12 +71,22 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
     """
     market = records.market
     policy = Newton() if market.options == 1 else MwuAdaptive(alpha=0.3)
-    result = solve(market, **records.arrays(), epsilon=1.0, delta=1e-3, policy=policy, seed=1)
+    hash: CoinHash = "sha-256" if name.endswith("by SHA-256") else "siphash-2-4"
+    result = solve(
+        market,
+        **records.arrays(),
+        epsilon=1.0,
+        delta=1e-3,
+        policy=policy,
+        seed=1,
+        coin_hash=hash,
+    )
     board = result.billboard
     rounds = [(step.prices, step.weight) for step in board.rounds]
-    if name.endswith("in turns"):
+    if "in turns" in name:
         assert factors is not None
-        board = _in_turns(market, [rounds[i * len(rounds) // TURNS][0] for i in range(TURNS)])
+        prices = [rounds[i * len(rounds) // TURNS][0] for i in range(TURNS)]
+        board = _in_turns(market, prices, hash)
         board.post(replace(result.certificate, factors=tuple(factors)))
         board.post(SEED)
     elif factors is not None:
@@ -86,7 +97,7 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
     for agent, options, codes in itertools.islice(kept, KEPT):
         shares = share_of(codes, asked(board, agent))
         scaling = factors_of(codes, board.certificate.factors)
-        scaled, coin = scaled_of(shares, scaling), coin_of(board.seed.seed, agent)
+        scaled, coin = scaled_of(shares, scaling), coin_of(board.seed.seed, agent, hash)
         agents.append(
             {
                 "id": str(agent),
@@ -104,11 +115,11 @@ def make(name: str, kind: str, records: Records, factors: list[int] | None) -> d
     return {"name": name, "ids": kind, "billboard": list(board.lines()), "agents": agents}
 
 
-def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
+def _in_turns(market: Market, prices: list[tuple[int, ...]], hash: CoinHash) -> Billboard:
     """A billboard whose rounds ask one batch each, at these prices; all answers are zero."""
     policy = MwuOnline(batch=RUN // TURNS).to_dict()
     budget = Budget.split(4.0, 1e-3, truncated=False)
-    board = Billboard(Header(market, policy, budget, SEED.commitment, private=False))
+    board = Billboard(Header(market, policy, budget, SEED.commitment, False, hash))
     for index, price in enumerate(prices):
         step = Step("demand", price, Gaussian((1.0,)), 5, Batch(index, TURNS))
         board.post(Release(step, (0,) * len(market.resources)))
@@ -118,7 +129,7 @@ def _in_turns(market: Market, prices: list[tuple[int, ...]]) -> Billboard:
 def asked(board: Billboard, agent: int | str) -> list[tuple[tuple[int, ...], int]]:
     """Prices and weights of the rounds in which an agent is asked: all, or only its turn."""
     order = bytes.fromhex(board.header.commitment)[:16]
-    turn = coin_of(order, agent) // 2**9  # the 44 highest bits
+    turn = coin_of(order, agent, board.header.coin_hash) // 2**9  # the 44 highest bits
     return [
         (step.prices, step.weight)
         for step in board.rounds
@@ -159,4 +170,7 @@ def _cases() -> list[tuple[str, str, Records, list[int] | None]]:
         cases.append((f"{name}, a factor each", kind, records, odd[:m]))
         if seed in (1, 2):
             cases.append((f"{name}, in turns", kind, records, odd[:m]))
+        if seed == 2:
+            cases.append((f"{name}, by SHA-256", kind, records, None))
+            cases.append((f"{name}, in turns, by SHA-256", kind, records, odd[:m]))
     return cases

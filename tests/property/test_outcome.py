@@ -136,7 +136,7 @@ def test_the_words_claim_what_holds(kind, seed):
     found = explain(board, value=values, demand=demands, agent=id)
     text = tell(found)
     gets = any(option.given for option in found.options)
-    assert ("you get nothing this time" in text) == (not gets)
+    assert ("You get nothing this time." in text) == (not gets)
     cap = board.header.market.max_value
     for o, option in enumerate(found.options):
         # Typing in the value at which the outcome is said to change does change it.

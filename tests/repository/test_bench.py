@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "experiments"), str(ROOT / "bench")]
 
 import common  # noqa: E402
+import databases  # noqa: E402
 import families  # noqa: E402
+import first_letter  # noqa: E402
 import ledger  # noqa: E402
 import memory  # noqa: E402
 import optimum  # noqa: E402
@@ -196,6 +198,7 @@ def test_without_the_library_plots_are_refused(monkeypatch):
         (memory, ["--agents", "2000"], 1),
         (optimum, ["--agents", "500", "--families", "dense,sparse"], 2),
         (ledger, ["--agents", "500", "--turns", "3"], 1),
+        (databases, ["--agents", "500", "--turns", "1"], 4),
     ],
 )
 def test_tables_are_written_with_csv_and_a_plot(
@@ -315,3 +318,13 @@ def test_parquet_small(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parquet, "watched", lambda *_: pytest.fail("a turn was repeated"))
     parquet.main()
     assert capsys.readouterr().out == table
+
+
+def test_steps_are_timed_and_a_failed_one_is_told(tmp_path):
+    steps = first_letter.Steps(tmp_path)
+    steps.run("one", [sys.executable, "-c", "open('there', 'w').write(input())"], "hello\n")
+    assert (tmp_path / "there").read_text() == "hello"
+    rows = [line.split("|")[1].strip() for line in steps.table().splitlines()]
+    assert rows == ["step", "---", "one", "total"]
+    with pytest.raises(SystemExit, match="two failed:\nno such thing"):
+        steps.run("two", [sys.executable, "-c", "import sys; sys.exit('no such thing')"])

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 import typer
 
+import postgresql
 from jdpack import Market, MarketError, MwuAdaptive, cli, solve
 from jdpack.cli import COMMANDS, app_of
 from jdpack.common import checks
@@ -86,10 +88,26 @@ def code_cells(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
+    if "postgresql:///" in page.read_text(encoding="utf-8"):
+        request.getfixturevalue("town")
     monkeypatch.chdir(tmp_path)
     run = installed if page.name in ("README.md", "scale.md") else here  # scale.md starts Ray
     run_page(page.read_text(encoding="utf-8"), page, run)
+
+
+@pytest.fixture
+def town(server, monkeypatch):
+    """The database `town`, on the server that the variables of PostgreSQL name."""
+    names = {"PGHOST": server.folder, "PGPORT": str(server.port), "PGUSER": postgresql.SUPERUSER}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    with psycopg.connect(server.address(), autocommit=True) as db:
+        db.execute("CREATE DATABASE town")
+        yield
+        db.execute("DROP DATABASE town WITH (FORCE)")
+        for (role,) in db.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE 'town%'"):
+            db.execute(f"DROP ROLE {role}")
 
 
 Run = Callable[[list[str]], tuple[int, str]]
@@ -169,8 +187,10 @@ def broken_links(text: str, page: Path) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path
-        there = text if not path else target.read_text("utf-8") if target.is_file() else None
-        if there is None or (anchor and anchor not in anchors(there)):
+        if path and not target.is_file():
+            broken.append(link)
+            continue
+        if anchor and anchor not in anchors(target.read_text("utf-8") if path else text):
             broken.append(link)
     return broken
 
@@ -198,14 +218,38 @@ def test_files_that_a_page_names_exist(page):
         assert (ROOT / name).exists() or (ROOT / "src/jdpack" / name).exists(), name
 
 
-def test_every_page_is_linked_from_the_readme():
-    readme = text_of("README.md")
+def test_every_page_is_linked_from_the_index():
+    index = text_of("docs/index.md")
     for page in PAGES[1:]:
-        assert f"](docs/{page.name})" in readme, page.name
+        assert f"]({page.name})" in index or page.name == "index.md", page.name
+    assert "](docs/index.md)" in text_of("README.md")
+
+
+def test_the_readme_fits_on_a_screen_and_prints_what_it_says():
+    """The lines of code print the text below them, with numbers that are close."""
+    readme = text_of("README.md")
+    assert len(readme.splitlines()) <= 70
+    (code, said), *more = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", readme, re.S)
+    assert not more
+    out = io.StringIO()
+    with redirect_stdout(out):
+        exec(code, {})
+    number = r"\d+(?:\.\d+)?"
+    assert re.sub(number, "#", out.getvalue()) == re.sub(number, "#", said)
+    for printed, shown in zip(
+        *(re.findall(number, t) for t in (out.getvalue(), said)), strict=True
+    ):
+        assert float(printed) == pytest.approx(float(shown), rel=0.05)
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs").glob("*.png"):
+        assert picture.stat().st_size < 150_000, picture.name
 
 
 def test_every_module_is_in_the_layout():
-    named = re.findall(r"`(?:src/jdpack/)?([\w/.]+)`", section(text_of("README.md"), "## Layout"))
+    rooms = section(text_of("docs/architecture.md"), "## The rooms")
+    named = re.findall(r"`(?:src/jdpack/)?([\w/.]+)`", rooms)
     there = [p.name + "/" * p.is_dir() for p in (ROOT / "src/jdpack").iterdir()]
     there = [name for name in there if name.endswith((".py", "/")) and not name.startswith("__")]
     assert set(there) <= set(named)
@@ -256,6 +300,7 @@ SECTIONS = {
     "[[resource]] 1": "## `[[resource]]`",
     "[[max_total]] 1": "## `[[max_total]]`",
     "[[group]] 1": "## `[[group]]`",
+    "[[provenance]] 1": "## `[[provenance]]`",
 }
 MINIMAL = {
     "value": {"max": 1.0},
@@ -266,6 +311,7 @@ FULL = {
     **MINIMAL,
     "max_total": [{"amount": 1.0}],
     "group": [{"name": "north", "cap": {"doses": 3.0}, "reserve": {"doses": 3.0}}],
+    "provenance": [{"epsilon": 0.1, "delta": 1e-9, "run": "bounds 1"}],
 }
 """With every table that a market file may have."""
 

@@ -9,6 +9,7 @@ pipeline is flagged with probability 1e-6 per audit.
 
 import importlib.util
 import itertools
+import re
 import secrets
 import sys
 from functools import cache
@@ -27,7 +28,7 @@ from jdpack.audit import (
     noise_checks,
     paths,
 )
-from jdpack.audit.checks import of_every_run
+from jdpack.audit.checks import of_all_runs, of_every_run
 from jdpack.audit.coalition import Coalition, attack
 from jdpack.audit.epsilon_bounds import most_success_gaussian
 from jdpack.audit.findings import judged
@@ -59,13 +60,25 @@ HONEST = [
 ]
 
 
-FORCED = [("newton", 0), ("mwu-online", 1), ("mwu-online", 2), ("dual-gd", 3), ("dual-gd", 4)]
-"""The audits that force every private path, each on data of its own."""
+FORCED = [("mwu-online", 1), ("mwu-online", 2), ("dual-gd", 4)]
+"""The audits that force every private path, each on data of its own; two pages force the others."""
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_there_are_20_repetitions():
     assert len(HONEST) == 20
     assert set(FORCED) <= {(policy.name, seed) for policy, seed in HONEST}
+
+
+def test_every_private_path_is_forced_on_five_data_sets():
+    """The blocks of the pages run, too (`test_docs.py`)."""
+    (block,) = re.findall(r"audit\((.+?)\)\n", (DOCS / "audit.md").read_text("utf-8"), re.S)
+    assert "seed" not in block and "paths" not in block  # the seed is 0
+    (command,) = re.findall(
+        r"^\$ jdpack audit .+", (DOCS / "command-line.md").read_text("utf-8"), re.M
+    )
+    assert "--seed 3 " in command
+    assert {0, 3, *(seed for _, seed in FORCED)} == set(range(5))
 
 
 @pytest.mark.parametrize(("policy", "seed"), HONEST, ids=lambda x: getattr(x, "name", x))
@@ -105,7 +118,7 @@ CERTAIN = {
     broken.filter_off_by_one: "budget: refusal",
     broken.seed_from_the_records: "coins: fresh",
     broken.seed_from_salted_records: "replay: billboard",
-    broken.coin_from_the_value: "queries: exact",
+    broken.coin_from_the_value: "allocation: own function",
     broken.better_of_two_seeds: "coins: source",
     broken.stop_when_the_exact_demand_fits: "public: billboard",
 }
@@ -150,7 +163,7 @@ def on_path(name: str) -> set[str]:
     forced = paths.Paths(EPSILON, DELTA, 0)
     with known(Script):
         getattr(forced, name)()
-    found = [*forced.found, *of_every_run(forced.groups)]
+    found = [*forced.found, *of_every_run(forced.groups), *of_all_runs(forced.groups)]
     return flagged([*found, budget_checks.of_formulas(paths.markets())])
 
 

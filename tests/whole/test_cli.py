@@ -371,7 +371,7 @@ def test_allocate_agrees_with_the_bulk_allocation(jdpack, tmp_path, divisible, o
         assert jdpack("allocate", billboard, "--id", agent, *in_order, "--json")[0] == stdout
     text, _ = jdpack("allocate", billboard, "--id", agent, *flags)
     assert "NOT PRIVATE" in text
-    assert "how close it was" in text
+    assert "How close it was" in text
     assert ("option 1" in text) == (len(own) > 1)
 
 

@@ -178,7 +178,8 @@ def settle(
     if board.weight == 0:
         raise BillboardError("no round of this billboard counts, so it gives nothing to anybody")
     check_id(agent)
-    place = coin(board.header.order, agent)
+    hash = board.header.coin_hash
+    place = coin(board.header.order, agent, hash)
     rounds = [
         (number, step)
         for number, step in enumerate(board.rounds)
@@ -197,7 +198,8 @@ def settle(
             times[taken] += 1
     shares = shares_of(won, board.weight)
     factors = tuple(_factor(board.certificate.factors, codes) for _, codes in options)
-    flipped = coin(board.seed.seed, agent if request is None else request_key(agent, request))
+    key = agent if request is None else request_key(agent, request)
+    flipped = coin(board.seed.seed, key, hash)
     return Settled(
         options=options,
         asked=tuple(number for number, _ in rounds),

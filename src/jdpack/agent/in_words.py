@@ -1,348 +1,389 @@
-"""Public: what an agent gets and why, in plain words for a terminal.
+"""Public: what an agent gets and why, in plain words and in the market's languages.
 
-The billboard page says the same (`pages/web/in_words.js`). Numbers are rounded so that every claim
-holds: amounts down, and the values at which the outcome would change up.
+The billboard page says the same (`pages/web/in_words.js`), from the same texts
+(`jdpack.common.language`); the tests compare them word by word. Numbers are rounded so that every
+claim holds: amounts down, and the values at which the outcome would change up.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 from jdpack.agent.explain import Close, Explanation, OptionOutcome
 from jdpack.agent.options import beyond
 from jdpack.common.coins import COIN_BITS
+from jdpack.common.language import Language, english, language
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.market.market import Market
-from jdpack.pages.number_text import factor_text, person_texts, short, short_down, total_text
+from jdpack.pages.number_text import (
+    amount_text,
+    factor_text,
+    not_private_text,
+    person_texts,
+    short,
+    short_down,
+    total_text,
+    value_word,
+)
 
 _WHOLE: int = 2**COIN_BITS
-_NO_TURN = "the run ended before your turn came"
-_NO_CHANCE = "nothing is left to chance"
 
 
-def tell(explained: Explanation) -> str:
-    """The outcome, why, and how close it was."""
-    return "\n".join([*_head([explained]), *_body(explained)])
+def tell(explained: Explanation, code: str | None = None) -> str:
+    """The outcome, why, and how close it was; in the market's language, or the one with a code."""
+    own = _InWords.of(explained, code)
+    return "\n".join([*own.before([explained]), *own.lines()])
 
 
-def _head(requests: Sequence[Explanation]) -> list[str]:
-    """What comes before the outcome: an alarm, notes about the input, and the record."""
-    alarm = requests[0].not_private
-    notes = dict.fromkeys(note for each in requests for note in _notes(each))
-    return [*([] if alarm is None else [f"NOT PRIVATE: {alarm}."]), *notes, *_record(requests)]
-
-
-def _body(explained: Explanation) -> list[str]:
-    one = len(explained.options) == 1
-    lines = [_headline(explained, one), *_goods(explained), "", "why"]
-    lines += _why_one(explained) if one else _why_several(explained)
-    lines += ["", "how close it was"]
-    for number, option in enumerate(explained.options, start=1):
-        lead = "" if one else f"option {number}: "
-        lines.append(f"  {lead}{_how_close(explained, option)}")
-    return [*lines, "  (all else equal, at the same public prices)"]
-
-
-def tell_all(explained: Sequence[Explanation]) -> str:
+def tell_all(explained: Sequence[Explanation], code: str | None = None) -> str:
     """The outcome of every request of one agent, and in sum."""
-    granted = sum(any(option.given for option in each.options) for each in explained)
-    requests = f"{len(explained):,} request{'s' * (len(explained) != 1)}"
-    get = "gets" if granted == 1 else "get"
-    lines = [*_head(explained), f"{granted:,} of your {requests} {get} something"]
-    market, sums = explained[0].market, dict[str, float]()
-    for each in explained:
-        for name, amount in each.amounts.items():
+    each = [_InWords.of(one, code) for one in explained]
+    first, market = each[0], explained[0].market
+    sums = dict[str, float]()
+    for one in explained:
+        for name, amount in one.amounts.items():
             sums[name] = sums.get(name, 0.0) + amount
-    lines += _amounts(market, {r.name: sums[r.name] for r in market.declared if r.name in sums})
-    for each in explained:
-        lines += ["", f"request “{each.request}”"]
-        lines += [f"  {left_out_text(market, each.left_out)}"] if each.left_out else _body(each)
+    got = {r.name: sums[r.name] for r in market.declared if r.name in sums}
+    lines = [*first.before(explained), granted_text(explained, first.language)]
+    lines += [f"  {text}" for text in amounts_in_words(market, got, first.language)]
+    for one, own in zip(explained, each, strict=True):
+        lines += ["", first.language.text("outcome.request", name=one.request)]
+        lines += [f"  {own.left_out()}"] if one.left_out else own.lines()
     return "\n".join(lines)
 
 
-def left_out_text(market: Market, bound: str) -> str:
-    """Why a request is left out that leads beyond a bound of `PersonBounds`."""
-    return (
-        f"left out: in all, {person_texts(market)[bound]}; with the requests before it, this one "
-        "would go beyond that, so it gets nothing"
-    )
+def granted_text(explained: Sequence[Explanation], language: Language) -> str:
+    """How many of a person's requests get something."""
+    granted = sum(any(option.given for option in each.options) for each in explained)
+    requests = language.text("text.requests", count=len(explained))
+    return language.text("outcome.granted", count=granted, requests=requests)
 
 
-def _notes(explained: Explanation) -> list[str]:
-    """Notes about the agent's input."""
-    market, notes = explained.market, []
-    if explained.agent != explained.agent.strip():
-        notes.append("note: your id begins or ends with a space, and that counts")
-    elif not explained.agent.isprintable():
-        notes.append("note: your id has an invisible character, and that counts")
-    if explained.group and market.group_number(explained.group) < 0:
-        notes.append(f"note: “{explained.group}” is none of the groups here, so you count in none")
-    for value, amounts in explained.stated:
-        if value > market.max_value:
-            most = short(market.max_value)
-            notes.append(f"note: a value above {most} counts as {most}, the highest value allowed")
-        notes += [
-            f"note: you may ask for at most {short(r.max_demand)} of {r.name}; more counts as that"
-            for r, amount in zip(market.declared, amounts, strict=True)
-            if amount > r.max_demand
-        ]
-        notes += [
-            f"note: you may ask for at most {total_text(market, total)}; in the order of the "
-            "goods, what goes beyond that does not count"
-            for total in beyond(market, amounts)
-        ]
-    return list(dict.fromkeys(notes))
-
-
-def _record(requests: Sequence[Explanation]) -> list[str]:
-    """The record that the answer is for; it is right only if the record is."""
-    explained = requests[0]
-    market = explained.market
-    begin = "if your record is this, not checked by a code:"
-    if explained.checked:
-        begin = "your record; the check code is right:"
-    lines = [begin, f"  id {explained.agent}"]
-    if explained.group is not None:
-        lines.append(f"  {market.columns.group} {explained.group}")
-    for each in requests:
-        for number, (value, amounts) in enumerate(each.stated, start=1):
-            which = [] if each.request is None else [f"request “{each.request}”"]
-            which += [] if len(each.stated) == 1 else [f"option {number}"]
-            asked = [
-                f"{typed(amount)} {r.unit_of(amount)}".rstrip() + f" of {r.name}"
-                for r, amount in zip(market.declared, amounts, strict=True)
-                if amount > 0.0
-            ]
-            parts = ", ".join([f"{_word(explained)} {typed(value)}", *asked])
-            lines.append(f"  {', '.join(which)}: {parts}" if which else f"  {parts}")
-    return [*lines, ""]
-
-
-def _headline(explained: Explanation, one: bool) -> str:
-    got = [(o, option.given) for o, option in enumerate(explained.options) if option.given > 0]
-    if not got:
-        return "you get nothing this time"
-    if one and got[0][1] == SHARE:
-        return "you get everything you asked for"
-    parts = []
-    for o, given in got:
-        what = "what you asked for" if one else f"option {o + 1}"
-        parts.append(what if given == SHARE else f"{share_text(given)} of {what}")
-    return f"you get {' and '.join(parts)}"
-
-
-def _goods(explained: Explanation) -> list[str]:
-    return _amounts(explained.market, explained.amounts)
-
-
-def _amounts(market: Market, amounts: Mapping[str, float]) -> list[str]:
+def amounts_in_words(market: Market, amounts: Mapping[str, float], language: Language) -> list[str]:
+    """What somebody gets, one text per resource, rounded down."""
     own = {r.name: r for r in market.declared}
     return [
-        f"  {short_down(amount)} {own[name].unit_of(amount)}".rstrip() + f" of {name}"
+        language.text(
+            "text.amount_of",
+            amount=amount_text(market, own[name], amount, language, short_down),
+            good=market.said(name, language.code),
+        )
         for name, amount in amounts.items()
     ]
 
 
-# --- why ----------------------------------------------------------------------------------
+def left_out_text(market: Market, bound: str, language: Language) -> str:
+    """Why a request is left out that leads beyond a bound of `PersonBounds`."""
+    text = person_texts(market, "you", language)[bound]
+    return language.text("outcome.left_out_why", bound=text)
 
 
-def _why_one(explained: Explanation) -> list[str]:
-    (option,) = explained.options
-    lines = []
-    if option.cost is None:
-        lines.append(_NO_TURN)
-    else:
-        enough = "enough" if _pays(option) else "not enough"
-        lines.append(
-            f"{_at_prices(explained)}: {_word(explained)} needed {_needed(explained, 0)}, "
-            f"yours {typed(_worth(explained, 0))}, which is {enough}"
-        )
-    if not explained.batches:
-        share = f": a share of {share_text(option.share)}"
-        if not explained.even:
-            share = f"; weighted as they are, a share of {share_text(option.share)}"
-        lines.append(
-            f"it was enough in {option.rounds:,} of the "
-            f"{_rounds(len(explained.asked))} that count"
-            + (share if 0 < option.share < SHARE else "")
-        )
-    if option.share > 0 and option.factor < SHARE:
-        lines.append(
-            "so that everything fits, shares of these goods are scaled by "
-            f"{factor_text(option.factor / SHARE)}, which leaves {share_text(option.scaled)}"
-        )
-    if not explained.market.divisible and option.share > 0:
-        if _certain(option):
-            lines.append(_NO_CHANCE)
-        else:
-            coin, line = places(explained.coin, option.coin_below)
-            verdict = "it is" if option.given else "it is not"
-            lines.append(
-                "the goods are indivisible, so a coin decides. Yours follows from "
-                f"{_coin_of(explained)} and the public seed: {coin}. You get the goods if it is "
-                f"below {line}, and {verdict}"
-            )
-    return [f"  {number}. {line}" for number, line in enumerate(lines, start=1)]
-
-
-def _why_several(explained: Explanation) -> list[str]:
-    if not explained.asked:
-        return [f"  {_NO_TURN}"]
-    divisible, asked = explained.market.divisible, len(explained.asked)
-    counted = "" if explained.batches else f" (out of the {asked:,} that count)"
-    lines = [
-        f"  {_at_prices(explained)}: the {_word(explained)} that each option needs. In each round",
-        "  you take the one with most to spare, if any has enough; the table counts the",
-        f"  rounds{counted}:",
-        "",
-        *_table(explained),
-    ]
-    notes = []
-    if any(option.scaled != option.share for option in explained.options):
-        what = "shares" if divisible else "chances"
-        notes.append(
-            f"so that everything fits, the {what} are scaled down; the table shows them after that"
-        )
-    if not divisible and any(_certain(option) for option in explained.options):
-        notes.append(_NO_CHANCE)
-    elif not divisible and any(option.share > 0 for option in explained.options):
-        won = next((o for o, option in enumerate(explained.options) if option.given), None)
-        falls = "on none of your options" if won is None else f"on option {won + 1}"
-        nearest = min(
-            (edge for o in explained.options for edge in (o.coin_from, o.coin_below)),
-            key=lambda edge: abs(edge - explained.coin),
-        )
-        notes.append(
-            "the goods are indivisible, so a coin decides. Yours follows from "
-            f"{_coin_of(explained)} and the public seed: {places(explained.coin, nearest)[0]}. "
-            f"It falls {falls}"
-        )
-    return lines + (["", *(f"  {note}" for note in notes)] if notes else [])
-
-
-def _coin_of(explained: Explanation) -> str:
-    """What the coin follows from, besides the seed."""
-    return "your id" if explained.request is None else "your id, the name of the request"
-
-
-def _table(explained: Explanation) -> list[str]:
-    """One row per option."""
-    divisible = explained.market.divisible
-    head = ["option", "yours", "needed", "rounds", "share" if divisible else "chance"]
-    rows = [[*head, "you get"] if divisible else [*head, "coin from", "to", "you get"]]
-    for o, option in enumerate(explained.options):
-        places_of = [f"{edge / _WHOLE:.4f}" for edge in (option.coin_from, option.coin_below)]
-        rows.append(
-            [
-                str(o + 1),
-                typed(_worth(explained, o)),
-                _needed(explained, o),
-                f"{option.rounds:,}",
-                share_text(option.scaled),
-                *([] if divisible else places_of if option.share else ["-", "-"]),
-                share_text(option.given),
+def record_texts(
+    market: Market,
+    options: Sequence[tuple[str | None, Sequence[tuple[float, Sequence[float]]]]],
+    language: Language,
+) -> list[str]:
+    """A record in words, one text per option; each request has its name or None."""
+    found = []
+    for name, own in options:
+        for number, (value, amounts) in enumerate(own, start=1):
+            which = [] if name is None else [language.text("outcome.request", name=name)]
+            which += [] if len(own) == 1 else [language.text("outcome.option", number=number)]
+            word, text = value_word(market, language), language.number(typed(value))
+            parts = [language.text("outcome.stated", word=word, value=text)]
+            parts += [
+                language.text(
+                    "text.amount_of",
+                    amount=amount_text(market, r, amount, language, typed),
+                    good=market.said(r.name, language.code),
+                )
+                for r, amount in zip(market.declared, amounts, strict=True)
+                if amount > 0.0
             ]
+            begin = f"{', '.join(which)}{language.text('text.colon')}" if which else ""
+            found.append(f"{begin}{', '.join(parts)}")
+    return found
+
+
+@dataclass(frozen=True)
+class _InWords:
+    """The outcome of one request in words."""
+
+    explained: Explanation
+    language: Language
+
+    @classmethod
+    def of(cls, explained: Explanation, code: str | None) -> _InWords:
+        return cls(explained, language(code or explained.market.languages[0]))
+
+    @property
+    def market(self) -> Market:
+        return self.explained.market
+
+    @property
+    def one(self) -> bool:
+        """Whether there is only one option."""
+        return len(self.explained.options) == 1
+
+    def say(self, key: str, **given: object) -> str:
+        return self.language.text(f"outcome.{key}", **given)
+
+    def before(self, requests: Sequence[Explanation]) -> list[str]:
+        """What comes before the outcome: an alarm, notes about the input, and the record."""
+        alarm = self.explained.not_private
+        lines = []
+        if alarm is not None:
+            lines.append(
+                self.language.text("page.alarm", why=not_private_text(alarm, self.language))
+            )
+        notes = (note for each in requests for note in _InWords(each, self.language).notes())
+        return [*lines, *dict.fromkeys(notes), self.given(requests), ""]
+
+    def given(self, requests: Sequence[Explanation]) -> str:
+        """The record that the answer is for; it is right only if the record is."""
+        own, market = self.explained, self.market
+        parts = [f"{self.language.text('text.id')} {own.agent}"]
+        if own.group is not None:
+            column = market.columns.group
+            column = self.language.text("text.group") if column == "group" else column
+            group = market.said(own.group, self.language.code)
+            parts.append(f"{market.said(column, self.language.code)} {group}")
+        parts += record_texts(
+            market, [(each.request, each.stated) for each in requests], self.language
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+        one = own.request is None and len(own.stated) == 1
+        record = (", " if one else "; ").join(parts)
+        return self.say("checked" if own.checked else "unchecked", record=record)
 
+    def lines(self) -> list[str]:
+        """The outcome, why, and how close it was, for a terminal."""
+        lines = [self.headline(), *(f"  {text}" for text in self.goods()), "", self.say("why")]
+        lines += [f"  {n}. {text}" for n, text in enumerate(self.why(), start=1)]
+        if table := self.table():
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            lines.append("")
+            for row in table:
+                cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+                lines.append(f"  {'  '.join(cells)}")
+        lines += ["", self.say("close"), *(f"  {text}" for text in self.close())]
+        return [*lines, f"  ({self.say('all_else')})"]
 
-def _at_prices(explained: Explanation) -> str:
-    if not explained.batches:
-        return "at the final prices"
-    turn = explained.asked[0] + 1
-    return f"your turn was round {turn:,} of {explained.batches:,}; at its prices"
+    def notes(self) -> list[str]:
+        """Notes about the agent's input."""
+        market, notes, own = self.market, list[str](), self.explained
+        if own.agent != own.agent.strip():
+            notes.append(self.say("note_space"))
+        elif not own.agent.isprintable():
+            notes.append(self.say("note_invisible"))
+        if own.group and market.group_number(own.group) < 0:
+            notes.append(self.say("note_group", group=own.group))
+        for value, amounts in own.stated:
+            if value > market.max_value:
+                most = self.language.number(short(market.max_value))
+                notes.append(self.say("note_value", most=most))
+            notes += [
+                self.say(
+                    "note_demand",
+                    most=amount_text(market, r, r.max_demand, self.language),
+                    good=market.said(r.name, self.language.code),
+                )
+                for r, amount in zip(market.declared, amounts, strict=True)
+                if amount > r.max_demand
+            ]
+            notes += [
+                self.say("note_total", total=total_text(market, total, self.language))
+                for total in beyond(market, amounts)
+            ]
+        return list(dict.fromkeys(notes))
 
+    def headline(self) -> str:
+        got = [(o, x.given) for o, x in enumerate(self.explained.options, start=1) if x.given > 0]
+        if not got:
+            return self.say("nothing")
+        if self.one:
+            share = got[0][1]
+            if share == SHARE:
+                return self.say("everything")
+            return self.say("part", share=share_text(share, self.language))
+        parts = [
+            self.say("option", number=o)
+            if given == SHARE
+            else self.say("share_of_option", share=share_text(given, self.language), number=o)
+            for o, given in got
+        ]
+        return self.say("some", parts=self.language.joined(parts))
 
-def _word(explained: Explanation) -> str:
-    """What a value is."""
-    return explained.market.value_name or explained.market.columns.value
+    def goods(self) -> list[str]:
+        return amounts_in_words(self.market, self.explained.amounts, self.language)
 
+    def left_out(self) -> str:
+        assert self.explained.left_out is not None
+        return left_out_text(self.market, self.explained.left_out, self.language)
 
-def _needed(explained: Explanation, o: int) -> str:
-    """The smallest value that is enough for an option, in few digits.
+    # --- why ------------------------------------------------------------------------------
 
-    It is not above the agent's own value if that is enough, and above it if not.
-    """
-    option = explained.options[o]
-    if option.cost is None:
-        return "-"
-    cap = _worth(explained, o) if _pays(option) else math.inf
-    return typed_up(explained.value_of(-(-option.cost // PRICE_UNITS_PER_VALUE_CODE)), cap)
+    def why(self) -> list[str]:
+        """The steps that lead to the outcome."""
+        if not self.explained.asked and self.explained.batches:
+            return [self.say("no_turn")]
+        return self._why_one() if self.one else self._why_several()
 
+    def _why_one(self) -> list[str]:
+        own = self.explained
+        (option,) = own.options
+        lines = [
+            self.say(
+                "enough" if _pays(option) else "not_enough",
+                prices=self._at_prices(),
+                word=value_word(self.market, self.language),
+                needed=self._needed(0),
+                own=self.language.number(typed(self._worth(0))),
+            )
+        ]
+        if not own.batches:
+            rounds = self.language.text("text.rounds", count=len(own.asked))
+            key = "times_share" if own.even else "times_weighted"
+            key = key if 0 < option.share < SHARE else "times"
+            share = share_text(option.share, self.language)
+            lines.append(self.say(key, times=option.rounds, rounds=rounds, share=share))
+        if option.share > 0 and option.factor < SHARE:
+            factor = factor_text(option.factor / SHARE, self.language)
+            left = share_text(option.scaled, self.language)
+            lines.append(self.say("scaled", factor=factor, share=left))
+        if not self.market.divisible and option.share > 0:
+            lines.append(self._coin())
+        return lines
 
-def _worth(explained: Explanation, o: int) -> float:
-    return min(explained.stated[o][0], explained.market.max_value)
+    def _why_several(self) -> list[str]:
+        own = self.explained
+        lines = [
+            self.say(
+                "several_turn" if own.batches else "several",
+                prices=self._at_prices(),
+                word=value_word(self.market, self.language),
+                rounds=len(own.asked),
+            )
+        ]
+        if any(option.scaled != option.share for option in own.options):
+            lines.append(self.say("scaled_shares" if self.market.divisible else "scaled_chances"))
+        if not self.market.divisible and any(option.share > 0 for option in own.options):
+            lines.append(self._coin())
+        return lines
 
+    def _coin(self) -> str:
+        """Where the coin fell."""
+        own, options = self.explained, self.explained.options
+        if any(option.coin_below - option.coin_from == _WHOLE for option in options):
+            return self.say("certain")
+        coin, line = places(own.coin, options[0].coin_below if self.one else 0)
+        if self.one:
+            verdict = "coin_yes" if options[0].given else "coin_no"
+            end = self.say(verdict, line=self.language.number(line))
+        else:
+            won = next((o for o, option in enumerate(options, start=1) if option.given), None)
+            end = self.say("coin_off") if won is None else self.say("coin_on", number=won)
+        begin = "coin" if own.request is None else "coin_request"
+        return f"{self.say(begin, coin=self.language.number(coin))} {end}"
 
-def _certain(option: OptionOutcome) -> bool:
-    """Whether the agent gets the option wherever the coin falls."""
-    return option.coin_below - option.coin_from == _WHOLE
+    def table(self) -> list[list[str]]:
+        """One row per option, below the heads; empty if there is only one option."""
+        own, divisible = self.explained, self.market.divisible
+        if self.one or not own.asked:
+            return []
+        heads = ["option", "yours", "needed", "rounds", "share" if divisible else "chance"]
+        heads += ["get"] if divisible else ["coin", "get"]
+        rows = [[self.say(f"head_{head}") for head in heads]]
+        for o, option in enumerate(own.options):
+            edges = (option.coin_from, option.coin_below)
+            coin = "–".join(self.language.number(f"{edge / _WHOLE:.4f}") for edge in edges)
+            rows.append(
+                [
+                    str(o + 1),
+                    self.language.number(typed(self._worth(o))),
+                    self._needed(o),
+                    self.language.whole(option.rounds),
+                    share_text(option.scaled, self.language),
+                    *([] if divisible else [coin if option.share else "–"]),
+                    share_text(option.given, self.language),
+                ]
+            )
+        return rows
+
+    def _at_prices(self) -> str:
+        own = self.explained
+        if not own.batches:
+            return self.say("at_final")
+        return self.say("at_turn", turn=own.asked[0] + 1, turns=own.batches)
+
+    def _needed(self, o: int) -> str:
+        """The smallest value that is enough for an option, in few digits.
+
+        It is not above the agent's own value if that is enough, and above it if not.
+        """
+        option = self.explained.options[o]
+        if option.cost is None:
+            return "–"
+        cap = self._worth(o) if _pays(option) else math.inf
+        least = self.explained.value_of(-(-option.cost // PRICE_UNITS_PER_VALUE_CODE))
+        return self.language.number(typed_up(least, cap))
+
+    def _worth(self, o: int) -> float:
+        return min(self.explained.stated[o][0], self.market.max_value)
+
+    # --- how close ------------------------------------------------------------------------
+
+    def close(self) -> list[str]:
+        """What another value would have got, one text per option."""
+        found = []
+        for number, option in enumerate(self.explained.options, start=1):
+            lead = "" if self.one else f"{self.say('head_option')} {number}"
+            lead += self.language.text("text.colon") if lead else ""
+            how = self._of_parts if self.market.divisible else self._of_wholes
+            found.append(f"{lead}{how(option.close, option.given)}")
+        return found
+
+    def _of_wholes(self, close: Close, given: int) -> str:
+        if given > 0:
+            return self._with("kept", close.kept) if close.kept else self.say("kept_any")
+        if close.more is not None:
+            return self._with("missed", close.more)
+        return self.say("never_coin" if self.one else "never")
+
+    def _of_parts(self, close: Close, given: int) -> str:
+        if close.most_given == 0:
+            return self.say("never_any")
+        if given == close.most_given:
+            return self._with("as_much", close.kept) if close.kept else self.say("as_much_any")
+        assert close.more is not None
+        share = share_text(close.most_given, self.language)
+        if close.most == close.more:
+            return self._with("more", close.more, share=share)
+        return self._with("more_most", close.more, most=self._typed(close.most), share=share)
+
+    def _with(self, key: str, code: int, **more: str) -> str:
+        """A text about a value, such as "8.3 points", or "a value of 8.3" if it has no name."""
+        value, name = self._typed(code), self.market.value_name
+        worth = self.say("worth", value=value)
+        if name:
+            word = self.market.said(name, self.language.code)
+            worth = self.say("worth_named", value=value, word=word)
+        return self.say(key, worth=worth, **more)
+
+    def _typed(self, code: int) -> str:
+        text = typed_up(self.explained.value_of(code), self.market.max_value)
+        return self.language.number(text)
 
 
 def _pays(option: OptionOutcome) -> bool:
     return option.surplus is not None and option.surplus >= 0
 
 
-def _rounds(count: int) -> str:
-    return f"{count:,} round{'' if count == 1 else 's'}"
-
-
-# --- how close ----------------------------------------------------------------------------
-
-
-def _how_close(explained: Explanation, option: OptionOutcome) -> str:
-    close, given = option.close, option.given
-    if explained.market.divisible:
-        return _how_close_of_parts(explained, close, given)
-    if given > 0:
-        if close.kept == 0:
-            return "you would have got it whatever your value"
-        return f"you would have got it with {_at_least(explained, close.kept)}"
-    if close.more is not None:
-        return f"with {_of(explained, close.more)} you would have got it"
-    never = "no allowed value would have got it"
-    return f"with this coin, {never}" if len(explained.options) == 1 else never
-
-
-def _how_close_of_parts(explained: Explanation, close: Close, given: int) -> str:
-    if close.most_given == 0:
-        return "no allowed value would have got you anything"
-    if given == close.most_given:
-        if close.kept == 0:
-            return "any value would have got as much"
-        least = _at_least(explained, close.kept)
-        return f"{least} would have got as much, and no value more"
-    assert close.more is not None
-    more, most = _of(explained, close.more), _typed(explained, close.most)
-    end = f": {share_text(close.most_given)}"
-    if close.most > close.more:
-        end = f", and with {most} or more the maximum, {share_text(close.most_given)}"
-    return f"with {more} or more you would have got more{end}"
-
-
 # --- numbers ------------------------------------------------------------------------------
-
-
-def _of(explained: Explanation, code: int) -> str:
-    """Such as "8.3 points", or "a value of 8.3" if values have no name."""
-    text, name = _typed(explained, code), explained.market.value_name
-    return f"{text} {name}" if name else f"a value of {text}"
-
-
-def _at_least(explained: Explanation, code: int) -> str:
-    text, name = _typed(explained, code), explained.market.value_name
-    return f"{text} {name} or more" if name else f"any value of at least {text}"
-
-
-def _typed(explained: Explanation, code: int) -> str:
-    return typed_up(explained.value_of(code), explained.market.max_value)
 
 
 def typed_up(number: float, cap: float) -> str:
@@ -353,21 +394,27 @@ def typed_up(number: float, cap: float) -> str:
         for rounding in (ROUND_HALF_UP, ROUND_CEILING):
             near = float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(number)))
             if number <= near <= cap:
-                return repr(near).removesuffix(".0")
-    return repr(number).removesuffix(".0")
+                return typed(near)
+    return typed(number)
 
 
 def typed(number: float) -> str:
-    """A number as people type it."""
-    return repr(float(number)).removesuffix(".0")
+    """A number as people type it, with all its digits; browsers write it like this."""
+    text = repr(float(number)).removesuffix(".0")
+    if 1e-6 <= number < 1e21:
+        return f"{Decimal(text):f}"
+    return re.sub(r"e([+-])0(\d)$", r"e\1\2", text)
 
 
-def share_text(share: int) -> str:
+def share_text(share: int, language: Language | None = None) -> str:
     """A share in percent, rounded down; 0% and 100% only if exact."""
+    language = language or english()
     if share in (0, SHARE):
-        return "100%" if share else "0%"
+        return language.number("100%" if share else "0%")
     hundredths = share * 10_000 // SHARE
-    return f"{hundredths / 100:.2f}%" if hundredths else "less than 0.01%"
+    if not hundredths:
+        return language.text("text.less_than", number=language.number("0.01%"))
+    return language.number(f"{hundredths / 100:.2f}%")
 
 
 def places(coin: int, line: int) -> tuple[str, str]:

@@ -15,7 +15,8 @@ from jdpack.market.totals import Total
 ID_BYTES_MAX = 4096
 """The same limit as in tables of agents (`parquet_guard.TEXT_MAX`)."""
 
-Demand = Sequence[float] | Mapping[str, float]
+Demand = float | Sequence[float] | Mapping[str, float]
+"""One amount per resource, amounts by name, or one amount if there is one resource."""
 
 Coded = tuple[int, list[int]]
 """An option in codes: its value, and its demand for each resource."""
@@ -190,6 +191,9 @@ def _amounts(market: Market, demand: object) -> list[float]:
                 )
             named[j], amounts[j] = name, amount
         return amounts
+    one = hasattr(demand, "__float__") and not hasattr(demand, "__len__")
+    if one and len(market.declared) == 1:
+        return [demand]  # type: ignore[list-item]
     if not isinstance(demand, Sequence) and not hasattr(demand, "__len__"):
         raise AgentsError(f"demand must list one amount per resource, not {demand!r}")
     amounts = list(demand)  # type: ignore[call-overload]

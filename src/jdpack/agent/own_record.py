@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.agent.options import Request, closest
+from jdpack.common.language import Language, english
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.storage.files import read_regular
@@ -29,8 +30,28 @@ _JSON = re.compile(rf"[{_SPACE}]*[{{[]")
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
+_TYPED = re.compile(r"([0-9]+(\.[0-9]*|,[0-9]+)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+
+
 class RecordError(AgentsError):
-    """A file that does not hold a record of this market."""
+    """A file that does not hold a record of this market.
+
+    Args:
+        key: the text of `jdpack.common.language` that says what is wrong.
+        hint: what to do, for the command line.
+        given: what the text needs.
+    """
+
+    def __init__(self, key: str, hint: str = "", **given: object) -> None:
+        self._key, self._given = f"record.{key}", given
+        super().__init__(self.said(english()), hint)
+
+    def __reduce__(self) -> tuple[type[AgentsError], tuple[str, str]]:
+        return AgentsError, (self.message, self.hint)
+
+    def said(self, language: Language) -> str:
+        """What is wrong, in a language."""
+        return language.text(self._key, **self._given)
 
 
 @dataclass(frozen=True)
@@ -56,32 +77,53 @@ def read_record(market: Market, path: str | Path) -> Record:
         return parse(market, read_regular(path, BYTES_MAX).decode("utf-8-sig"))
     except OSError as error:
         if error.errno == errno.EFBIG:
-            raise RecordError(
-                "The file is larger than 64 kB; it may hold only your own record."
-            ) from None
+            raise RecordError("too_large") from None
         why = error.strerror or error
-        raise RecordError(f"cannot read the record in {str(path)!r}: {why}") from None
+        raise AgentsError(f"cannot read the record in {str(path)!r}: {why}") from None
     except UnicodeDecodeError:
-        raise RecordError("The file cannot be read as text in UTF-8.") from None
+        raise RecordError("not_utf8") from None
 
 
 def parse(market: Market, text: str) -> Record:
     """The record in a text."""
     text = text.removeprefix("\ufeff")
     if _BLANKS.fullmatch(text):
-        raise RecordError("The file is empty.")
+        raise RecordError("empty")
     record = _from_json(market, text) if _JSON.match(text) else _from_csv(market, text)
     for values in [record.values, *(request.value for request in record.requests)]:
         count = len(values)  # type: ignore[arg-type]
         if count > market.options:
-            has = "The file has" if market.requests == 1 else "A request in the file has"
-            raise RecordError(f"{has} {count} options, but you may enter at most {market.options}.")
+            key = "options" if market.requests == 1 else "request_options"
+            raise RecordError(key, count=count, most=market.options)
     return record
 
 
+def typed_number(text: str, language: Language) -> float:
+    """A number as a person types it in a language: a point or a comma is the decimal sign.
+
+    Only a mark for thousands of that language, before three digits, could be meant as one, and is
+    refused. `pages/web/words.js` does the same.
+    """
+    plain = _trimmed(text)
+    found = number(plain.replace(",", ".", 1)) if _TYPED.fullmatch(plain) else None
+    if found is None:
+        raise AgentsError(f"{text!r} is not a number", "write it like 1250.5 or 1250,5")
+    sign = re.fullmatch(r"[1-9][0-9]{0,2}([.,])[0-9]{3}", plain)
+    if sign is not None and sign[1] == language.data["number"]["group"]:
+        raise AgentsError(
+            f"{text!r} may mean {found:g} or {plain.replace(sign[1], '')}",
+            "write it without a mark for thousands",
+        )
+    return found
+
+
+def _trimmed(text: str) -> str:
+    return re.sub(f"^[{_SPACE}]+|[{_SPACE}]+$", "", text)
+
+
 def number(text: str) -> float | None:
-    """A number as a person types it: digits, a point, perhaps an exponent; otherwise None."""
-    plain = re.sub(f"^[{_SPACE}]+|[{_SPACE}]+$", "", text)
+    """A number in a file: digits, a point, perhaps an exponent; otherwise None."""
+    plain = _trimmed(text)
     found = float(plain) if _NUMBER.fullmatch(plain) else math.inf
     return found if found < math.inf else None
 
@@ -96,15 +138,15 @@ def _from_json(market: Market, text: str) -> Record:
     try:  # all numbers are doubles, as in a browser
         data = json.loads(text, parse_int=float, parse_constant=refuse)
     except (ValueError, RecursionError):
-        raise RecordError("The file looks like JSON, but is not valid JSON.") from None
+        raise RecordError("not_json") from None
     if not isinstance(data, dict):
-        raise RecordError('The file must hold one record, in braces: {"id": ..., ...}.')
+        raise RecordError("one_record", example='{"id": ..., ...}')
     own = ["id", "group"] if market.groups else ["id"]
     if market.requests > 1:
         _known(data, [*own, "requests"])
         each = data.get("requests")
         if not isinstance(each, list) or not each:
-            raise RecordError('The file\'s "requests" must be a list of all your requests.')
+            raise RecordError("requests_list")
     else:
         each = [data]
     lists = [_json_options(given, own if market.requests == 1 else ["request"]) for given in each]
@@ -112,9 +154,7 @@ def _from_json(market: Market, text: str) -> Record:
     if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
         id = str(int(id))
     if id is not None and not isinstance(id, str):
-        raise RecordError(
-            "The file's id must be text or a whole number; put long numbers in quotes."
-        )
+        raise RecordError("id_type")
     group = _json_group(data) if market.groups else None
     found = [[_json_option(market, option) for option in options] for options in lists]
     if market.requests == 1:
@@ -126,12 +166,12 @@ def _from_json(market: Market, text: str) -> Record:
 def _json_options(data: Any, own: list[str]) -> list[Any]:
     """The options of a record or of a request."""
     if not isinstance(data, dict):
-        raise RecordError("Each request in the file must have a name, a value and a demand.")
+        raise RecordError("each_request")
     several = "options" in data
     _known(data, [*own, "options"] if several else [*own, "value", "demand"])
     options = data["options"] if several else [{k: v for k, v in data.items() if k not in own}]
     if not isinstance(options, list) or not options:
-        raise RecordError('The file\'s "options" must be a list.')
+        raise RecordError("options_list")
     return options
 
 
@@ -140,60 +180,57 @@ def _json_name(data: dict[str, Any]) -> str:
     if isinstance(name, float) and name.is_integer() and abs(name) < 2**53:
         name = str(int(name))
     if not isinstance(name, str) or name == "":
-        raise RecordError('Each request in the file needs its name: {"request": ..., ...}.')
+        raise RecordError("request_name", example='{"request": ..., ...}')
     return name
 
 
 def _json_group(data: dict[str, Any]) -> str | None:
     if "group" not in data:
-        raise RecordError('The file lacks your "group"; write null if you are in none.')
+        raise RecordError("lacks_group")
     group = data["group"]
     if group is not None and not isinstance(group, str):
-        raise RecordError("The file's group must be text, or null.")
+        raise RecordError("group_type")
     return group or None
 
 
 def _json_option(market: Market, option: Any) -> tuple[float, list[float]]:
     if not isinstance(option, dict):
-        raise RecordError("Each option in the file must have a value and a demand.")
+        raise RecordError("each_option")
     _known(option, ["value", "demand"])
-    value = _json_number(option.get("value"), "The value")
+    value = _json_number(option.get("value"), None)
     asked, m = option.get("demand"), len(market.declared)
     if isinstance(asked, list):
         if len(asked) != m:
-            raise RecordError(
-                f"The file's demand lists {len(asked)} amounts, but there are {m} goods."
-            )
-        return value, [_json_number(a, _amount_of(market, j)) for j, a in enumerate(asked)]
+            raise RecordError("amounts", count=len(asked), goods=m)
+        return value, [_json_number(a, market.declared[j].name) for j, a in enumerate(asked)]
     if not isinstance(asked, dict):
-        raise RecordError('The file lacks a demand: {"name of a good": amount, ...}.')
+        raise RecordError("lacks_demand", example='{"…": 1, ...}')
     names, columns = [r.name for r in market.declared], [r.column for r in market.declared]
     demand, seen = [0.0] * m, set()
     for name, amount in asked.items():
         if name not in names and name not in columns:
-            raise RecordError(f"There is no good named “{name}” here.", closest(market, name))
+            raise RecordError("no_good", closest(market, name), name=name)
         j = names.index(name) if name in names else columns.index(name)
         if j in seen:
-            raise RecordError(f"The file names “{names[j]}” twice in one option.")
+            raise RecordError("good_twice", name=names[j])
         seen.add(j)
-        demand[j] = _json_number(amount, _amount_of(market, j))
+        demand[j] = _json_number(amount, market.declared[j].name)
     return value, demand
 
 
-def _json_number(given: Any, what: str) -> float:
+def _json_number(given: Any, good: str | None) -> float:
+    """A number; `good` is the name of what it is an amount of, or None for a value."""
     if not isinstance(given, float) or not 0.0 <= given < math.inf:
-        raise RecordError(f"{what} in the file must be a number, and not negative.")
+        if good is None:
+            raise RecordError("value_number")
+        raise RecordError("amount_number", good=good)
     return given
 
 
 def _known(data: dict[str, Any], keys: list[str]) -> None:
     for key in data:
         if key not in keys:
-            raise RecordError(f"The file has “{key}”, which is none of: {', '.join(keys)}.")
-
-
-def _amount_of(market: Market, j: int) -> str:
-    return f"The amount of “{market.declared[j].name}”"
+            raise RecordError("unknown_key", name=key, keys=", ".join(keys))
 
 
 def _with_requests(
@@ -204,7 +241,7 @@ def _with_requests(
     names = [name for name, _ in requests]
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise RecordError(f"The file has two requests named “{name}”.")
+            raise RecordError("same_name", name=name)
     found = (
         Request(name, tuple(v for v, _ in options), tuple(tuple(d) for _, d in options))
         for name, options in requests
@@ -225,7 +262,7 @@ def _from_csv(market: Market, text: str) -> Record:
     head, *rows = _csv_rows(text)
     columns, long = market.columns, market.columns.layout == "long"
     if not rows:
-        raise RecordError("The file has column names, but no record below them.")
+        raise RecordError("no_rows")
     names = [columns.value, columns.resource, columns.amount, columns.option]
     if not long:
         names = [columns.value, *(r.column for r in market.declared)]
@@ -235,28 +272,24 @@ def _from_csv(market: Market, text: str) -> Record:
         names.append(columns.request)
     for name in head:
         if name != columns.id and name not in names and name not in columns.ignore:
-            raise RecordError(
-                f"The file has a column “{name}”, which is none of this market's.",
-                f"its columns are: {', '.join([columns.id, *names[:20]])}",
-            )
+            listed = ", ".join([columns.id, *names[:20]])
+            raise RecordError("unknown_column", f"its columns are: {listed}", name=name)
     for name in names:
         if name not in head and not (long and name == columns.option):
-            raise RecordError(f"The file lacks the column “{name}”.")
+            raise RecordError("lacks_column", name=name)
     for i, name in enumerate(head):
         if head.index(name) != i:
-            raise RecordError(f"The file has two columns “{name}”.")
+            raise RecordError("column_twice", name=name)
     for row in rows:
         if len(row) != len(head):
-            raise RecordError(
-                f"A row of the file has {len(row)} fields, but the first has {len(head)}."
-            )
+            raise RecordError("fields", count=len(row), first=len(head))
     cells = [dict(zip(head, row, strict=True)) for row in rows]
     ids = {row[columns.id] for row in cells} if columns.id in head else {None}
     if len(ids) > 1:
-        raise RecordError("The file has records of several people. Keep only your own rows.")
+        raise RecordError("several_people")
     groups = {row[columns.group] for row in cells} if market.groups else {""}
     if len(groups) > 1:
-        raise RecordError("The file names several groups; you can be in one, or in none.")
+        raise RecordError("several_groups")
 
     def options_of(rows: list[dict[str, str]]) -> list[tuple[float, list[float]]]:
         return _long(market, rows) if long else [_wide(market, row) for row in rows]
@@ -268,7 +301,7 @@ def _from_csv(market: Market, text: str) -> Record:
     for cell in cells:
         name = cell[columns.request]
         if name == "":
-            raise RecordError("A row of the file lacks the name of its request.")
+            raise RecordError("lacks_request")
         if not requests or requests[-1][0] != name:
             requests.append((name, []))
         requests[-1][1].append(cell)
@@ -276,11 +309,8 @@ def _from_csv(market: Market, text: str) -> Record:
 
 
 def _wide(market: Market, row: dict[str, str]) -> tuple[float, list[float]]:
-    amounts = [
-        _csv_number(row[r.column], _amount_of(market, j), blank=True)
-        for j, r in enumerate(market.declared)
-    ]
-    return _csv_number(row[market.columns.value], "The value"), amounts
+    amounts = [_csv_number(row[r.column], r.name) for r in market.declared]
+    return _csv_number(row[market.columns.value], None), amounts
 
 
 def _long(market: Market, rows: list[dict[str, str]]) -> list[tuple[float, list[float]]]:
@@ -289,29 +319,32 @@ def _long(market: Market, rows: list[dict[str, str]]) -> list[tuple[float, list[
     seen = set()
     for row in rows:
         key = row.get(market.columns.option, "")
-        value = _csv_number(row[market.columns.value], "The value")
+        value = _csv_number(row[market.columns.value], None)
         stated, demand = options.setdefault(key, (value, [0.0] * len(columns)))
         if stated != value:
-            raise RecordError("One option has two values in the file.")
+            raise RecordError("two_values")
         name = row[market.columns.resource]
         if name == "":
             continue
         if name not in columns:
-            raise RecordError(f"There is no good named “{name}” here.", closest(market, name))
+            raise RecordError("no_good", closest(market, name), name=name)
         j = columns.index(name)
         if (key, j) in seen:
-            raise RecordError(f"The file names “{name}” twice in one option.")
+            raise RecordError("good_twice", name=name)
         seen.add((key, j))
-        demand[j] = _csv_number(row[market.columns.amount], _amount_of(market, j), blank=True)
+        demand[j] = _csv_number(row[market.columns.amount], market.declared[j].name)
     return list(options.values())
 
 
-def _csv_number(text: str, what: str, *, blank: bool = False) -> float:
-    if blank and _BLANKS.fullmatch(text):
+def _csv_number(text: str, good: str | None) -> float:
+    """A number; `good` is what it is an amount of, which may be blank; None for a value."""
+    if good is not None and _BLANKS.fullmatch(text):
         return 0.0
     found = number(text)
+    if found is None and good is None:
+        raise RecordError("value_text", text=text)
     if found is None:
-        raise RecordError(f"{what} in the file is “{text}”, which is not a number.")
+        raise RecordError("amount_text", good=good, text=text)
     return found
 
 
@@ -341,11 +374,11 @@ def _csv_rows(text: str) -> list[list[str]]:
         else:
             field += c
     if quoted:
-        raise RecordError("A quotation mark in the file is never closed.")
+        raise RecordError("quote")
     rows[-1].append(field)
     full = [row for row in rows if row != [""]]
     if not full:
-        raise RecordError("The file is empty.")
+        raise RecordError("empty")
     if len(full[0]) == 1 and re.search("[;\t]", full[0][0]):
-        raise RecordError("The fields in the file must be separated by commas.")
+        raise RecordError("commas")
     return full

@@ -19,7 +19,7 @@ from typing import Any
 from jdpack.audit import budget_checks, noise_checks
 from jdpack.audit import neighbours as replays
 from jdpack.audit import paths as private_paths
-from jdpack.audit.checks import Group, groups_of, of_every_run
+from jdpack.audit.checks import Group, groups_of, of_all_runs, of_every_run
 from jdpack.audit.coalition import Coalition, attack, right_at_most
 from jdpack.audit.epsilon_bounds import LowerBound, scipy
 from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
@@ -125,6 +125,8 @@ class _Auditor:
     limits: dict[str, float] = field(default_factory=dict)
     runs: list[Tape] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
+    checked: int = 0
+    """How many of the groups were checked, run by run."""
 
     def audit(self, engines: Sequence[str | Choice], trials: int, confidence: float) -> Audit:
         names = [e if isinstance(e, str) else type(e).__name__.lower() for e in engines]
@@ -142,15 +144,17 @@ class _Auditor:
             self._guard(
                 f"replay: to its end ({name})", self._replay_queries, name, engine, all_engines
             )
-        with known(Script):
-            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.3, 0.15
-            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
-        own = self.setting, trials, confidence, 0.45, 0.25
-        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
-        self.tell(0.7, "private paths")
+            self._check_runs()
+        self.tell(0.3, "private paths")
         self._force_paths()
-        self.tell(0.85, "every run again")
-        self.found += of_every_run(self.groups)
+        self._check_runs()
+        with known(Script):
+            own = replace(self.setting, policy=GREEDY), 2 * trials, confidence, 0.55, 0.1
+            self._guard("coalition: to its end (greedy)", self._attack, "greedy", *own)
+        own = self.setting, trials, confidence, 0.65, 0.3
+        self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
+        self._check_runs()
+        self.found += of_all_runs(self.groups)
         self.tell(0.95, "noise")
         self.found += guarded(
             "noise: tested", lambda: noise_checks.of_noise(noise_checks.draws_of(self.runs))
@@ -164,6 +168,11 @@ class _Auditor:
     def _guard(self, check: str, look: Callable[..., None], *about: Any) -> None:
         """Run a check. If the pipeline raises meanwhile, that is a failure."""
         self.found += guarded(check, partial(look, *about))
+
+    def _check_runs(self) -> None:
+        """Check every run that was recorded since the last time."""
+        new, self.checked = self.groups[self.checked :], len(self.groups)
+        self.found += of_every_run(new)
 
     def _force_paths(self) -> None:
         """Run every private path that can run, on the audit's own data."""

@@ -80,7 +80,7 @@ def made_again(
     pages = {}
     if board.finished and shown:
         pages = {
-            "index.html": billboard_page.public_page(board),
+            **billboard_page.public_pages(board),
             "report.html": public_report.public_report(board),
         }
     spent = filter.spent
@@ -204,7 +204,7 @@ def _difference(posted: list[str], again: list[str], who: str) -> list[str]:
 def _wrong_files(tape: Tape, pages: dict[str, str]) -> list[str]:
     assert tape.board is not None
     names = set(tape.files)
-    least = {"billboard.jsonl", "index.html"}
+    least = {"billboard.jsonl", *billboard_page.files(tape.board.header.market).values()}
     if not least <= names <= least | {"report.html"}:
         return [f"the public folder has {', '.join(sorted(names))}"]
     wrong = []

@@ -17,7 +17,7 @@ import math
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -86,6 +86,7 @@ from jdpack.policies.mwu_fixed import MwuFixed
 from jdpack.policies.mwu_online import MwuOnline
 from jdpack.policies.newton import Newton
 from jdpack.privacy.noise import Gaussian, deviation
+from jdpack.records import encode as encoding
 from jdpack.records.encode import encode
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
@@ -331,8 +332,9 @@ class Paths:
         """Take every path. One that raises is a failure."""
         for path in (
             *(self.direct, self.screening, self.engines, self.clamping, self.refusals),
-            *(self.formats, self.scaling, self.thinning, self.full, self.repair, self.excess),
-            *(self.folders, self.interruption, self.policies, self.ledger, self.local),
+            *(self.formats, self.requests, self.scaling, self.thinning, self.full, self.repair),
+            *(self.excess, self.folders, self.interruption, self.policies, self.ledger),
+            *(self.seeded, self.local),
         ):
             with known(Script):
                 self.found += guarded(f"paths: {path.__name__}, to its end", path)
@@ -430,11 +432,12 @@ class Paths:
                 people, ids=(*people.ids, 10**6), agents=(*people.agents, people.agents[0])
             )
             bad.append(("more agents than declared", more))
-            for what, others in bad:
-                for engine in ("memory", "mapped"):
-                    some += 1
-                    if not self._refused(setting, others, engine):
-                        wrong.append(f"the engine {engine} accepts {what}")
+            accepted, tried = self._accepted(setting, bad)
+            wrong, some = wrong + accepted, some + tried
+        for wide in (False, True):
+            people = People.invented(example_requests(agents=30, options=2, wide=wide), self.seed)
+            accepted, tried = self._accepted(self.setting(Script()), _bad_requests(people))
+            wrong, some = wrong + accepted, some + tried
         self.found.append(
             fact(
                 "paths: refusals",
@@ -443,6 +446,18 @@ class Paths:
                 f"{some} data sets are refused",
             )
         )
+
+    def _accepted(
+        self, setting: Setting, bad: Iterable[tuple[str, People]]
+    ) -> tuple[list[str], int]:
+        """Which bad data sets are accepted by some engine, and how many were tried."""
+        tried = [(*one, engine) for one in bad for engine in ("memory", "mapped")]
+        wrong = [
+            f"the engine {engine} accepts {what}"
+            for what, people, engine in tried
+            if not self._refused(setting, people, engine)
+        ]
+        return wrong, len(tried)
 
     def _refused(self, setting: Setting, people: People, engine: str) -> bool:
         try:
@@ -510,8 +525,11 @@ class Paths:
         """Records in every form that `solve` accepts, with ids of both kinds and without ids."""
         tapes = []
         near, wide = (example_groups(agents=90, wide=wide) for wide in (False, True))
-        for market in (sparse(150, 3), dense(150, divisible=True), near, wide):
+        asked = [example_requests(agents=60, options=2, wide=wide) for wide in (False, True)]
+        for market in (sparse(150, 3), dense(150, divisible=True), near, wide, *asked):
             people = crowd(market, self.seed, texts=market.options > 1)
+            if market.requests > 1:
+                people = People.invented(market, self.seed)
             long = replace(people, market=_long(people.market))
             setting, data = self.setting(Script()), people.arrays
             matrix = scipy("sparse").csr_matrix(data["demands"])
@@ -530,7 +548,7 @@ class Paths:
                     record(setting, long, agents=files[1]),
                     record(setting, long, "mapped", agents=files[2]),
                 ]
-            if market.options == 1:
+            if market.options == market.requests == 1:
                 numbered = replace(people, ids=tuple(range(market.agents)))
                 given = {"values": data["values"], "demands": data["demands"]}
                 tapes.append(record(setting, numbered, **given))
@@ -555,6 +573,29 @@ class Paths:
             found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
             met.append(any(tape.clamped for _, tape in group.replayed))
         self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
+
+    def requests(self) -> None:
+        """People with several requests: in batches, in engines, and across the ends of parts."""
+        found, tapes = list[Finding](), list[Tape]()
+        for wide, relation in ((False, Neighbours.REPLACE_ONE), (True, Neighbours.ADD_REMOVE)):
+            market = example_requests(agents=60, plenty=True, wide=wide, neighbours=relation)
+            people = People.invented(market, self.seed)
+            for policy in (BATCHES, MwuOnline(batch=10), Newton()):
+                group = neighbours.family(self.setting(policy), people, 4, self.seed)
+                self.groups += groups_of(group, f"requests, {policy.name}, {relation.value}")
+                found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+            others: list[Any] = ["mapped", Sharded(), Parted()]
+            tapes += [record(self.setting(Script()), people, one, 2) for one in others]
+            few = People.invented(_scarce(market), self.seed)
+            tapes.append(record(self.setting(HALF), few, draws=low))  # and a repair
+            # Most ask for more than they may, and some of them where a part ends.
+            many = example_requests(agents=500, plenty=True, wide=wide, options=2)
+            greedy = tuple(beyond(many, i % 3) for i in range(many.agents))
+            people = People(plain(many), tuple(range(many.agents)), greedy)
+            with swapped((encoding, "_PART_BYTES", 1)):
+                tapes.append(record(self.setting(HALF, clamp=True), people))
+        self.groups.append(Group("requests", tapes))
+        self.found += _merged(found, "requests")
 
     def scaling(self) -> None:
         """Markets with too little of everything: shares are scaled, or grants are thinned."""
@@ -797,6 +838,7 @@ class Paths:
             entry = Ledger(path).runs.get(tape.board.header.commitment) if tape.board else None
             if entry is None or entry.budget != tape.budget:
                 wrong.append(f"the ledger has {entry} for a run of {tape.budget}")
+            wrong += self._refunded(setting, people, Path(place) / "another")
             other = Tape(people, setting)
             with watching(other):
                 try:
@@ -811,6 +853,43 @@ class Paths:
                 "a ledger is charged with a run's budget, and refuses what exceeds its own",
                 wrong,
             )
+        )
+
+    def _refunded(self, setting: Setting, people: People, path: Path) -> Iterator[str]:
+        """What a ledger gives back of a run that was stopped after its first line."""
+
+        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
+            if at == 2:
+                raise StoppedError
+            return honest
+
+        Ledger.create(path, "people", epsilon=self.epsilon, delta=self.delta)
+        record(setting, people, draws=stopped, ledger=path, dataset="people")
+        if [run.state for run in Ledger(path).runs.values()] != ["open"]:
+            yield "a run that has posted gets its budget back"
+
+    def seeded(self) -> None:
+        """A run with seeded noise, or without noise, says that it protects nobody."""
+        wrong, people = list[str](), People.invented(example(agents=40), self.seed)
+        policy = DualGd(rounds=4)
+        kinds: list[tuple[Setting, dict[str, Any]]] = [
+            (self.setting(policy), {"seed": 1}),
+            (Setting(policy, math.inf, self.delta), {}),
+        ]
+        for setting, more in kinds:
+            with tempfile.TemporaryDirectory() as place:
+                out, ledger = Path(place) / "out", Path(place) / "ledger"
+                tape = record(setting, people, output=out, **more)
+                if tape.board is None or tape.board.header.private:
+                    wrong.append("a run that protects nobody calls itself private")
+                if b"differential privacy; neighbouring" in tape.files.get("index.html", b""):
+                    wrong.append("the page of a run that protects nobody promises privacy")
+                Ledger.create(ledger, "people", epsilon=self.epsilon, delta=self.delta)
+                with contextlib.suppress(JdpackError):
+                    record(setting, people, ledger=ledger, dataset="people", **more)
+                    wrong.append("a ledger pays for a run that protects nobody")
+        self.found.append(
+            fact("paths: seeded", "a run that protects nobody says so, everywhere", wrong)
         )
 
     def local(self) -> None:
@@ -904,20 +983,37 @@ def _long(market: Market) -> Market:
 def _long_table(people: People) -> pa.Table:
     names = [r.column for r in people.market.declared]
     rows = []
-    for id, record_ in zip(people.ids, people.agents, strict=True):
-        group = group_of(people.market, record_)
+    for place, (id, record_) in enumerate(zip(people.ids, people.agents, strict=True)):
+        group, requests = group_of(people.market, record_), people.names_of(place)
         for option, (value, amounts) in enumerate(record_):
             pairs: list[tuple[Any, Any]] = [
                 (name, a) for name, a in zip(names, amounts, strict=False) if a
             ]
-            rows += [(id, f"o{option}", group, value, *pair) for pair in pairs or [(None, None)]]
-    named = ("id", "option", "group", "value", "resource", "amount")
+            own = id, requests[option], f"o{option}", group, value
+            rows += [(*own, *pair) for pair in pairs or [(None, None)]]
+    named = ("id", "request", "option", "group", "value", "resource", "amount")
     columns = dict(zip(named, zip(*rows, strict=True), strict=True))
     if not people.market.groups:
         del columns["group"]
     if people.market.options == 1:
         del columns["option"]
+    if people.market.requests == 1:
+        del columns["request"]
     return pa.table({name: list(column) for name, column in columns.items()})
+
+
+def _bad_requests(people: People) -> Iterator[tuple[str, People]]:
+    """Data sets in which one person asks for more than a person may, or twice by one name."""
+    market = people.market
+    one = people.agents[7][: market.options]
+    small = tuple((value / 100.0, tuple(a / 100.0 for a in own)) for value, own in one)
+    large = ((market.max_value, with_rules(market, caps_of(market), -1)),) * market.options
+    yield "too many requests", people.replaced(7, small * (market.requests + 1))
+    yield "more in all than a person may ask for", people.replaced(7, large * market.requests)
+    names = [people.names_of(i) for i in range(len(people.ids))]
+    names[7] = ("a",) * market.options + ("b",) * market.options + ("a",) * market.options
+    twice = replace(people.replaced(7, small * 3), requests=tuple(names))
+    yield "two requests of one name", twice
 
 
 def _scarce(market: Market) -> Market:

@@ -300,6 +300,7 @@ def _run(
         "threads": threads,
         "engine": engine,
         "output": output,
+        "force": True,  # the markets that it attacks are small
         **more,
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from jdpack.common import notebook
 from jdpack.common.batches import Batch
+from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.market.market import Market
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.privacy.noise import Noise
@@ -66,6 +67,8 @@ class Header:
     """The hash of the coins' seed."""
     private: bool = True
     """False if the noise was seeded or absent: such a run protects nobody."""
+    coin_hash: CoinHash = SIPHASH
+    """The hash behind coins and turns (`common.coins`)."""
 
     @property
     def local(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
 from jdpack.common.batches import BATCHES_MAX, Batch
+from jdpack.common.coins import SHA256, SIPHASH, CoinHash
 from jdpack.errors import BillboardError, BudgetError
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
 from jdpack.market.market import Market
@@ -23,8 +24,8 @@ ANSWER_MAX = 2**64
 
 
 def header_to_dict(header: Header) -> dict[str, Any]:
-    """The header as JSON."""
-    return {
+    """The header as JSON. It names the hash of the coins only if that is not the first one."""
+    data = {
         "type": "header",
         "schema": SCHEMA,
         "private": header.private,
@@ -33,6 +34,7 @@ def header_to_dict(header: Header) -> dict[str, Any]:
         "budget": {k: None if v == math.inf else v for k, v in header.budget.to_dict().items()},
         "seed_commitment": header.commitment,
     }
+    return data if header.coin_hash == SIPHASH else data | {"coin_hash": header.coin_hash}
 
 
 def header_from_dict(data: dict[str, Any]) -> Header:
@@ -57,7 +59,10 @@ def header_from_dict(data: dict[str, Any]) -> Header:
                 raise BillboardError("its budget is infinite where it cannot be")
             if re.fullmatch("[0-9a-f]{64}", commitment) is None:
                 raise BillboardError(f"seed commitment {commitment!r} is not a SHA-256")
-            return Header(Market.from_dict(market), policy, parts, commitment, private)
+            hash: CoinHash = data.get("coin_hash", SIPHASH)
+            if "coin_hash" in data and hash != SHA256:
+                raise BillboardError(f"coin hash {hash!r} is not one that this version knows")
+            return Header(Market.from_dict(market), policy, parts, commitment, private, hash)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
             raise BillboardError(
                 f"schema {schema!r} is not {SCHEMA}, which this version reads; "

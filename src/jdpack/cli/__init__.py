@@ -22,7 +22,7 @@ from jdpack.cli.progress import CtrlCError
 from jdpack.errors import JdpackError, JdpackWarning
 
 PANELS = {
-    "Before a run": ("init", "plan", "check"),
+    "Before a run": ("init", "plan", "check", "bounds"),
     "A run": ("solve", "resume", "serve", "letters", "report"),
     "What anybody can do with a billboard": ("allocate", "verify"),
     "To try and to test": ("demo", "compare", "audit"),

@@ -10,9 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from jdpack.agent.explain import explain
-from jdpack.agent.own_record import read_record
+from jdpack.agent.in_words import tell, tell_all
+from jdpack.agent.options import Request
+from jdpack.agent.own_record import RecordError, read_record, typed_number
 from jdpack.billboard.board import Billboard
 from jdpack.cli.options import AsJson, next_step
+from jdpack.common.language import Language
+from jdpack.common.language import language as find_language
 from jdpack.errors import AgentsError
 
 
@@ -20,12 +24,13 @@ def allocate_command(
     billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
     agent: Annotated[str | None, typer.Option("--id", help="Your id.")] = None,
     value: Annotated[
-        list[float] | None, typer.Option(help="Your value; once for each option.")
+        list[str] | None, typer.Option(help="Your value; once for each option.")
     ] = None,
     demand: Annotated[
         list[str] | None,
         typer.Option(
-            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once per option."
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once per option. "
+            "With decimal commas, separate them by semicolons."
         ),
     ] = None,
     record: Annotated[
@@ -36,21 +41,31 @@ def allocate_command(
     code: Annotated[
         str | None, typer.Option(help="The check code in your letter; finds what you mistyped.")
     ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="The language of the answer; by default the market's first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute what you get from the public billboard, and why. Nothing is sent anywhere."""
     board = Billboard.read(billboard)
+    words = find_language(language or board.header.market.languages[0])
+    values: list[float]
+    demands: list[Any]
+    requests: tuple[Request, ...]
     if record is not None:
         if value or demand:
             raise AgentsError("--record replaces --value and --demand", "give one or the other")
-        own = read_record(board.header.market, record)
+        try:
+            own = read_record(board.header.market, record)
+        except RecordError as error:
+            raise AgentsError(error.said(words), error.hint) from None
         requests = own.requests
-        values: list[float] = list(own.values)
-        demands: list[Any] = list(own.demands)
+        values, demands = list(own.values), list(own.demands)
         agent = agent if agent is not None else own.id
         group = group if group is not None else own.group
     else:
-        values, demands, requests = value or [], [_demand(d) for d in demand or []], ()
+        values = [typed_number(text, words) for text in value or []]
+        demands, requests = [_demand(text, words) for text in demand or []], ()
         if board.header.market.requests > 1:
             raise AgentsError(
                 "people may make several requests in this market",
@@ -66,10 +81,13 @@ def allocate_command(
     found: dict[str, Any]
     if requests:
         all_of_them = explain(board, requests=requests, agent=agent, group=group, code=code)
-        found, said = {"requests": [each.to_dict() for each in all_of_them]}, str(all_of_them)
+        found, said = (
+            {"requests": [each.to_dict() for each in all_of_them]},
+            tell_all(all_of_them, words.code),
+        )
     else:
         one = explain(board, value=values, demand=demands, agent=agent, group=group, code=code)
-        found, said = one.to_dict(), str(one)
+        found, said = one.to_dict(), tell(one, words.code)
     if as_json:
         print(json.dumps({**found, "private": board.header.private}))
         return
@@ -77,19 +95,34 @@ def allocate_command(
     next_step("jdpack verify", billboard)
 
 
-def _demand(text: str) -> list[float] | dict[str, float]:
+def _demand(text: str, words: Language) -> list[float] | dict[str, float]:
+    """Amounts by name or in order. With a semicolon in it, commas are decimal signs."""
     try:
+        if ";" in text:
+            parts = [part.rpartition("=") for part in text.split(";")]
+            amounts = [typed_number(amount, words) for _, _, amount in parts]
+            names = [name.strip() for name, _, _ in parts]
+            if not any(sign for _, sign, _ in parts):
+                return amounts
+            if not all(names) or len(set(names)) < len(names):
+                raise ValueError
+            return dict(zip(names, amounts, strict=True))
         if "=" in text:
             pairs = re.findall(r"(.+?)=([^,=]+)(?:,|$)", text)  # a name may have commas
             if sum(len(name) + len(amount) + 2 for name, amount in pairs) != len(text) + 1:
+                pairs = re.findall(r"^(.+)=([0-9]*,[0-9]+)$", text)  # one, with a decimal comma
+            if not pairs:
                 raise ValueError
-            amounts = {name.strip(): float(amount) for name, amount in pairs}
-            if len(amounts) < len(pairs):
+            found = {name.strip(): typed_number(amount, words) for name, amount in pairs}
+            if len(found) < len(pairs):
                 raise ValueError
-            return amounts
+            return found
+        if "," in text and "." not in text and words.data["number"]["decimal"] == ",":
+            raise ValueError  # it may be one amount or several
         return [float(amount) for amount in text.split(",")]
     except ValueError:
         raise AgentsError(
             f"demand {text!r} cannot be read",
-            "write '1,0.5' or 'doses=1,beds=0.5', each resource once",
+            "write '1,0.5' or 'doses=1,beds=0.5', each resource once; with decimal commas "
+            "'1;0,5' or 'doses=1;beds=0,5'",
         ) from None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText, Quiet
+from jdpack.cli.options import AsJson, PolicyText, Quiet, next_step
 from jdpack.cli.progress import print_study, studying
 
 
@@ -62,3 +62,5 @@ def audit_command(
     print_study(found, output, as_json)
     if not found.passed:
         raise typer.Exit(1)
+    if not as_json:
+        next_step("jdpack plan", "MARKET" if market is None else market)

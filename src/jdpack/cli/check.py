@@ -8,15 +8,23 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText, Quiet, Threads, next_step
+from jdpack.cli.options import (
+    Agents,
+    AsJson,
+    PolicyText,
+    Query,
+    Quiet,
+    Threads,
+    next_step,
+    records_of,
+)
 from jdpack.cli.progress import progress
 
 
 def check_command(
     market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Annotated[
-        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
-    ],
+    agents: Agents,
+    query: Query = None,
     epsilon: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
     policy: PolicyText = None,
@@ -34,7 +42,7 @@ def check_command(
     with progress(quiet) as show:
         found = check(
             market,
-            agents,
+            records_of(agents, query),
             epsilon=epsilon,
             delta=delta,
             policy=policy,
@@ -46,4 +54,5 @@ def check_command(
     if found.refused is not None:
         raise typer.Exit(1)
     if not as_json:
-        next_step("jdpack solve", market, agents, "-o", "out")
+        where = [agents] if query is None else [agents, "--query", query]
+        next_step("jdpack solve", market, *where, "-o", "out")

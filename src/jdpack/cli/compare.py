@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, Quiet, Threads
+from jdpack.cli.options import Agents, AsJson, Query, Quiet, Threads, next_step, records_of
 from jdpack.cli.progress import print_study, studying
 
 
 def compare_command(
     market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Annotated[
-        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
-    ],
+    agents: Agents,
+    query: Query = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page, table, JSON.")
     ] = None,
@@ -44,7 +43,7 @@ def compare_command(
     with studying(output, quiet) as show:
         found = compare(
             market,
-            agents,
+            records_of(agents, query),
             policies=policy or None,
             seeds=seeds,
             patience=patience,
@@ -55,3 +54,5 @@ def compare_command(
             progress=show,
         )
     print_study(found, output, as_json)
+    if not as_json:
+        next_step("jdpack plan", market)

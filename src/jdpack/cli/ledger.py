@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -19,7 +18,9 @@ app = typer.Typer(
     help="Track the privacy budget of people over all runs on them.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(help="The ledger file.")]
+File = Annotated[
+    str, typer.Argument(help="The ledger: a file, or the address of a PostgreSQL database.")
+]
 Dataset = Annotated[str | None, typer.Option(help="Only this data set.")]
 
 
@@ -35,6 +36,10 @@ def create_command(
     accounting: Annotated[
         str, typer.Option(help="gdp, or zcdp, which also takes runs with truncated Laplace noise.")
     ] = "gdp",
+    grant: Annotated[
+        str | None,
+        typer.Option(help="A role that may read the ledger and add to it, no more (PostgreSQL)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Enter a data set and its total budget, in a new ledger or an existing one."""
@@ -45,6 +50,7 @@ def create_command(
         delta=delta,
         neighbours=neighbours,
         accounting=cast(Accounting, accounting),  # which `create` checks
+        grant=grant,
     )
     _show(made, dataset, as_json)
     if not as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, Quiet, Threads
+from jdpack.cli.options import AsJson, MovedAgents, Query, Quiet, Threads, WriteTo, records_of
 from jdpack.cli.progress import progress
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular
@@ -24,9 +24,24 @@ def letters_command(
     ] = False,
     text: Annotated[
         Path | None,
-        typer.Option(help="Your own text, with $id, $code, $link, $record and $outcome in it."),
+        typer.Option(
+            help="A file with your own text. It may name $id, $code, $link, $record, $outcome, "
+            "$contact, $appeal and $next."
+        ),
     ] = None,
+    contact: Annotated[str, typer.Option(help="Whom people can ask.")] = "",
+    appeal: Annotated[str, typer.Option(help="What people can do if they disagree.")] = "",
+    next_steps: Annotated[str, typer.Option("--next", help="What happens next.")] = "",
+    language: Annotated[
+        str | None, typer.Option(help="The language, such as de; by default the market's first.")
+    ] = None,
+    pages: Annotated[
+        int,
+        typer.Option(help="Write printable pages too, this many letters in one file; 0: none."),
+    ] = 0,
     agents: MovedAgents = None,
+    query: Query = None,
+    write_to: WriteTo = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -44,15 +59,24 @@ def letters_command(
     with progress(quiet) as show:
         path = letters(
             output,
-            agents,
+            records_of(agents, query),
             url=url,
             outcome=outcome,
             text=own,
+            contact=contact,
+            appeal=appeal,
+            next_steps=next_steps,
+            language=language,
+            pages=pages,
+            write_to=write_to,
             threads=threads,
             progress=lambda done: show(Round(0, done, "reading")),
         )
     if as_json:
-        print(json.dumps({"letters": str(path)}))
+        more = {"pages": str(path.with_suffix(""))} if pages else {}
+        print(json.dumps({"letters": str(path), **more}))
     else:
         print(f"private   {path} (one row per person, for that person alone)")
+        if pages:
+            print(f"private   {path.with_suffix('')} (pages to print)")
         print(f"next: publish {output / 'public'}, then send each row to its person")

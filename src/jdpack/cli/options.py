@@ -14,6 +14,7 @@ from jdpack.errors import EngineError, MarketError
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.policies.newton import Newton
+    from jdpack.records.database import DatabaseQuery
 
 PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
 
@@ -62,14 +63,40 @@ WorkerPatience = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Cores to use; all if not given.", rich_help_panel=ENGINE)
 ]
+Agents = Annotated[
+    str,
+    typer.Argument(
+        help="Parquet or CSV: a file, folder or pattern; or, with --query, a database. Private."
+    ),
+]
+Query = Annotated[
+    str | None, typer.Option("--query", help="The SELECT whose rows to read from a database.")
+]
+WriteTo = Annotated[
+    str | None,
+    typer.Option("--write-to", help="A table of the database to add the result to, as a whole."),
+]
 MovedAgents = Annotated[
     str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")
 ]
 MovedLedger = Annotated[
-    Path | None, typer.Option("--ledger", help="Where the run's ledger is now, if it has moved.")
+    str | None, typer.Option("--ledger", help="Where the run's ledger is now, if it has moved.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def records_of(agents: str | None, query: str | None) -> str | DatabaseQuery | None:
+    """Where the records are: files, or the rows of a query."""
+    from jdpack.errors import AgentsError
+
+    if query is None:
+        return agents
+    if agents is None:
+        raise AgentsError("--query goes with --agents, the address of the database")
+    from jdpack.records.database import DatabaseQuery
+
+    return DatabaseQuery(agents, query)
 
 
 def next_step(command: str, *parts: object) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet, Threads
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Query, Quiet, Threads, records_of
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -35,6 +35,7 @@ def report_command(
         ),
     ] = None,
     agents: MovedAgents = None,
+    query: Query = None,
     ledger: MovedLedger = None,
     threads: Threads = None,
     as_json: AsJson = False,
@@ -50,7 +51,7 @@ def report_command(
     with progress(quiet) as show:
         found = report_run(
             path,
-            agents,
+            records_of(agents, query),
             folder=output,
             public=public,
             optimum=optimum,

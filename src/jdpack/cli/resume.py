@@ -14,12 +14,14 @@ from jdpack.cli.options import (
     Memory,
     MovedAgents,
     MovedLedger,
+    Query,
     Quiet,
     Store,
     Threads,
     WorkerPatience,
     Workers,
     engine_of,
+    records_of,
 )
 from jdpack.cli.progress import progress
 from jdpack.cli.solve import print_result, told
@@ -28,6 +30,7 @@ from jdpack.cli.solve import print_result, told
 def resume_command(
     output: Annotated[Path, typer.Argument(help="The output folder of an interrupted run.")],
     agents: MovedAgents = None,
+    query: Query = None,
     ledger: MovedLedger = None,
     reserve_again: Annotated[
         bool,
@@ -60,7 +63,7 @@ def resume_command(
     with told(output), progress(quiet) as show:
         result = resume(
             output,
-            agents,
+            records_of(agents, query),
             threads=threads,
             engine=where,
             ledger=ledger,

@@ -14,18 +14,22 @@ import typer
 
 from jdpack.cli.options import (
     PRIVACY,
+    Agents,
     AllocationPlace,
     AsJson,
     Engine,
     Memory,
     PolicyText,
+    Query,
     Quiet,
     Store,
     Threads,
     WorkerPatience,
     Workers,
+    WriteTo,
     engine_of,
     next_step,
+    records_of,
     warm,
 )
 from jdpack.cli.progress import CtrlCError, progress
@@ -36,10 +40,10 @@ if TYPE_CHECKING:
 
 def solve_command(
     market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Annotated[
-        str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
-    ],
+    agents: Agents,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
+    query: Query = None,
+    write_to: WriteTo = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -57,7 +61,7 @@ def solve_command(
         bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
     ] = False,
     ledger: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="The ledger of all runs on these people; it reserves the budget.",
             rich_help_panel=PRIVACY,
@@ -95,16 +99,10 @@ def solve_command(
         allocation=allocation,
         patience=patience,
     )
-    if not force and seed is None:
-        from jdpack.planning.headroom import check_hope
-        from jdpack.planning.prepare import prepare
-
-        public, algorithm, budget = prepare(market, policy, epsilon, delta)
-        check_hope(public, budget, algorithm)
     with told(output), progress(quiet) as show:
         result = solve(
             market,
-            agents,
+            records_of(agents, query),
             epsilon=epsilon,
             delta=delta,
             policy=policy if warm_start is None else warm(policy, warm_start, market),
@@ -115,6 +113,8 @@ def solve_command(
             output=output,
             ledger=ledger,
             dataset=dataset,
+            force=force,
+            write_to=write_to,
             progress=show,
         )
     print_result(result, output, as_json)

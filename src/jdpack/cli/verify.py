@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Quiet, next_step
+from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Query, Quiet, next_step, records_of
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -22,6 +22,7 @@ def verify_command(
         ),
     ],
     agents: MovedAgents = None,
+    query: Query = None,
     ledger: MovedLedger = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -30,7 +31,7 @@ def verify_command(
     from jdpack.protocol.verify import verify
 
     if not os.path.isdir(path):
-        if agents is not None or ledger is not None:
+        if agents is not None or query is not None or ledger is not None:
             raise BillboardError("--agents and --ledger go with the output folder of a run")
         verdict = verify(path)
     else:
@@ -39,7 +40,10 @@ def verify_command(
 
         with progress(quiet) as show:
             verdict = verify_run(
-                path, agents, ledger=ledger, progress=lambda done: show(Round(0, done, "reading"))
+                path,
+                records_of(agents, query),
+                ledger=ledger,
+                progress=lambda done: show(Round(0, done, "reading")),
             )
     print(json.dumps(verdict.to_dict()) if as_json else verdict)
     if not verdict.finished:

@@ -1,9 +1,13 @@
 """Public: the agents' coins.
 
-An agent's coin is SipHash-2-4 (Aumasson & Bernstein 2012) of its id as UTF-8 text, keyed with the
-billboard's seed and shifted right to 53 bits. It looks uniform to anybody who does not know the
-seed. The header commits to the seed before the first round, and the seed is posted after the last.
-The id of agent number 17 is the text "17".
+An agent's coin is a hash of its id as UTF-8 text, keyed with the billboard's seed: its 53 highest
+bits. It looks uniform to anybody who does not know the seed. The header commits to the seed before
+the first round, and the seed is posted after the last. The id of agent number 17 is the text "17".
+
+There are two hashes, and the header names the one of its run:
+
+* SipHash-2-4 (Aumasson & Bernstein 2012), a keyed hash, the default;
+* SHA-256 of the key in hexadecimal digits, a space, and the text. Databases compute it too.
 
 Where agents may make several requests, each request has a coin of its own: that of a text which
 holds the id and the request's own name (`request_key`). So nobody's coin depends on what other
@@ -12,20 +16,39 @@ requests there are. An agent's turn (`jdpack.common.batches`) depends on its id 
 
 from __future__ import annotations
 
+import hashlib
+from typing import Literal
+
 COIN_BITS = 53
+
+CoinHash = Literal["siphash-2-4", "sha-256"]
+SIPHASH: CoinHash = "siphash-2-4"
+SHA256: CoinHash = "sha-256"
 
 _MASK = 2**64 - 1
 _INIT = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 
 
-def coin(seed: bytes, agent: int | str) -> int:
+def coin(seed: bytes, agent: int | str, hash: CoinHash = SIPHASH) -> int:
     """The coin of one agent, from 0 to 2^53 - 1."""
+    if hash == SHA256:
+        return sha256(seed, str(agent).encode()) >> (64 - COIN_BITS)
     return siphash(seed, str(agent).encode()) >> (64 - COIN_BITS)
 
 
 def request_key(agent: int | str, request: str) -> str:
     """A text for a request of an agent: no two of them have the same."""
     return f"{len(str(agent).encode())}:{agent}:{request}"
+
+
+def sha256(key: bytes, message: bytes) -> int:
+    """The 64 highest bits of SHA-256 of the key in hexadecimal digits, a space, and a message."""
+    return int.from_bytes(hashlib.sha256(key_text(key) + message).digest()[:8], "big")
+
+
+def key_text(key: bytes) -> bytes:
+    """What SHA-256 hashes before a message; always as long for the 16 bytes of a key."""
+    return key.hex().encode() + b" "
 
 
 def siphash(key: bytes, message: bytes) -> int:

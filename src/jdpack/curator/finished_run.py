@@ -77,7 +77,7 @@ class FinishedRun:
         opened = choice.open(source, threads, place, progress or (lambda done: None))
         with contextlib.closing(opened) as engine:
             assert isinstance(engine, MemoryEngine)  # or mapped: never the cluster
-            if engine.digest() != self.file.digest:
+            if engine.digest(self.board.header.coin_hash) != self.file.digest:
                 raise AgentsError(
                     "these are not the records of this run", "give the records that it began with"
                 )

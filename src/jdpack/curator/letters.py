@@ -8,33 +8,44 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import string
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from jdpack.agent.check_code import check_code
-from jdpack.agent.in_words import left_out_text, typed
+from jdpack.agent.in_words import amounts_in_words, left_out_text, record_texts
 from jdpack.agent.options import Coded, Request, counted, encoded, encoded_requests
+from jdpack.common.language import Language
+from jdpack.common.language import language as find_language
 from jdpack.curator.finished_run import FinishedRun
 from jdpack.errors import OutputError
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
-from jdpack.pages.number_text import short_down
+from jdpack.pages.billboard_page import files, filled
 from jdpack.pages.table import csv_of
 from jdpack.records import tables
 from jdpack.records.ids import plain_ids
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
+from jdpack.run.write_back import Target
 from jdpack.storage.files import write_text
 
 FILE = "letters.csv"
-WORDS = ("id", "code", "link", "record", "outcome")
+PAGES = "letters"
+"""The folder of printable pages."""
+WORDS = ("id", "code", "link", "record", "outcome", "contact", "appeal", "next")
 """What a template may name, each after a dollar sign."""
+
+LINK_MAX = 1000
+"""A longer link has no QR code on the page: phones could not read it from paper."""
 
 Shares = NDArray[np.uint32]
 
@@ -52,8 +63,12 @@ class Letter:
     """The record as it was used, in words."""
     outcome: str
     """What the person gets, in words; empty unless it was asked for."""
+    contact: str
+    appeal: str
+    next: str
+    """What the organiser says about each, the same in all letters; empty if nothing."""
     text: str = ""
-    """The organiser's own text, filled in."""
+    """The text of the letter: the organiser's own, filled in, or the default one."""
 
 
 def letters(
@@ -68,6 +83,12 @@ def letters(
     url: str = "",
     outcome: bool = False,
     text: str = "",
+    contact: str = "",
+    appeal: str = "",
+    next_steps: str = "",
+    language: str | None = None,
+    pages: int = 0,
+    write_to: str | None = None,
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Path:
@@ -79,42 +100,81 @@ def letters(
             memory or have moved.
         url: the address at which people find the page; without it, letters have no link.
         outcome: whether letters say what the person gets.
-        text: the organiser's own text, with $id, $code, $link, $record and $outcome in it.
+        text: the organiser's own text, with $id, $code, $link, $record, $outcome, $contact, $appeal
+            and $next in it; without it, a default text says all of them.
+        contact: whom people can ask.
+        appeal: what people can do if they disagree.
+        next_steps: what happens next.
+        language: the code of the letters' language; by default the first of the market's.
+        pages: if not 0, write printable pages too, this many letters in one file; each has a QR
+            code with its link, which needs `pip install 'jdpack[letters]'`.
+        write_to: a table of the database with the records, which the letters are added to as well.
         threads: how many cores to use.
         progress: called with the fraction of the records that has been read.
 
-    Returns the path of the file. It is private: each row is for one person alone.
+    Returns the path of the CSV. It is private: each row is for one person alone.
     """
     template = _template(text, url, outcome)
     run = FinishedRun.open(output)
     board = run.board
     market, order = board.header.market, board.header.order
+    words = find_language(language or market.languages[0])
+    if pages < 0:
+        raise OutputError(f"{pages} letters cannot be in one file", "write 1 or more")
+    if pages and url:
+        _need_segno()
+    address = _address(url, market, words.code)
     source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
+    names = [market.columns.id, "check code", "link", "record", "outcome", "letter", "page"]
+    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, 1, pages)) if there]
+    target = Target.of(source, write_to)
+    if target is not None:
+        target.check([_column(names[i]) for i in kept])
     with run.records(source, threads, progress) as engine:
         shares = engine.shares(board, engine.allocate(board))
-    rows = []
+    made = []
     for person in _people(source, shares):
         code = check_code(order, person.id, _codes(market, person))
-        link = f"{url}#me={_fragment(market, person)}.{code}" if url else ""
-        made = Letter(
+        letter = Letter(
             id=person.id,
             code=code,
-            link=link,
-            record=_record(market, person),
-            outcome=_outcome(market, person) if outcome else "",
+            link=f"{address}#me={_fragment(market, person)}.{code}" if url else "",
+            record=_record(market, person, words),
+            outcome=_outcome(market, person, words) if outcome else "",
+            contact=contact,
+            appeal=appeal,
+            next=next_steps,
         )
-        filled = template.substitute({word: getattr(made, word) for word in WORDS})
-        rows.append([made.id, code, link, made.record, made.outcome, filled])
-    names = [market.columns.id, "check code", "link", "record", "outcome", "letter"]
-    kept = [i for i, there in enumerate((1, 1, url, 1, outcome, text)) if there]
-    path = run.folder.private / FILE
+        given = {word: getattr(letter, word) for word in WORDS}
+        own = template.substitute(given) if text else _default_text(market, letter, words)
+        made.append(replace(letter, text=own))
+    rows = [
+        (x.id, x.code, x.link, x.record, x.outcome, x.text, _page_name(i, pages))
+        for i, x in enumerate(made)
+    ]
+    folder, path = run.folder.private, run.folder.private / FILE
     try:
-        write_text(
-            path, 0o600, csv_of([names[i] for i in kept], ([row[i] for i in kept] for row in rows))
-        )
+        if pages:
+            _write_pages(folder / PAGES, market, made, pages, words, address, bool(text))
+        csv = csv_of([names[i] for i in kept], ([row[i] for i in kept] for row in rows))
+        write_text(path, 0o600, csv)
     except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from None
+        where = str(error.filename or folder)
+        raise OutputError(f"cannot write {where!r}: {error.strerror}") from None
+    if target is not None:
+        table = pa.table({_column(names[i]): [row[i] for row in rows] for i in kept})
+        batches = table.combine_chunks().to_batches()
+        if not target.write(board.header.commitment, batches, f"the letters are in {str(path)!r}"):
+            raise OutputError(
+                f"table {write_to!r} has letters of this run already",
+                f"delete them there, or name another table; the new ones are in {str(path)!r}",
+            )
     return path
+
+
+def _column(name: str) -> str:
+    """The name of a column in a database."""
+    return name.replace(" ", "_")
 
 
 def _template(text: str, url: str, outcome: bool) -> string.Template:
@@ -131,6 +191,112 @@ def _template(text: str, url: str, outcome: bool) -> string.Template:
         if word == "outcome" and not outcome:
             raise OutputError("the text names $outcome", "ask for it with --outcome")
     return template
+
+
+def _address(url: str, market: Market, code: str) -> str:
+    """The address of the page in a language."""
+    name = files(market).get(code, "index.html")
+    if not url or name == "index.html":
+        return url
+    begin, _, last = url.rpartition("/")
+    return f"{begin if last.endswith('.html') else url.rstrip('/')}/{name}"
+
+
+# --- the text and the pages ---------------------------------------------------------------
+
+
+def _parts(letter: Letter, words: Language) -> list[tuple[str, str]]:
+    """The parts of a letter that it always has or that the organiser gave: head and text."""
+    parts = [
+        ("you_get", letter.outcome),
+        ("your_record", letter.record),
+        ("check_code", letter.code),
+    ]
+    return [(words.text(f"letter.{key}"), text) for key, text in parts if text]
+
+
+def _after(letter: Letter, words: Language) -> list[tuple[str, str]]:
+    """What the organiser says at the end: head and text."""
+    parts = [("next", letter.next), ("appeal", letter.appeal), ("contact", letter.contact)]
+    return [(words.text(f"letter.{key}"), text) for key, text in parts if text]
+
+
+def _default_text(market: Market, letter: Letter, words: Language) -> str:
+    colon = words.text("text.colon")
+    lines = [
+        market.said(market.name, words.code),
+        words.text("letter.for_id", id=str(letter.id)),
+        "",
+        words.text("letter.intro"),
+        "",
+        *(f"{head}{colon}{text}" for head, text in _parts(letter, words)),
+        "",
+        words.text("letter.see_link" if letter.link else "letter.see_type"),
+        *([letter.link] if letter.link else []),
+        "",
+    ]
+    for head, text in _after(letter, words):
+        lines += [head, text, ""]
+    return "\n".join([*lines, words.text("letter.private")])
+
+
+def _page_name(number: int, pages: int) -> str:
+    return "" if pages == 0 else f"{PAGES}/{number // pages + 1:06}.html"
+
+
+def _write_pages(
+    folder: Path,
+    market: Market,
+    made: Sequence[Letter],
+    pages: int,
+    words: Language,
+    address: str,
+    own_text: bool,
+) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for old in folder.glob("*.html"):
+        os.remove(old)
+    for first in range(0, len(made), pages):
+        each = [
+            {
+                "letter": letter,
+                "paragraphs": letter.text.split("\n\n") if own_text else None,
+                "parts": _parts(letter, words),
+                "after": _after(letter, words),
+                "qr": _qr(letter.link, words),
+            }
+            for letter in made[first : first + pages]
+        ]
+        page = filled(
+            "letter.html",
+            words=words,
+            market=market,
+            each=each,
+            address=address,
+            not_private=None,
+        )
+        write_text(folder.parent / _page_name(first, pages), 0o600, page)
+
+
+def _need_segno() -> None:
+    try:
+        import segno  # noqa: F401
+    except ImportError:
+        raise OutputError(
+            "pages with a QR code need the package segno", "pip install 'jdpack[letters]'"
+        ) from None
+
+
+def _qr(link: str, words: Language) -> Markup | None:
+    """The link as a QR code in SVG; None without a link, or if it is too long."""
+    if not 0 < len(link) <= LINK_MAX:
+        return None
+    import segno
+
+    code = segno.make(link, error="m", micro=False)
+    drawn = code.svg_inline(border=4, svgclass="qr", lineclass=None, omitsize=True)
+    label = Markup('<svg role="img" aria-label="{}" ').format(words.text("letter.qr"))
+    return Markup(drawn.replace("<svg ", str(label), 1))
 
 
 @dataclass
@@ -235,23 +401,31 @@ def _fragment(market: Market, person: _Person) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _record(market: Market, person: _Person) -> str:
+def _record(market: Market, person: _Person, words: Language) -> str:
     """The record in words."""
-    word, parts = market.value_name or market.columns.value, []
-    for request in person.requests:
-        each, one = zip(request.values, request.demands, strict=True), len(request.values) == 1
-        for number, (value, demand) in enumerate(each, start=1):
-            which = [] if request.name is None else [f"request “{request.name}”"]
-            which += [] if one else [f"option {number}"]
-            asked = [_amount(market, name, amount, typed) for name, amount in demand.items()]
-            said = ", ".join([f"{word} {typed(value)}", *asked])
-            parts.append(f"{', '.join(which)}: {said}" if which else said)
-    return "; ".join([*([f"group {person.group}"] if person.group else []), *parts])
+    each = [
+        (
+            request.name,
+            [
+                (value, [demand.get(r.name, 0.0) for r in market.declared])
+                for value, demand in zip(request.values, request.demands, strict=True)
+            ],
+        )
+        for request in person.requests
+    ]
+    parts = record_texts(market, each, words)
+    if person.group:
+        column = market.columns.group
+        column = words.text("text.group") if column == "group" else column
+        parts.insert(
+            0, f"{market.said(column, words.code)} {market.said(person.group, words.code)}"
+        )
+    return "; ".join(parts)
 
 
-def _outcome(market: Market, person: _Person) -> str:
+def _outcome(market: Market, person: _Person, words: Language) -> str:
     """What the person gets, in words, rounded down: for each request, and in all."""
-    got, parts = dict[str, float](), []
+    colon, got, parts = words.text("text.colon"), dict[str, float](), []
     for request in person.requests:
         own: dict[str, float] = {}
         for demand, given in zip(request.demands, request.given, strict=True):
@@ -259,20 +433,16 @@ def _outcome(market: Market, person: _Person) -> str:
                 own[name] = own.get(name, 0.0) + amount * given / SHARE
         for name, amount in own.items():
             got[name] = got.get(name, 0.0) + amount
-        said = _said(market, own)
+        said = _said(market, own, words)
         if request.left_out is not None:
-            said = left_out_text(market, request.left_out)
-        parts.append(f"request “{request.name}”: {said}")
+            said = left_out_text(market, request.left_out, words)
+        parts.append(f"{words.text('letter.request', name=request.name)}{colon}{said}")
     if market.requests == 1:
-        return _said(market, got)
-    return "; ".join([*parts, f"in all: {_said(market, got)}"])
+        return _said(market, got, words)
+    in_all = words.text("letter.in_all")
+    return "; ".join([f"{in_all}{colon}{_said(market, got, words)}", *parts])
 
 
-def _said(market: Market, got: dict[str, float]) -> str:
-    parts = [_amount(market, name, x, short_down) for name, x in got.items() if x > 0.0]
-    return ", ".join(parts) or "nothing this time"
-
-
-def _amount(market: Market, name: str, amount: float, say: Callable[[float], str]) -> str:
-    unit = next(r for r in market.declared if r.name == name).unit_of(amount)
-    return f"{say(amount)} {unit}".rstrip() + f" of {name}"
+def _said(market: Market, got: dict[str, float], words: Language) -> str:
+    some = {name: amount for name, amount in got.items() if amount > 0.0}
+    return ", ".join(amounts_in_words(market, some, words)) or words.text("letter.nothing")

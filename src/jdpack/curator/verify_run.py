@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,15 @@ def verify_run(
 
 def _check_pages(folder: Output, board: Billboard) -> None:
     """Refuse public pages that do not say what the billboard says."""
-    for name, page, hint in [
-        ("index.html", billboard_page.public_page, "`jdpack resume` writes it again"),
-        ("report.html", public_report.public_report, "`jdpack report` writes it again"),
-    ]:
+    pages = {
+        name: (
+            partial(billboard_page.public_page, language=code),
+            "`jdpack resume` writes it again",
+        )
+        for code, name in billboard_page.files(board.header.market).items()
+    }
+    pages["report.html"] = partial(public_report.public_report), "`jdpack report` writes it again"
+    for name, (page, hint) in pages.items():
         path = folder.public / name
         if path.exists() and path.read_bytes() != page(board).encode():
             raise OutputError(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
+from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.market.market import Market
 
 
@@ -72,8 +73,11 @@ class Engine(Protocol):
         """Whether agents are numbered because they have no ids."""
         ...
 
-    def digest(self) -> int:
-        """A number that changes whenever a record does; see `jdpack.records.digest`."""
+    def digest(self, hash: CoinHash = SIPHASH) -> int:
+        """A number that changes whenever a record does; see `jdpack.records.digest`.
+
+        `hash` is that of the run's coins.
+        """
         ...
 
     # Exact answers to the queries of `queries.change`; they leave only through `release`.
@@ -81,7 +85,11 @@ class Engine(Protocol):
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]: ...
 
     def batch_demand(
-        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+        self,
+        prices: Sequence[tuple[int, ...]],
+        batch: Batch,
+        order: bytes,
+        hash: CoinHash = SIPHASH,
     ) -> tuple[int, ...]:
         """The demand of a block of batches, each at its own prices; `batch` is the last one."""
         ...

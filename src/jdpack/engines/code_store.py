@@ -44,7 +44,7 @@ from jdpack.records.ids import texts
 from jdpack.records.threads import Threads
 from jdpack.storage.files import sync_folder
 
-_FORMAT = 4
+_FORMAT = 5
 """Increase it whenever the same records would be encoded or written differently."""
 _ALIGN = 64
 _FILES = 256  # the most in a store: every mapped file counts as an open file of the process
@@ -216,9 +216,10 @@ def _arrays(part: Part) -> dict[str, NDArray[Any]]:
     elif part.ids is not None:
         data, ends = texts(part.ids)
         arrays |= {"id_text": data[ends[0] : ends[-1]], "id_ends": ends - ends[0]}
-    if part.requests is not None:
-        data, ends = texts(part.requests)
-        arrays |= {"request_text": data[ends[0] : ends[-1]], "request_ends": ends - ends[0]}
+    for name, column in (("request", part.requests), ("option", part.options)):
+        if column is not None:
+            data, ends = texts(column)
+            arrays |= {f"{name}_text": data[ends[0] : ends[-1]], f"{name}_ends": ends - ends[0]}
     return arrays
 
 
@@ -288,10 +289,12 @@ def _part(arrays: dict[str, NDArray[Any]], first: int) -> Part:
         ids = to_arrow(arrays.pop("ids"))
     elif "id_ends" in arrays:
         ids = _texts(arrays.pop("id_ends"), arrays.pop("id_text"))
-    requests = None
-    if "request_ends" in arrays:
-        requests = _texts(arrays.pop("request_ends"), arrays.pop("request_text"))
-    return Part(**arrays, ids=ids, requests=requests, first=first)
+    names = {
+        field: _texts(arrays.pop(f"{name}_ends"), arrays.pop(f"{name}_text"))
+        for field, name in (("requests", "request"), ("options", "option"))
+        if f"{name}_ends" in arrays
+    }
+    return Part(**arrays, ids=ids, **names, first=first)
 
 
 def _texts(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:

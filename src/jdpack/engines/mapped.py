@@ -44,8 +44,12 @@ class MappedEngine(MemoryEngine):
         disappear with the engine or its process: even a kill leaves nothing behind.
         """
         market, own = source.market, Threads(threads)
-        found, finished = locate.find(source.agents), itertools.count(1)
-        pieces = readers.file_pieces(market, found, _PIECE_ROWS)
+        finished = itertools.count(1)
+        if source.query is not None:
+            pieces = source.pieces()
+        else:
+            found = locate.find(source.agents)
+            pieces = readers.file_pieces(market, found, _PIECE_ROWS)
 
         def encode(piece: Piece, keep: Keep) -> Tally:
             tally = encode_piece(market, piece, clamp=source.clamp, keep=keep)

@@ -1,7 +1,8 @@
 """Private: which engine holds the agents, and how to open it.
 
-`Memory` keeps codes in memory, `Mapped` on disk, `Ray` on the machines of a cluster. All give the
-same bits, so the billboard does not show the choice.
+`Memory` keeps codes in memory, `Mapped` on disk, `Ray` on the machines of a cluster, `Sql` in a
+database. All give the same bits, so the billboard does not show the choice; only the hash of the
+coins depends on it, because databases compute SHA-256 and not SipHash.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import Any, ClassVar
 
+from jdpack.common.coins import SHA256, CoinHash
 from jdpack.engines.base import Engine
 from jdpack.errors import AgentsError, EngineError
 from jdpack.market.market import Market
 from jdpack.records import locate
 from jdpack.records.codes import is_sparse
+from jdpack.records.database import DatabaseQuery
 from jdpack.records.source import Source
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -43,6 +46,8 @@ class Place:
 class Memory:
     """Codes in memory. The default if they fit."""
 
+    needs: ClassVar[CoinHash | None] = None
+
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.memory import MemoryEngine
 
@@ -52,6 +57,8 @@ class Memory:
 @dataclass(frozen=True)
 class Mapped:
     """Codes on disk, mapped: for more agents than fit in memory."""
+
+    needs: ClassVar[CoinHash | None] = None
 
     store: str | None = None
     """A folder to keep the codes in, so that later runs on the same records need not encode them.
@@ -65,7 +72,13 @@ class Mapped:
     def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
         from jdpack.engines.mapped import MappedEngine
 
-        _check_files("mapped", source)
+        if source.query is None:
+            _check_files("mapped", source)
+        elif self.store is not None:
+            raise AgentsError(
+                "a store keeps the codes of files, but the records are in a database",
+                "leave out the store: only the database knows whether its rows have changed",
+            )
         store = None if self.store is None else Path(self.store)
         near = place.folder or Path(gettempdir())
         return MappedEngine.open(source, threads, store, near, _bytes(self.memory), tell)
@@ -74,6 +87,8 @@ class Mapped:
 @dataclass(frozen=True)
 class Ray:
     """Codes on the machines of a Ray cluster."""
+
+    needs: ClassVar[CoinHash | None] = None
 
     address: str | None = None
     """The address of the cluster, such as "ray://head:10001". If not given, RAY_ADDRESS; if that
@@ -107,14 +122,43 @@ class Ray:
         return RayEngine.open(source, threads, self, place, tell)
 
 
-Choice = Memory | Mapped | Ray
-KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray}
+@dataclass(frozen=True)
+class Sql:
+    """Codes in a database, which computes every sum itself: DuckDB, PostgreSQL or Spark.
+
+    The records are a query to that database, or Parquet files, which DuckDB reads in this process.
+    """
+
+    needs: ClassVar[CoinHash | None] = SHA256
+
+    keep: bool = False
+    """Whether to keep the table of codes, which is as private as the records. If not, it is dropped
+    when the run ends."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keep, bool):
+            raise EngineError(f"keep must be true or false, not {self.keep!r}")
+
+    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+        try:
+            from jdpack.engines.sql import SqlEngine
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                f"the engine sql needs {error.name}, which is not installed",
+                "run: pip install 'jdpack[sql]'",
+            ) from None
+        return SqlEngine.open(source, threads, self, place, tell)
+
+
+Choice = Memory | Mapped | Ray | Sql
+KINDS: dict[str, type[Choice]] = {"memory": Memory, "mapped": Mapped, "ray": Ray, "sql": Sql}
 
 
 def choice_of(engine: object, market: Market, agents: Any) -> Choice:
     """The engine for an argument: None, a name, the address of a cluster, or a choice."""
     if engine is None:
-        return Mapped() if locate.is_source(agents) and not fits(market) else Memory()
+        elsewhere = locate.is_source(agents) or isinstance(agents, DatabaseQuery)
+        return Mapped() if elsewhere and not fits(market) else Memory()
     if isinstance(engine, Choice):
         return engine
     if isinstance(engine, str) and engine.startswith("ray://"):
@@ -171,6 +215,11 @@ def _is_number(number: object, kind: Any) -> bool:
 
 
 def _check_files(engine: str, source: Source) -> None:
+    if source.query is not None:
+        raise AgentsError(
+            f"the engine {engine} reads files, but the records are in a database",
+            "use the engine memory, mapped or sql",
+        )
     if source.paths is None:
         raise AgentsError(
             f"the engine {engine} reads files, but the records are in memory",

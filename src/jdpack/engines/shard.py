@@ -20,6 +20,7 @@ from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Seed, Step
 from jdpack.common import coins
 from jdpack.common.batches import Batch
+from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.engines import best_response, curvature, giving
 from jdpack.engines.base import Allocation
 from jdpack.engines.batched import Batched
@@ -29,8 +30,9 @@ from jdpack.market.market import Market
 from jdpack.records import bulk_coins
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import Part
-from jdpack.records.digest import digest
+from jdpack.records.digest import digest, portable
 from jdpack.records.ids import texts
+from jdpack.records.schema import written_names
 from jdpack.records.threads import Threads
 
 Shares = NDArray[np.uint32]
@@ -48,10 +50,12 @@ class Rounds:
 
     steps: tuple[Step, ...]
     order: bytes
+    hash: CoinHash = SIPHASH
+    """The hash behind turns and coins."""
 
     @classmethod
     def of(cls, board: Billboard) -> Rounds:
-        return cls(tuple(board.rounds), board.header.order)
+        return cls(tuple(board.rounds), board.header.order, board.header.coin_hash)
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Shard:
         """Rounds since the agents were last screened."""
         self._reach = _STILL
         self._base: tuple[Rounds, list[Shares]] | None = None
-        self._batched: tuple[tuple[bytes, int], list[Batched]] | None = None
+        self._batched: tuple[tuple[bytes, CoinHash, int], list[Batched]] | None = None
 
     # --- rounds ---------------------------------------------------------------------------
 
@@ -107,9 +111,13 @@ class Shard:
         return tuple(a + b for a, b in zip(self._box.demand, rest, strict=True))
 
     def batch_demand(
-        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+        self,
+        prices: Sequence[tuple[int, ...]],
+        batch: Batch,
+        order: bytes,
+        hash: CoinHash = SIPHASH,
     ) -> tuple[int, ...]:
-        codes, parts = np.array(prices, dtype=np.float64), self._in_order(order, batch.count)
+        codes, parts = np.array(prices, dtype=np.float64), self._in_order(order, hash, batch.count)
         return tuple(np.sum([part.demand(codes, batch.index) for part in parts], axis=0).tolist())
 
     def value(self, prices: tuple[int, ...]) -> int:
@@ -154,10 +162,13 @@ class Shard:
             self._box = Box.screen(self.parts, low, high, half, self.threads, self._limit_bytes)
             self._held = 0 if self._box is not None else -4 * _PAYS
 
-    def _in_order(self, order: bytes, count: int) -> list[Batched]:
-        if self._batched is None or self._batched[0] != (order, count):
-            parts = self.threads.map(lambda p: Batched(p, _places(p, order), count), self.parts)
-            self._batched = (order, count), parts
+    def _in_order(self, order: bytes, hash: CoinHash, count: int) -> list[Batched]:
+        if self._batched is None or self._batched[0] != (order, hash, count):
+
+            def of(part: Part) -> Batched:
+                return Batched(part, _places(part, order, hash), count)
+
+            self._batched = (order, hash, count), self.threads.map(of, self.parts)
         return self._batched[1]
 
     # --- the averaged allocation, and what coins grant ------------------------------------
@@ -218,19 +229,24 @@ class Shard:
             columns = [_ids(part)]
             if part.requests is not None:
                 columns.append(part.requests)
-            if self.market.options > 1:
+            if part.options is not None:
+                columns.append(part.options)
+            elif self.market.options > 1:
                 columns.append(to_arrow(part.option_numbers().astype(np.int32)))
             columns.append(to_arrow(given / SHARE if self.market.divisible else given > 0))
             yield pa.table(columns, schema=self.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the allocation."""
-        kinds = [("id", _ids(self.parts[0]).type)]
-        kinds += [("request", pa.large_string())] if self.market.requests > 1 else []
-        kinds += [("option", pa.int32())] if self.market.options > 1 else []
-        kinds += [("share", pa.float64()) if self.market.divisible else ("granted", pa.bool_())]
-        return pa.schema(kinds)
+        """The columns of the allocation, with the names that the table has for them."""
+        market, first = self.market, self.parts[0]
+        what = ["share" if market.divisible else "granted"]
+        kinds = [_ids(first).type]
+        kinds += [pa.large_string()] if market.requests > 1 else []
+        if market.options > 1:
+            kinds.append(pa.int32() if first.options is None else pa.large_string())
+        kinds.append(pa.float64() if market.divisible else pa.bool_())
+        return pa.schema(zip(written_names(market, what, what), kinds, strict=True))
 
     def all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
         """Each part, with what its rows get."""
@@ -246,13 +262,15 @@ class Shard:
         else:
             # A full, unscaled share is granted whatever the coin; an empty one never is.
             tossed = (given > 0) & ((given < SHARE) | (scaling < SHARE))
-            giving.flip(part, given, _coins(part, final.seed.seed, tossed), scaling)
+            coins = _coins(part, final.seed.seed, final.rounds.hash, tossed)
+            giving.flip(part, given, coins, scaling)
         if part.left_out is not None:
             given[part.left_out == 1] = 0
         if final.drop_from == NOBODY:
             return given, 0
         winners = part.requests_with(given)
-        given[_coins(part, final.seed.seed) >= np.uint64(final.drop_from)] = 0
+        coins = _coins(part, final.seed.seed, final.rounds.hash)
+        given[coins >= np.uint64(final.drop_from)] = 0
         return given, winners - part.requests_with(given)
 
     def _shares(self, rounds: Rounds) -> list[Shares]:
@@ -273,7 +291,7 @@ class Shard:
         prices = np.array([step.prices for step in steps], dtype=np.float64)
         weights = np.array([step.weight for step in steps], dtype=np.int64)
         if steps and steps[0].batch is not None:
-            parts = self._in_order(rounds.order, steps[0].batch.count)
+            parts = self._in_order(rounds.order, rounds.hash, steps[0].batch.count)
             for part, own in zip(parts, out, strict=True):
                 own[:] = part.shares(prices)
             return
@@ -299,9 +317,15 @@ class Shard:
 
     # --- identity -------------------------------------------------------------------------
 
-    def digest(self) -> int:
+    def digest(self, hash: CoinHash = SIPHASH) -> int:
         """A number that changes whenever a record does; see `jdpack.records.digest`."""
-        return sum(self.threads.map(digest, self.parts)) % 2**64
+
+        def of(part: Part) -> int:
+            if hash == SIPHASH:
+                return digest(part)
+            return portable(part, _coins(part, bytes(16), hash), len(self.market.resources))
+
+        return sum(self.threads.map(of, self.parts)) % 2**64
 
 
 def _ids(part: Part) -> pa.Array:
@@ -310,27 +334,31 @@ def _ids(part: Part) -> pa.Array:
     return to_arrow(np.arange(part.first, part.first + part.rows))
 
 
-def _coins(part: Part, key: bytes, tossed: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
+def _coins(
+    part: Part, key: bytes, hash: CoinHash, tossed: NDArray[np.bool_] | None = None
+) -> NDArray[np.uint64]:
     """The coin of each row's request; 0 for rows that are not `tossed`."""
     if part.requests is None:
-        return _places(part, key, tossed)
+        return _places(part, key, hash, tossed)
     which = np.arange(part.rows) if tossed is None else np.flatnonzero(tossed)
     at = to_arrow(which)
     some = bulk_coins.request_keys(_ids(part).take(at), part.requests.take(at))
     out = np.zeros(part.rows, np.uint64)
-    out[which] = bulk_coins.coins_of_texts(key, *texts(some))
+    out[which] = bulk_coins.coins_of_texts(key, *texts(some), hash=hash)
     return out
 
 
-def _places(part: Part, key: bytes, some: NDArray[np.bool_] | None = None) -> NDArray[np.uint64]:
+def _places(
+    part: Part, key: bytes, hash: CoinHash, some: NDArray[np.bool_] | None = None
+) -> NDArray[np.uint64]:
     """The hash of each row's id; 0 for rows that are not in `some`."""
     which = np.arange(part.rows) if some is None else np.flatnonzero(some)
     if part.ids is None:
-        found = bulk_coins.coins_of_numbers(key, part.first + which)
+        found = bulk_coins.coins_of_numbers(key, part.first + which, hash)
     elif pa.types.is_integer(part.ids.type):
-        found = bulk_coins.coins_of_numbers(key, to_numpy(part.ids)[which])
+        found = bulk_coins.coins_of_numbers(key, to_numpy(part.ids)[which], hash)
     else:
-        found = bulk_coins.coins_of_texts(key, *texts(part.ids), which)
+        found = bulk_coins.coins_of_texts(key, *texts(part.ids), which, hash)
     if some is None:
         return found
     out = np.zeros(part.rows, np.uint64)

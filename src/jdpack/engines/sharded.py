@@ -12,13 +12,49 @@ import numpy as np
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
+from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.engines.base import Allocation
 from jdpack.engines.shard import NOBODY, Final, Rounds, Shares
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 
 
-class Combined(ABC):
+class Repairing(ABC):
+    """An engine that drops winners if what they get does not fit."""
+
+    @property
+    @abstractmethod
+    def market(self) -> Market: ...
+
+    @abstractmethod
+    def drop(self, board: Billboard, drop_from: int) -> Allocation:
+        """What all agents get if those with this coin or a larger one get nothing."""
+
+    def allocate(self, board: Billboard) -> Allocation:
+        """What all agents get, within the supply.
+
+        If it does not fit, as few agents as needed are dropped, those with the largest coins first,
+        unless the market says how often a supply may be exceeded.
+        This happens with probability at most beta, and is paid for in delta (`Budget`). The result
+        is feasible whatever the noise was. The cut-off coin is found by bisection, because loads
+        only fall as more agents are dropped.
+        """
+        allocation = self.drop(board, NOBODY)
+        if not board.header.repaired or self._fits(allocation):
+            return allocation
+        low, high = 0, NOBODY  # dropping from `low` on is enough, from `high` on it is not
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self._fits(self.drop(board, middle))
+            low, high = (middle, high) if fits else (low, middle)
+        return self.drop(board, low)
+
+    def _fits(self, allocation: Allocation) -> bool:
+        supplies = self.market.supply_codes
+        return all(load <= s * SHARE for load, s in zip(allocation.loads, supplies, strict=True))
+
+
+class Combined(Repairing):
     """An engine whose agents are in shards."""
 
     def __init__(self, market: Market) -> None:
@@ -44,9 +80,13 @@ class Combined(ABC):
         return self._last[1]
 
     def batch_demand(
-        self, prices: Sequence[tuple[int, ...]], batch: Batch, order: bytes
+        self,
+        prices: Sequence[tuple[int, ...]],
+        batch: Batch,
+        order: bytes,
+        hash: CoinHash = SIPHASH,
     ) -> tuple[int, ...]:
-        return _sums(self._all("batch_demand", prices, batch, order))
+        return _sums(self._all("batch_demand", prices, batch, order, hash))
 
     def value(self, prices: tuple[int, ...]) -> int:
         return sum(self._all("value", prices))
@@ -68,38 +108,14 @@ class Combined(ABC):
     ) -> int:
         return sum(self._all("luck", Rounds.of(board), seed, factors, lowest, highest))
 
-    def allocate(self, board: Billboard) -> Allocation:
-        """What all agents get, within the supply.
-
-        If it does not fit, as few agents as needed are dropped, those with the largest coins first,
-        unless the market says how often a supply may be exceeded.
-        This happens with probability at most beta, and is paid for in delta (`Budget`). The result
-        is feasible whatever the noise was. The cut-off coin is found by bisection, because loads
-        only fall as more agents are dropped.
-        """
-        allocation = self.drop(board, NOBODY)
-        if not board.header.repaired or self._fits(allocation):
-            return allocation
-        low, high = 0, NOBODY  # dropping from `low` on is enough, from `high` on it is not
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = self._fits(self.drop(board, middle))
-            low, high = (middle, high) if fits else (low, middle)
-        return self.drop(board, low)
-
-    def _fits(self, allocation: Allocation) -> bool:
-        supplies = self.market.supply_codes
-        return all(load <= s * SHARE for load, s in zip(allocation.loads, supplies, strict=True))
-
     def shares(self, board: Billboard, allocation: Allocation) -> Shares:
         return np.concatenate(self._all("shares", final(board, allocation.drop_from)))
 
-    def digest(self) -> int:
-        total: int = sum(self._all("digest")) % 2**64
+    def digest(self, hash: CoinHash = SIPHASH) -> int:
+        total: int = sum(self._all("digest", hash)) % 2**64
         return total
 
     def drop(self, board: Billboard, drop_from: int) -> Allocation:
-        """What all agents get if those with this coin or a larger one get nothing."""
         return Allocation.of_all(self._all("give", final(board, drop_from)))
 
 

@@ -7,6 +7,7 @@ Read in this order:
 * `ledger`: create, reserve, post, finish, verify.
 * `progress`: how far each run has come, so that a folder from a backup is refused.
 * `sqlite_file`: its transactions.
+* `postgres`: the same in a PostgreSQL database, for several curators at once.
 * `account`: the data set that pays for a run.
 * `text`: a ledger in words and as JSON.
 """

@@ -14,6 +14,8 @@ from jdpack.billboard.lines import Header
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger.balance import Balance
 from jdpack.ledger.ledger import Ledger
+from jdpack.ledger.postgres import is_postgres
+from jdpack.storage.address import shown
 from jdpack.storage.hash_chain import hash_of
 
 
@@ -33,16 +35,17 @@ class Account:
             raise LedgerError(f"data set {dataset!r} needs the ledger that it is in")
         if not isinstance(dataset, str):
             raise LedgerError(
-                f"ledger {str(ledger)!r} needs the name of a data set, not {dataset!r}",
-                f"`jdpack ledger show {ledger}` lists them",
+                f"ledger {shown(str(ledger))!r} needs the name of a data set, not {dataset!r}",
+                "`jdpack ledger show` lists them",
             )
         return cls.at(ledger, dataset)
 
     @classmethod
     def at(cls, ledger: str | Path, dataset: str) -> Account:
         """The account of a data set, which must be in the ledger."""
-        account = cls(os.path.abspath(ledger), dataset)
-        Ledger.open(account.ledger).balance(dataset)
+        place = str(ledger) if is_postgres(ledger) else os.path.abspath(ledger)
+        account = cls(place, dataset)
+        account._ledger.balance(dataset)
         return account
 
     def held(self, header: Header) -> contextlib.AbstractContextManager[None]:
@@ -110,7 +113,7 @@ class Account:
 
     @property
     def _ledger(self) -> Ledger:
-        return Ledger(Path(self.ledger))
+        return Ledger(self.ledger)
 
     def check(self, board: Billboard) -> None:
         """Refuse a finished billboard that is not the one in the ledger."""
@@ -118,12 +121,13 @@ class Account:
         paid = known is not None and known.budget == board.header.budget
         if known is None or not paid or known.dataset != self.dataset:
             raise LedgerError(
-                f"ledger {self.ledger!r} did not reserve the budget of this run",
+                f"ledger {shown(self.ledger)!r} did not reserve the budget of this run",
                 "this is another ledger, or it was rolled back",
             )
         if (known.state, known.billboard) != ("finished", board.head):
             raise LedgerError(
-                f"in ledger {self.ledger!r} this run is {known.state}, and not with this billboard",
+                f"in ledger {shown(self.ledger)!r} this run is {known.state}, and not with this "
+                "billboard",
                 "`jdpack resume` finishes a run",
             )
 

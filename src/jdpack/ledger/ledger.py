@@ -1,15 +1,16 @@
 """Public: the ledger, which tracks what all runs on the same people spend together.
 
 It is one SQLite file with one table, an append-only chain of sealed lines
-(`jdpack.storage.hash_chain`). Each data set has an entry with its total. Each run has an entry when
-it reserves its budget, one when it begins to post, and one when it finishes, or when it is
-cancelled before it began. Every use recomputes all sums from the chain, by the rules of
-`jdpack.ledger.balance`. Each run under way also has a small file beside the ledger, with the hash
-of every line that it posts (`jdpack.ledger.progress`).
+(`jdpack.storage.hash_chain`), or the same in a PostgreSQL database (`jdpack.ledger.postgres`). Each
+data set has an entry with its total. Each run has an entry when it reserves its budget, one when it
+begins to post, and one when it finishes, or when it is cancelled before it began. Every use
+recomputes all sums from the chain, by the rules of `jdpack.ledger.balance`. Each run under way also
+has a small file beside the ledger, with the hash of every line that it posts
+(`jdpack.ledger.progress`); in PostgreSQL these are in a table.
 
 A reservation is one transaction: when processes race for the rest of a budget, exactly as many win
-as fit. If a process is killed, its entry is there completely or not at all; SQLite rolls back any
-leftovers at the next use.
+as fit. If a process is killed, its entry is there completely or not at all; the database rolls back
+any leftovers.
 
 Formal guarantees. Once a line with noise may be public, its run's reservation is never given back,
 and the run resumes from that line or not at all:
@@ -27,16 +28,42 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger.balance import Balance, check
-from jdpack.ledger.entries import Entry, Run, State, check_name
+from jdpack.ledger.entries import Entry, Kind, Run, State, check_name
+from jdpack.ledger.postgres import PostgresLedger, PostgresProgress, is_postgres, retried
 from jdpack.ledger.progress import Progress
-from jdpack.ledger.sqlite_file import begin, insert, make, read, transaction
+from jdpack.ledger.sqlite_file import SqliteLedger
 from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import Accounting, Budget
 
 _AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget a second time"
+
+
+class Place(Protocol):
+    """Where a ledger is. Its text is for messages."""
+
+    def make(self) -> None:
+        """Make room for a ledger, if there is none."""
+
+    def transaction(self, *, write: bool) -> contextlib.AbstractContextManager[Any]:
+        """One transaction, or LedgerError. If it succeeds, it is on disk."""
+
+    def begin(self, db: Any) -> State:
+        """Read all entries; make the tables first if there are none."""
+
+    def read(self, db: Any) -> State:
+        """Read all entries, and check each."""
+
+    def insert(
+        self, db: Any, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
+    ) -> None:
+        """Append an entry, if the rules allow it."""
+
+    def progress(self, run: str) -> Progress | PostgresProgress:
+        """How far a run has come."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +91,14 @@ class Ledger:
     survives forks.
 
     Args:
-        path: the ledger's file.
+        path: the ledger's file, or the address of a PostgreSQL database.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path: str | Path = path if is_postgres(path) else Path(path)
 
     @classmethod
+    @retried
     def create(
         cls,
         path: str | Path,
@@ -80,20 +108,28 @@ class Ledger:
         delta: float,
         neighbours: Neighbours = Neighbours.REPLACE_ONE,
         accounting: Accounting = "gdp",
+        grant: str | None = None,
     ) -> Ledger:
         """Enter a data set and its total, in a new file or in an existing ledger.
 
         Args:
+            grant: in PostgreSQL, a role that may then read the ledger and add to it, and no more.
             accounting: "gdp" adds up Gaussian noise exactly; "zcdp" also takes runs with truncated
                 Laplace noise, and fewer of all.
         """
         check_name("data set", dataset)
         balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours), accounting)
-        ledger = cls(Path(path))
-        make(ledger.path)
-        with transaction(ledger.path, write=True) as db:
-            state = begin(db)
-            insert(
+        ledger = cls(path)
+        place = ledger._place
+        if grant is not None and not isinstance(place, PostgresLedger):
+            raise LedgerError(
+                f"a file has no roles, so nothing can be granted to {grant!r}",
+                "whoever may write to the file may use it",
+            )
+        place.make()
+        with place.transaction(write=True) as db:
+            state = place.begin(db)
+            place.insert(
                 db,
                 state,
                 "dataset",
@@ -107,15 +143,18 @@ class Ledger:
                     **({"accounting": "gdp"} if balance.accounting == "gdp" else {}),
                 },
             )
+            if isinstance(place, PostgresLedger) and grant is not None:
+                place.grant(db, grant)
         return ledger
 
     @classmethod
     def open(cls, path: str | Path) -> Ledger:
         """Open the ledger in a file, and check it."""
-        ledger = cls(Path(path))
+        ledger = cls(path)
         ledger._state()
         return ledger
 
+    @retried
     def reserve(
         self,
         dataset: str,
@@ -142,8 +181,8 @@ class Ledger:
         """
         check_name("run", run)
         check(budget)
-        with transaction(self.path, write=True) as db:
-            state = read(db)
+        with self._place.transaction(write=True) as db:
+            state = self._place.read(db)
             total = state.balance(dataset)
             if neighbours is not total.neighbours:
                 raise BudgetError(
@@ -158,7 +197,7 @@ class Ledger:
                 forgot = bool(posted)
                 if forgot and not again:
                     raise self._behind(run, "knows nothing of")
-                insert(db, state, "reserve", dataset, amounts)
+                self._place.insert(db, state, "reserve", dataset, amounts)
             elif (known.dataset, known.budget) != (dataset, budget):
                 raise LedgerError(
                     f"run {run!r} is in the ledger already, with another budget or data set",
@@ -178,9 +217,9 @@ class Ledger:
                 if forgot and not again:
                     raise self._lost(run) if head is None else self._behind(run, "is behind")
                 if forgot:
-                    insert(db, state, "again", dataset, amounts)
+                    self._place.insert(db, state, "again", dataset, amounts)
             if forgot and posted and not state.run(run).begun:
-                insert(db, state, "begin", dataset, {"run": run})
+                self._place.insert(db, state, "begin", dataset, {"run": run})
             balance = state.balance(dataset)
         if forgot and posted:  # now that it is charged
             self._progress(run).note(lines[-1], first=True)
@@ -190,6 +229,7 @@ class Ledger:
         """Hold a run while working on it; refuse if another process holds it, in any folder."""
         return self._progress(run).held()
 
+    @retried
     def post(self, run: str, before: str, head: str) -> None:
         """Note that a line of a run is about to be public; the note is on disk when this returns.
 
@@ -203,13 +243,13 @@ class Ledger:
         progress = self._progress(run)
         last = progress.head
         if last is None or not before:
-            with transaction(self.path, write=True) as db:
-                state = read(db)
+            with self._place.transaction(write=True) as db:
+                state = self._place.read(db)
                 known = state.run(run)
                 if (known.state, known.billboard) == ("finished", head):
                     return  # a process was killed while it posted this last line
                 if not before and not known.begun:
-                    insert(db, state, "begin", known.dataset, {"run": run})
+                    self._place.insert(db, state, "begin", known.dataset, {"run": run})
                     progress.note(head, first=True)  # before the entry is committed
                     return
         if last not in (before, head):
@@ -219,10 +259,11 @@ class Ledger:
         else:
             progress.note(head)
 
+    @retried
     def cancel(self, run: str) -> None:
         """Give back what a run reserved; it must have posted nothing."""
-        with transaction(self.path, write=True) as db:
-            state = read(db)
+        with self._place.transaction(write=True) as db:
+            state = self._place.read(db)
             known = state.run(run)
             if not known.followed:
                 raise LedgerError(
@@ -231,13 +272,14 @@ class Ledger:
                     "what may be posted stays spent",
                 )
             if known.state != "cancelled":
-                insert(db, state, "cancel", known.dataset, {"run": run})
+                self._place.insert(db, state, "cancel", known.dataset, {"run": run})
 
+    @retried
     def finish(self, run: str, billboard: str) -> Balance:
         """Note that a run is over, with the hash of its billboard's last line."""
         progress = self._progress(run)
-        with transaction(self.path, write=True) as db:
-            state = read(db)
+        with self._place.transaction(write=True) as db:
+            state = self._place.read(db)
             known = state.run(run)
             if (known.state, known.billboard) != ("finished", billboard):
                 if known.state == "open" and known.begun and progress.head != billboard:
@@ -245,7 +287,9 @@ class Ledger:
                         f"run {run!r} has posted more than this billboard, or something else",
                         "finish it with its newest state",
                     )
-                insert(db, state, "finish", known.dataset, {"run": run, "billboard": billboard})
+                self._place.insert(
+                    db, state, "finish", known.dataset, {"run": run, "billboard": billboard}
+                )
             balance = state.balance(known.dataset)
         progress.remove()
         return balance
@@ -284,7 +328,7 @@ class Ledger:
             places = [e.number for e in state.entries if e.hash == head]
             if not places:
                 raise LedgerError(
-                    f"ledger {str(self.path)!r} has no entry with hash {head!r}",
+                    f"ledger {str(self._place)!r} has no entry with hash {head!r}",
                     "it was rewritten or rolled back since that hash was noted, or is another one",
                 )
             since = len(state.entries) - places[0]
@@ -299,22 +343,26 @@ class Ledger:
         )
 
     def _state(self) -> State:
-        with transaction(self.path, write=False) as db:
-            return read(db)
+        with self._place.transaction(write=False) as db:
+            return self._place.read(db)
 
-    def _progress(self, run: str) -> Progress:
-        return Progress(self.path, run)
+    @property
+    def _place(self) -> Place:
+        return PostgresLedger(self.path) if isinstance(self.path, str) else SqliteLedger(self.path)
+
+    def _progress(self, run: str) -> Progress | PostgresProgress:
+        return self._place.progress(run)
 
     def _behind(self, run: str, how: str) -> LedgerError:
         return LedgerError(
-            f"ledger {str(self.path)!r} {how} run {run!r}, which has already posted",
+            f"ledger {str(self._place)!r} {how} run {run!r}, which has already posted",
             "it is another ledger, or it was put back from a backup: put back the newest copy; if "
             f"that is lost, {_AGAIN}",
         )
 
     def _lost(self, run: str) -> LedgerError:
         return LedgerError(
-            f"{str(self._progress(run).path)!r} is missing, which says how far run {run!r} came",
+            f"{str(self._progress(run))!r} is missing, which says how far run {run!r} came",
             f"it belongs beside the ledger: move it there too; if it is lost, {_AGAIN}",
         )
 

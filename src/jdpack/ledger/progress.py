@@ -29,6 +29,9 @@ class Progress:
         self.run = run
         self.path = ledger.with_name(f"run-{hashlib.sha256(run.encode()).hexdigest()[:32]}.heads")
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     @property
     def head(self) -> str | None:
         """The last hash, or None."""

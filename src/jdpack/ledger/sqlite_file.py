@@ -18,6 +18,7 @@ from typing import Any
 
 from jdpack.errors import JdpackError, LedgerError
 from jdpack.ledger.entries import SCHEMA, Kind, State
+from jdpack.ledger.progress import Progress
 
 APPLICATION_ID = 0x6A64706B  # "jdpk", where SQLite files say what they are for
 BUSY_SECONDS = 60.0
@@ -38,65 +39,6 @@ _DAMAGED = "put back a copy and compare its head; nothing was changed"
 
 # Closing a file drops this process's locks on it, so no thread may open it while one makes it.
 _MAKING = threading.Lock()
-
-
-def make(path: Path) -> None:
-    """Make an empty file if there is none. The first transaction fills it or leaves it empty."""
-    try:
-        with _MAKING:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        return
-    except (OSError, ValueError) as error:
-        raise LedgerError(
-            f"cannot make the ledger {str(path)!r}: {_why(error)}",
-            "its folder must exist, and you must be able to write to it",
-        ) from None
-
-
-@contextlib.contextmanager
-def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """One transaction on the file, or LedgerError. If it succeeds, it is on disk."""
-    try:
-        found = os.lstat(path)
-    except (OSError, ValueError) as error:
-        raise LedgerError(
-            f"cannot find the ledger {str(path)!r}: {_why(error)}",
-            "if runs have used it, put it back where it was; `jdpack ledger create` makes a new "
-            "one, which knows nothing about them",
-        ) from None
-    if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink != 1):
-        raise LedgerError(
-            f"ledger {str(path)!r} is a link, or has several names",
-            "give it one name: after a crash, SQLite finds the journal by the name of the file",
-        )
-    if not stat.S_ISREG(found.st_mode):
-        raise LedgerError(f"ledger {str(path)!r} is not a regular file", "a ledger is one file")
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise LedgerError(f"SQLite {sqlite3.sqlite_version} is too old", "3.37 or later is needed")
-    try:
-        with _MAKING:
-            db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw",
-                uri=True,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-            )
-        with contextlib.closing(db):
-            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**16)
-            db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-            for setting in ("trusted_schema = OFF", "cell_size_check = ON", "synchronous = EXTRA"):
-                db.execute(f"PRAGMA {setting}")
-            if _ask(db, "journal_mode") != "delete":  # so that the ledger is one file
-                raise LedgerError(
-                    f"ledger {str(path)!r} is not in SQLite's journal mode DELETE",
-                    "somebody changed the mode: set it back with `PRAGMA journal_mode = DELETE`",
-                )
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            yield db
-            db.execute("COMMIT")
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
-        raise _explained(error, path) from None
 
 
 def _why(error: Exception) -> str:
@@ -135,51 +77,137 @@ def _empty(db: sqlite3.Connection) -> bool:
     return marks == (0, 0) and not _things(db)
 
 
-def begin(db: sqlite3.Connection) -> State:
-    """Read all entries; make the tables first if the file is empty."""
-    if not _empty(db):
-        return read(db)
-    for statement in _TABLES.values():
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-    return State()
+class SqliteLedger:
+    """The file of a ledger."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-def insert(
-    db: sqlite3.Connection, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
-) -> None:
-    """Append an entry, if the rules allow it. A file of an earlier schema becomes one of SCHEMA."""
-    line = state.append(kind, dataset, data)
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-    db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
+    def __str__(self) -> str:
+        return str(self.path)
 
-
-def read(db: sqlite3.Connection) -> State:
-    """Read all entries, and check each."""
-    if _empty(db):
-        raise LedgerError(
-            "the ledger is empty",
-            "if runs have used it, put back a copy; only if `jdpack ledger create` was "
-            "interrupted, run that again",
-        )
-    if _ask(db, "application_id") != APPLICATION_ID:
-        raise LedgerError(
-            "the file is not a ledger but another SQLite database", "nothing was done"
-        )
-    if (version := _ask(db, "user_version")) not in range(1, SCHEMA + 1):
-        raise LedgerError(f"schema {version!r} is none of 1 to {SCHEMA}, which this version reads")
-    if _things(db) != list(_TABLES.items()):
-        raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
-    state = State()
-    for number, line in db.execute("SELECT number, line FROM entries ORDER BY number"):
+    def make(self) -> None:
+        """Make an empty file if there is none. The first transaction fills it, or fails."""
         try:
-            if number != len(state.entries) + 1 or not isinstance(line, str):
-                raise JdpackError("its number or its type is wrong")
-            state.add(line)
-        except JdpackError as error:
-            place = len(state.entries) + 1
-            raise LedgerError(f"entry {place} of the ledger: {error.message}", _DAMAGED) from None
-    if not state.entries:
-        raise LedgerError("the ledger has lost all its entries", _DAMAGED)
-    return state
+            with _MAKING:
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
+        except (OSError, ValueError) as error:
+            raise LedgerError(
+                f"cannot make the ledger {str(self.path)!r}: {_why(error)}",
+                "its folder must exist, and you must be able to write to it",
+            ) from None
+
+    @contextlib.contextmanager
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """One transaction on the file, or LedgerError. If it succeeds, it is on disk."""
+        try:
+            found = os.lstat(self.path)
+        except (OSError, ValueError) as error:
+            raise LedgerError(
+                f"cannot find the ledger {str(self.path)!r}: {_why(error)}",
+                "if runs have used it, put it back where it was; `jdpack ledger create` makes a "
+                "new one, which knows nothing about them",
+            ) from None
+        if stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink != 1):
+            raise LedgerError(
+                f"ledger {str(self.path)!r} is a link, or has several names",
+                "give it one name: after a crash, SQLite finds the journal by the name of the file",
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise LedgerError(
+                f"ledger {str(self.path)!r} is not a regular file", "a ledger is one file"
+            )
+        if sqlite3.sqlite_version_info < (3, 37):
+            raise LedgerError(
+                f"SQLite {sqlite3.sqlite_version} is too old", "3.37 or later is needed"
+            )
+        try:
+            with _MAKING:
+                db = sqlite3.connect(
+                    f"{self.path.absolute().as_uri()}?mode=rw",
+                    uri=True,
+                    timeout=BUSY_SECONDS,
+                    isolation_level=None,
+                )
+            with contextlib.closing(db):
+                db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**16)
+                db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+                for setting in (
+                    "trusted_schema = OFF",
+                    "cell_size_check = ON",
+                    "synchronous = EXTRA",
+                ):
+                    db.execute(f"PRAGMA {setting}")
+                if _ask(db, "journal_mode") != "delete":  # so that the ledger is one file
+                    raise LedgerError(
+                        f"ledger {str(self.path)!r} is not in SQLite's journal mode DELETE",
+                        "somebody changed the mode: set it back with `PRAGMA journal_mode = "
+                        "DELETE`",
+                    )
+                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                yield db
+                db.execute("COMMIT")
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
+            raise _explained(error, self.path) from None
+
+    def begin(self, db: sqlite3.Connection) -> State:
+        """Read all entries; make the tables first if the file is empty."""
+        if not _empty(db):
+            return self.read(db)
+        for statement in _TABLES.values():
+            db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+        return State()
+
+    def insert(
+        self,
+        db: sqlite3.Connection,
+        state: State,
+        kind: Kind,
+        dataset: str,
+        data: Mapping[str, Any],
+    ) -> None:
+        """Append an entry, if the rules allow it. An earlier schema becomes SCHEMA."""
+        line = state.append(kind, dataset, data)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+        db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
+
+    def read(self, db: sqlite3.Connection) -> State:
+        """Read all entries, and check each."""
+        if _empty(db):
+            raise LedgerError(
+                "the ledger is empty",
+                "if runs have used it, put back a copy; only if `jdpack ledger create` was "
+                "interrupted, run that again",
+            )
+        if _ask(db, "application_id") != APPLICATION_ID:
+            raise LedgerError(
+                "the file is not a ledger but another SQLite database", "nothing was done"
+            )
+        if (version := _ask(db, "user_version")) not in range(1, SCHEMA + 1):
+            raise LedgerError(
+                f"schema {version!r} is none of 1 to {SCHEMA}, which this version reads"
+            )
+        if _things(db) != list(_TABLES.items()):
+            raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
+        state = State()
+        for number, line in db.execute("SELECT number, line FROM entries ORDER BY number"):
+            try:
+                if number != len(state.entries) + 1 or not isinstance(line, str):
+                    raise JdpackError("its number or its type is wrong")
+                state.add(line)
+            except JdpackError as error:
+                place = len(state.entries) + 1
+                raise LedgerError(
+                    f"entry {place} of the ledger: {error.message}", _DAMAGED
+                ) from None
+        if not state.entries:
+            raise LedgerError("the ledger has lost all its entries", _DAMAGED)
+        return state
+
+    def progress(self, run: str) -> Progress:
+        """How far a run has come."""
+        return Progress(self.path, run)

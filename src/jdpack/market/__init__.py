@@ -8,5 +8,6 @@ Read in this order:
 * `groups`: caps and reserves of groups of agents, as resources of their own.
 * `market`: the resources and the bounds that every record obeys.
 * `file`: parsing of the market file.
-* `template`: a market file with comments, from a few answers.
+* `template`: a market file with comments, from a few answers or with other bounds.
+* `levels`: the scale on which amounts are counted to choose bounds.
 """

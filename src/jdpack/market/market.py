@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -125,6 +126,37 @@ class Columns:
     """The column that tells an agent's requests apart, if agents may have several."""
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Bounds of a market that were chosen from the records, privately: what that cost.
+
+    `jdpack bounds` writes it into the market file. It adds to what a run spends.
+    """
+
+    epsilon: float
+    """The epsilon of that release."""
+    delta: float
+    """The delta of that release."""
+    run: str
+    """Its name in the ledger."""
+
+    @classmethod
+    def of(cls, entry: Any, where: str) -> Provenance:
+        """From a table of a market file."""
+        section = checks.Section(where, entry)
+        found = cls(
+            checks.positive(f"{where}: epsilon", section.number("epsilon")),
+            checks.positive(f"{where}: delta", section.number("delta")),
+            checks.text("run", section.take("run", str)),
+        )
+        section.close()
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The inverse of `of`."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "run": self.run}
+
+
 @dataclass(frozen=True, init=False)
 class Market:
     """The public market.
@@ -153,6 +185,11 @@ class Market:
         epsilon, delta: the privacy budget, unless `solve` gets another.
         excess_probability: the probability with which a supply may be exceeded; 0 means never.
         columns: how tables of agents are laid out.
+        languages: the languages of the page and of letters, such as ["de", "en"]; the first is
+            the one in which names and units are written.
+        translations: for other languages, what the market's own texts are called there:
+            {"en": {"Plätze": "places"}}.
+        provenance: what choosing these bounds from the records cost (`jdpack.bounds`).
     """
 
     name: str
@@ -171,6 +208,9 @@ class Market:
     delta: float | None
     excess_probability: float
     columns: Columns
+    languages: tuple[str, ...]
+    translations: Mapping[str, Mapping[str, str]] = field(hash=False)
+    provenance: tuple[Provenance, ...]
     _in_toml: ClassVar[bool] = False
 
     def __init__(
@@ -197,6 +237,9 @@ class Market:
         delta: float | None = None,
         excess_probability: float = 0.0,
         columns: Columns | None = None,
+        languages: Sequence[str] | str = ("en",),
+        translations: Mapping[str, Mapping[str, str]] | None = None,
+        provenance: Sequence[Provenance] = (),
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
@@ -268,6 +311,9 @@ class Market:
         put(self, "delta", None if delta is None else checks.finite("delta", delta))
         put(self, "excess_probability", _excess_probability(excess_probability))
         put(self, "columns", columns if columns is not None else Columns())
+        put(self, "languages", _languages(languages))
+        put(self, "translations", _translations(translations or {}, self.languages))
+        put(self, "provenance", tuple(provenance))
         self._check()
 
     def _check(self) -> None:
@@ -414,6 +460,17 @@ class Market:
     def requests(self) -> int:
         """The most requests that one agent may make."""
         return self.person.requests
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, f.name) for f in fields(self) if f.hash is not False))
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once: a plan looks thousands of numbers up by their market
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hash, because texts hash differently in every process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @property
     def requests_at_most(self) -> int:
@@ -603,6 +660,10 @@ class Market:
 
     # --- in words -------------------------------------------------------------------------
 
+    def said(self, text: str, language: str) -> str:
+        """One of the market's own texts in a language; unchanged if it has no translation."""
+        return self.translations.get(language, {}).get(text, text)
+
     def __repr__(self) -> str:
         m = len(self.resources)
         at_most = "at most " if self.neighbours is Neighbours.ADD_REMOVE else ""
@@ -682,6 +743,10 @@ class Market:
                 Group.of(entry, f"[[group]] {i + 1}")
                 for i, entry in enumerate(top.take("group", list, []))
             ],
+            provenance=[
+                Provenance.of(entry, f"[[provenance]] {i + 1}")
+                for i, entry in enumerate(top.take("provenance", list, []))
+            ],
             excess_probability=top.number("excess_probability", 0.0),
             supply=[r.number("supply") for r in resources],
             max_demand=[r.number("max_demand") for r in resources],
@@ -693,6 +758,8 @@ class Market:
                 r.take("column", str, n) for r, n in zip(resources, names, strict=True)
             ],
             columns=columns,
+            languages=top.take("languages", list, ["en"]),
+            translations=top.table("translation", {}),
         )
         for section in [top, privacy, value, agents, *resources]:
             section.close()
@@ -719,6 +786,12 @@ class Market:
             more["group"] = [group.to_dict() for group in self.groups]
         if self.requests > 1:
             more["person"] = self.person.to_dict()
+        if self.languages != ("en",):
+            more["languages"] = list(self.languages)
+        if self.translations:
+            more["translation"] = {code: dict(own) for code, own in self.translations.items()}
+        if self.provenance:
+            more["provenance"] = [entry.to_dict() for entry in self.provenance]
         return {
             "name": self.name,
             "divisible": self.divisible,
@@ -779,6 +852,9 @@ class Market:
             "delta": self.delta,
             "excess_probability": self.excess_probability,
             "columns": self.columns,
+            "languages": self.languages,
+            "translations": self.translations,
+            "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
             same["units_one"] = None  # words that fit no more
@@ -847,6 +923,40 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
                 f"the reserves of {r.name!r} add up to {amount:g}, but its supply is {r.supply:g}",
                 "reserves are parts of the supply",
             )
+    return found
+
+
+def _languages(given: Any) -> tuple[str, ...]:
+    """The codes of languages; whether they are known is checked before a run (`planning`)."""
+    found = (given,) if isinstance(given, str) else tuple(given)
+    for code in found:
+        if not isinstance(code, str) or not re.fullmatch("[a-z]{2,3}", code):
+            raise MarketError(
+                f"languages has {checks.quoted(code)}, which is no code of a language",
+                'write codes such as "en" or "de"',
+            )
+    if not found or len(set(found)) < len(found):
+        raise MarketError(
+            f"languages is {checks.quoted(list(found))}", "list at least one, and each once"
+        )
+    return found
+
+
+def _translations(given: Any, languages: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for code, own in given.items():
+        if code not in languages:
+            raise MarketError(
+                f"there is a translation to {checks.quoted(code)}, which is not in languages",
+                f"languages has: {', '.join(languages)}",
+            )
+        if not checks.is_named(own):
+            raise MarketError(
+                f"the translation to {code} must be a table, not {checks.quoted(own)}"
+            )
+        found[code] = {
+            checks.text("translation", a): checks.text("translation", b) for a, b in own.items()
+        }
     return found
 
 

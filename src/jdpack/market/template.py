@@ -1,10 +1,15 @@
-"""Public: a market file with comments, from a few answers."""
+"""Public: a market file with comments, from a few answers, or with other bounds."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from jdpack.errors import MarketError
+from jdpack.market.file import parse
+from jdpack.market.market import Market
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,52 @@ def market_file(answers: Answers) -> str:
             f"unit = {_text(good.unit)}",
         ]
     return "\n".join(lines) + "\n"
+
+
+_HEAD = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
+_BOUND = re.compile(r"(\s*(max_demand|max)\s*=\s*)[^\s#]+")
+
+
+def with_bounds(text: str, market: Market) -> str:
+    """A market file with the bounds and the provenance of `market`, and all else as it is.
+
+    Raises MarketError if the result would not be that market.
+    """
+    lines, section, at = list[str](), "", -1
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            section = head[1]
+            at += section == "resource"
+        bound = _BOUND.match(line)
+        if (
+            bound
+            and (section, bound[2]) == ("resource", "max_demand")
+            and at < len(market.declared)
+        ):
+            line = bound[1] + _number(market.declared[at].max_demand) + line[bound.end() :]
+        elif bound and (section, bound[2]) == ("value", "max"):
+            line = bound[1] + _number(market.max_value) + line[bound.end() :]
+        lines.append(line)
+    for entry in market.provenance[text.count("[[provenance]]") :]:
+        lines += [
+            "",
+            "[[provenance]]  # these bounds were chosen from the records, privately; it cost",
+            f"epsilon = {_number(entry.epsilon)}",
+            f"delta = {entry.delta!r}",
+            f"run = {_text(entry.run)}  # in the ledger",
+        ]
+    new = "\n".join(lines) + "\n"
+    try:
+        right = Market.from_dict(parse(new)) == market
+    except (MarketError, ValueError):
+        right = False
+    if not right:
+        raise MarketError(
+            "the bounds cannot be changed in this market file",
+            "write [value] and each [[resource]] as a table, with max and max_demand on lines of "
+            "their own; or leave out -o and change them by hand",
+        )
+    return new
 
 
 def _text(text: str) -> str:

@@ -12,23 +12,29 @@ import base64
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release
 from jdpack.common import checks
+from jdpack.common.language import Language, english
+from jdpack.common.language import language as find_language
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.pages import chart
 from jdpack.pages.number_text import (
+    amount_text,
     exactly,
     factor_text,
+    good_name,
+    not_private_text,
     one_in,
     percent,
     percent_down,
@@ -39,6 +45,7 @@ from jdpack.pages.number_text import (
     short_down,
     short_up,
     total_text,
+    value_word,
 )
 from jdpack.pages.table import csv_of
 from jdpack.privacy.accounting import REVEALED_MOST
@@ -57,9 +64,20 @@ SHOWN = 8
 
 _POINTS = 150  # per line of a chart
 _LINES = 8  # in the table below a chart
+_CUT = 2.0  # prices of the search that are this many times those that count are cut off
+_ABOVE = 1.5  # then the axis ends at this many times the highest price that counts
 _ROWS = 1000  # in the table of resources
+_UNBROKEN = 30  # letters of an amount that stays on one line
 _UNFINISHED = {None: "open", True: "running", False: "stopped"}
-_SCRIPTS = ("allocate.js", "own_record.js", "number_text.js", "in_words.js", "form.js")
+_SCRIPTS = (
+    "allocate.js",
+    "number_text.js",
+    "words.js",
+    "own_record.js",
+    "in_words.js",
+    "form.js",
+)
+_WORDS = ("number", "text", "form", "outcome", "record")  # sections that the scripts use
 
 
 @dataclass(frozen=True)
@@ -73,43 +91,78 @@ class Page:
     """Changes whenever the billboard or the state of the run does."""
 
 
-def public_page(board: Billboard, *, running: bool | None = None, live: bool = False) -> str:
+def public_page(
+    board: Billboard,
+    *,
+    running: bool | None = None,
+    live: bool = False,
+    language: str | None = None,
+) -> str:
     """The billboard page as HTML; the arguments are those of `build`."""
-    return build(board, running=running, live=live).html
+    return build(board, running=running, live=live, language=language).html
 
 
-def build(board: Billboard | None, *, running: bool | None = None, live: bool = False) -> Page:
+def files(market: Market) -> dict[str, str]:
+    """The name of the page's file in each language of the market; the first is index.html."""
+    first, *others = market.languages
+    return {first: "index.html"} | {code: f"index.{code}.html" for code in others}
+
+
+def public_pages(board: Billboard) -> dict[str, str]:
+    """The page in every language of the market, by the name of its file."""
+    named = files(board.header.market)
+    return {name: public_page(board, language=code) for code, name in named.items()}
+
+
+def build(
+    board: Billboard | None,
+    *,
+    running: bool | None = None,
+    live: bool = False,
+    language: str | None = None,
+) -> Page:
     """The billboard page.
 
     Args:
         board: a billboard, finished or not; None if nothing is posted yet.
         running: whether an unfinished run is still working, if known.
         live: whether `jdpack.serve` keeps the page of an unfinished run up to date.
+        language: the code of its language; by default the first of the market's.
     """
     state = "finished" if board is not None and board.finished else _UNFINISHED[running]
     follow = _web("live.js") if live and state != "finished" else None
     if board is None:
         mark = f"waiting-{state}"
         return _fill("waiting.html", mark, live=follow, state=state, not_private=None)
+    market = board.header.market
+    words = find_language(language or market.languages[0])
     asks, spent = board.finished and board.weight > 0, totals(board)
-    long = len(board.header.market.resources) * _count(board) > NUMBERS_MAX
+    long = len(market.resources) * _count(board) > NUMBERS_MAX
     return _fill(
         "billboard.html",
         f"{state}-{board.head}",
         script=script() if asks and not long else None,
         live=follow,
-        data=_embedded(data(board)) if asks and not long else None,
+        words=words,
+        data=_embedded(data(board, words)) if asks and not long else None,
         state=state,
-        figures=figures(board),
+        figures=figures(board, words),
         shown=SHOWN,
-        price_text=price_text,
-        total_text=total_text,
-        person_texts=person_texts,
+        others=[
+            (code, name, find_language(code).name)
+            for code, name in files(market).items()
+            if code != words.code
+        ]
+        if words.code in market.languages
+        else [],
+        totals=[total_text(market, total, words) for total in market.totals],
+        bounds_you=list(person_texts(market, "you", words).values()),
+        bounds_one=list(person_texts(market, "one", words).values()),
         rows_max=_ROWS,
         table_csv=_csv(resource_rows(board)),
         spent=None if spent is None else [0.0, *spent][-1],
         long=long,
-        **_about(board),
+        **_about(board, words),
         **promised(board, adds_up=spent is not None),
     )
 
@@ -126,9 +179,15 @@ def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     }
 
 
-def data(board: Billboard) -> dict[str, Any]:
-    """What the agent's function needs from a finished billboard, and no more."""
+def data(board: Billboard, language: Language | None = None) -> dict[str, Any]:
+    """What the agent's function needs from a finished billboard, and the words for its outcome."""
     market, rounds = board.header.market, list(board.rounds)
+    words = language or find_language(market.languages[0])
+    columns = market.columns
+
+    def said(text: str) -> str:
+        return market.said(text, words.code)
+
     assert board.certificate is not None and board.seed is not None
     batch = rounds[0].batch
     return {
@@ -136,24 +195,31 @@ def data(board: Billboard) -> dict[str, Any]:
         "options": market.options,
         "bundle_size": market.bundle_size,
         "max_value": market.max_value,
-        "value_name": market.value_name,
+        "value_name": said(market.value_name),
+        "value_word": value_word(market, words),
+        "words": {"code": words.code} | {name: words.data[name] for name in _WORDS},
+        "labels": {
+            "group": words.text("text.group") if columns.group == "group" else said(columns.group),
+            "request": said(columns.request),
+        },
         "value_step": market.value_step,
         "columns": {
-            "id": market.columns.id,
-            "value": market.columns.value,
-            "layout": market.columns.layout,
-            "option": market.columns.option,
-            "resource": market.columns.resource,
-            "amount": market.columns.amount,
-            "ignore": list(market.columns.ignore),
-            "group": market.columns.group,
-            "request": market.columns.request,
+            "id": columns.id,
+            "value": columns.value,
+            "layout": columns.layout,
+            "option": columns.option,
+            "resource": columns.resource,
+            "amount": columns.amount,
+            "ignore": list(columns.ignore),
+            "group": columns.group,
+            "request": columns.request,
         },
         "resources": [
             {
                 "name": r.name,
-                "unit": r.unit,
-                "unit_one": r.unit_one,
+                "label": said(r.name),
+                "unit": said(r.unit),
+                "unit_one": said(r.unit_one),
                 "column": r.column,
                 "max_demand": r.max_demand,
                 "unit_size": size,
@@ -161,9 +227,11 @@ def data(board: Billboard) -> dict[str, Any]:
             for r, size in zip(market.declared, market.unit_sizes, strict=False)
         ],
         "groups": [group.name for group in market.groups],
+        "group_labels": [said(group.name) for group in market.groups],
         "derived": [
             {
                 "name": market.resources[j].name,
+                "label": good_name(market, j, words),
                 "base": rule.base,
                 "group": rule.group,
                 "members": rule.members,
@@ -175,15 +243,16 @@ def data(board: Billboard) -> dict[str, Any]:
                 "amount": total.amount,
                 "resources": list(total.resources),
                 "quantum": total.quantum,
-                "text": total_text(market, total),
+                "text": total_text(market, total, words),
             }
             for total in market.totals
         ],
-        "person": _person(market),
+        "person": _person(market, words),
         "factors": list(board.certificate.factors),
         "weight": board.weight,
         "batches": 0 if batch is None else batch.count,
         "order": board.header.order.hex(),
+        "coin_hash": board.header.coin_hash,
         "seed": board.seed.seed.hex(),
         "final_prices": list(board.final_prices),
         "rounds": {
@@ -193,7 +262,7 @@ def data(board: Billboard) -> dict[str, Any]:
     }
 
 
-def _person(market: Market) -> dict[str, Any] | None:
+def _person(market: Market, words: Language) -> dict[str, Any] | None:
     """What the page must know to count the requests of one person; None if there is only one."""
     if market.requests == 1:
         return None
@@ -207,11 +276,11 @@ def _person(market: Market) -> dict[str, Any] | None:
             {"amount": t.amount, "resources": list(t.resources), "quantum": t.quantum}
             for t in limits.totals
         ],
-        "texts": person_texts(market),
+        "texts": person_texts(market, "you", words),
     }
 
 
-def resource_rows(board: Billboard) -> list[dict[str, Any]]:
+def resource_rows(board: Billboard, language: Language | None = None) -> list[dict[str, Any]]:
     """One row per resource, with its public numbers; None where a number does not exist yet."""
     market, certificate = board.header.market, board.certificate
     posted = [r.step.prices for r in board.releases if r.step.prices]
@@ -219,8 +288,8 @@ def resource_rows(board: Billboard) -> list[dict[str, Any]]:
     latest = final or (posted[-1] if posted else None)
     return [
         {
-            "name": r.name,
-            "unit": r.unit,
+            "name": good_name(market, j, language),
+            "unit": r.unit if language is None else market.said(r.unit, language.code),
             "supply": r.supply,
             "max_demand": r.max_demand,
             "price": None if latest is None else market.unit_price(j, latest[j]),
@@ -242,36 +311,37 @@ class Figure:
     unit: str
     price: Markup
     load: Markup
-    lines: list[tuple[int, str, str, str]]
+    lines: list[tuple[str, str, str, str]]
     """Round, price, load, and how far the noise may have moved the load (two deviations)."""
 
 
-def figures(board: Billboard) -> list[Figure]:
-    """Price and noisy load of each resource, round by round."""
-    market = board.header.market
+def figures(board: Billboard, language: Language | None = None) -> list[Figure]:
+    """Price and noisy load of each resource, round by round; those that bind come first."""
+    market, words = board.header.market, language or english()
     asked = [r for r in board.releases if r.step.query == "demand"]
     if not asked:
         return []
     picked = chart.thinned(len(asked), _POINTS)
     since = next((t + 1 for t, r in enumerate(asked) if r.step.weight), None)
     found = []
-    for j, r in enumerate(market.resources[:DRAWN]):
+    for j in binding_first(board)[:DRAWN]:
         noise = [2.0 * _deviation(board, asked[t], j) for t in picked]
         prices = [market.unit_price(j, asked[t].step.prices[j]) for t in picked]
         loads = [_load(market, asked[t], j) for t in picked]
         rounds = [t + 1 for t in picked]
+        name = good_name(market, j, words)
         found.append(
             Figure(
-                r.name,
-                r.unit,
-                _price_chart(r.name, rounds, prices, since),
-                _load_chart(r.name, rounds, loads, noise, since),
+                name,
+                market.said(market.resources[j].unit, words.code),
+                _price_chart(name, rounds, prices, since, words),
+                _load_chart(name, rounds, loads, noise, since, words),
                 [
                     (
-                        rounds[i],
-                        price_text(market, j, prices[i]),
-                        percent(loads[i]),
-                        percent(noise[i]),
+                        words.whole(rounds[i]),
+                        price_text(market, j, prices[i], words),
+                        words.number(percent(loads[i])),
+                        words.number(percent(noise[i])),
                     )
                     for i in chart.thinned(len(rounds), _LINES)
                 ],
@@ -280,19 +350,54 @@ def figures(board: Billboard) -> list[Figure]:
     return found
 
 
-def _price_chart(name: str, rounds: list[int], prices: list[float], since: int | None) -> Markup:
-    high = max(prices) * 1.08 or 1.0
-    ticks = chart.round_ticks(high)
-    axis = chart.Axis(0.0, high, tuple((t, short(t)) for t in ticks))
-    words = (
-        f"Price of {name}: {short(prices[0])} in round {rounds[0]}, {short(prices[-1])} in round "
-        f"{rounds[-1]}; between {short(min(prices))} and {short(max(prices))}."
+def binding_first(board: Billboard) -> list[int]:
+    """The resources, those that bind first: a resource binds if one more unit of it has a price.
+
+    They are ordered by what the whole supply is worth at the final prices, or at the latest ones of
+    a run that is not finished. What is worth next to nothing keeps the market's order.
+    """
+    market, rounds = board.header.market, list(board.rounds)
+    posted = [r.step.prices for r in board.releases if r.step.prices]
+    prices = board.final_prices if rounds else posted[-1]
+    least = 1e-6 * market.max_value * market.agents
+    worth = [
+        market.unit_price(j, price) * market.resources[j].supply for j, price in enumerate(prices)
+    ]
+    return sorted(range(len(worth)), key=lambda j: -worth[j] if worth[j] > least else 0.0)
+
+
+def _price_chart(
+    name: str, rounds: list[int], prices: list[float], since: int | None, words: Language
+) -> Markup:
+    """The axis fits the rounds that count: prices of the search may be many times as high."""
+    counted = [p for t, p in zip(rounds, prices, strict=True) if since is None or t >= since]
+    settled = max(counted or prices[len(prices) // 2 :])
+    highest = max(prices)
+    cut = 0.0 < settled < highest / _CUT
+    high = (_ABOVE * settled if cut else 1.08 * highest) or 1.0
+    axis = chart.Axis(
+        0.0, high, tuple((t, words.number(short(t))) for t in chart.round_ticks(high))
     )
-    return chart.line_chart(words, "price", rounds, prices, axis, since=since)
+
+    def say(price: float) -> str:
+        return words.number(short(price))
+
+    label = words.text(
+        "course.price_words",
+        **{"good": name, "first": say(prices[0]), "from": rounds[0], "last": say(prices[-1])},
+        **{"to": rounds[-1], "low": say(min(prices)), "high": say(highest)},
+    )
+    label += f" {words.text('course.price_cut')}" if cut else ""
+    return chart.line_chart(label, "price", rounds, prices, axis, since=since)
 
 
 def _load_chart(
-    name: str, rounds: list[int], loads: list[float], noise: list[float], since: int | None
+    name: str,
+    rounds: list[int],
+    loads: list[float],
+    noise: list[float],
+    since: int | None,
+    words: Language,
 ) -> Markup:
     band = chart.Band(
         [load - n for load, n in zip(loads, noise, strict=True)],
@@ -301,15 +406,19 @@ def _load_chart(
     tail = loads[len(loads) // 2 :]
     high = min(3.0, max(1.35, 1.1 * max(tail), 1.05 * max(loads)))
     ticks = (0.0, 0.5, 1.0) if high < 2.0 else (0.0, 1.0, 2.0)
-    axis = chart.Axis(0.0, high, tuple((t, f"{100 * t:.0f}%") for t in ticks))
-    words = (
-        f"Noisy demand for {name}, as a fraction of its supply: {percent(loads[0])} in round "
-        f"{rounds[0]}, {percent(loads[-1])} in round {rounds[-1]}, where the noise band is plus or "
-        f"minus {percent(noise[-1])}."
+    axis = chart.Axis(0.0, high, tuple((t, words.number(f"{100 * t:.0f}%")) for t in ticks))
+
+    def say(load: float) -> str:
+        return words.number(percent(load))
+
+    label = words.text(
+        "course.load_words",
+        **{"good": name, "first": say(loads[0]), "from": rounds[0], "last": say(loads[-1])},
+        **{"to": rounds[-1], "noise": say(noise[-1])},
     )
     noisy = any(n > 0.0 for n in noise)
     return chart.line_chart(
-        words, "load", rounds, loads, axis,
+        label, "load", rounds, loads, axis,
         band=band if noisy else None, mark=1.0, since=since,
     )  # fmt: skip
 
@@ -363,16 +472,16 @@ def filled(name: str, **more: Any) -> str:
     return _fill(name, "", **more).html
 
 
-def _about(board: Billboard) -> dict[str, Any]:
+def _about(board: Billboard, language: Language | None = None) -> dict[str, Any]:
     """What the templates need to know about a billboard."""
-    header = board.header
+    header, words = board.header, language or english()
     return {
         "board": board,
         "market": header.market,
         "budget": header.budget,
         "certificate": board.certificate,
-        "not_private": None if header.private else header.why_not_private,
-        "rows": resource_rows(board),
+        "not_private": None if header.private else not_private_text(header.why_not_private, words),
+        "rows": resource_rows(board, words),
         "rounds": _count(board),
         "in_turns": any(r.step.batch is not None for r in board.releases[:1]),
         "share": SHARE,
@@ -386,15 +495,52 @@ def _fill(
     *,
     script: Markup | None = None,
     live: Markup | None = None,
+    words: Language | None = None,
     **more: Any,
 ) -> Page:
     """A page from its template. All pages share one style and one kind of security policy."""
+    words = words or english()
     style, connect = _web("style.css"), "'none'" if live is None else "'self'"
     policy = _policy(style, script or live, connect)
     html = _environment().get_template(name).render(
-        style=style, script=script, live=live, policy=policy, mark=mark, **more
+        style=style, script=script, live=live, policy=policy, mark=mark,
+        **_words(words), **more,
     )  # fmt: skip
     return Page(html, policy, mark)
+
+
+def _words(words: Language) -> dict[str, Any]:
+    """What the templates say things with."""
+
+    def number(say: Callable[[float], str]) -> Callable[[float], str]:
+        return lambda x: words.number(say(x))
+
+    def amount(market: Market, resource: int, x: float) -> Markup:
+        return unbroken(amount_text(market, market.resources[resource], x, words))
+
+    return {
+        "words": words,
+        "t": words.html,
+        "short_in": number(short),
+        "short_down_in": number(short_down),
+        "short_up_in": number(short_up),
+        "percent_up_in": number(percent_up),
+        "percent_down_in": number(percent_down),
+        "exactly_in": number(exactly),
+        "whole_in": words.whole,
+        "few_digits_in": number(lambda x: f"{x:.4g}"),
+        "one_in_in": lambda p: one_in(p, words),
+        "factor_in": lambda factor: factor_text(factor, words),
+        "price_in": lambda market, j, price: price_text(market, j, price, words),
+        "amount_in": amount,
+    }
+
+
+def unbroken(text: str) -> Markup:
+    """A short amount that stays on one line."""
+    if len(text) > _UNBROKEN:
+        return escape(text)
+    return Markup('<span class="amount">{}</span>').format(text)
 
 
 @cache

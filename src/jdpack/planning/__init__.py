@@ -9,4 +9,5 @@ Read in this order:
 * `plan`: the plan.
 * `text`: the plan in words.
 * `page`: the plan as a page.
+* `bounds`: bounds for a market from noisy counts, and what they would clamp.
 """

@@ -1,7 +1,7 @@
 """Public: the margin, the share of a supply that a run keeps free so that the rest fits.
 
 * The certificate adds a radius to the averaged loads, for noise and, with indivisible goods, for
-  coins (`jdpack.privacy.tail_bounds`). In demand codes the noise does not depend on the supply, so
+  coins (`jdpack.privacy.tail_bounds`). In demand codes the noise hardly depends on the supply, so
   a resource whose supply is small against its cap needs a larger margin.
 * newton aims below the supply by that much. Any other policy aims for full supplies, and divisible
   goods are scaled and others thinned from there. If a full load is kept at odds f, the margin is
@@ -10,8 +10,8 @@
   (`newton_targets.likely_shares`). Nothing public tells more before a run. newton shapes its noise
   by the prices that it finds, so whatever they are, it loses at most about `Need.most`.
 
-If all supplies are multiplied by s, the part of a margin that is for noise falls as 1/s, and
-bisection finds the supply for a given margin.
+If all supplies are multiplied by s, the part of a margin that is for noise falls about as 1/s, or a
+little faster, and bisection finds the supply for a given margin.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def check_hope(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     """Refuse a run that can give hardly anything to anybody, but would spend the whole budget."""
     warning = shortfall(market, budget, policy)
     if warning is not None and margin_of(market, budget, policy) > 1.0:
-        raise BudgetError(warning.message, f"{warning.hint}; --force runs it anyway")
+        raise BudgetError(
+            warning.message, f"{warning.hint}; --force, or force=True, runs it anyway"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,20 @@ class Need:
     def outlook(self) -> Outlook:
         """What is known of every run."""
         return self.policy.outlook(self.market, self.budget)
+
+    def _spread(self, factor: float) -> float:
+        """How much larger the noise is, in codes, if all supplies are multiplied by a factor.
+
+        newton spends less on steering if noise is small. The noise of other policies, as a part of
+        their weights, does not depend on supply.
+        """
+        if factor == 1.0 or not isinstance(self.policy, Newton):
+            return 1.0
+        rho = tail_bounds.rounds_rho(self.market, self.budget)
+        holds = tail_bounds.leave_only(self.market, self.budget)
+        shares = [self.policy.shares(self.market, rho, x, holds=holds) for x in (1.0, factor)]
+        now, then = (each[-1] for each in shares)
+        return math.sqrt(now / then)
 
     @cached_property
     def supplies(self) -> FloatArray:
@@ -107,10 +123,10 @@ class Need:
         market, budget, outlook = self.market, self.budget, self.outlook
         tail, cap, weight = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX), outlook.weight
         truncated, supplies = self.policy.truncated, self.supplies * factor
-        stretched = np.ones(len(supplies))
+        stretched = np.full(len(supplies), self._spread(factor))
         if shape is not None:
             change = queries.change(market, "demand")
-            stretched = shape * math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
+            stretched *= shape * math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
         policy = self.policy.to_dict()
         coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
         spreads = math.sqrt(outlook.variance) * stretched / weight

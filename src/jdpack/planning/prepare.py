@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jdpack.common.language import language
 from jdpack.errors import BudgetError
 from jdpack.market.market import Market
 from jdpack.planning.headroom import check
@@ -22,6 +23,8 @@ def prepare(
     """The market, policy and budget of a run. Raises every error that needs no records."""
     if not isinstance(market, Market):
         market = Market.from_toml(market)
+    for code in market.languages:
+        language(code)
     policy = policy_of(policy)
     epsilon = market.epsilon if epsilon is None else epsilon
     delta = market.delta if delta is None else delta

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jdpack.market.market import Resource
@@ -18,7 +17,7 @@ from jdpack.pages.number_text import (
     short_up,
 )
 from jdpack.planning.headroom import MARGIN_MOST
-from jdpack.policies.mwu_adaptive import MwuAdaptive
+from jdpack.policies.mwu_adaptive import STEPS_PICKED, MwuAdaptive
 
 if TYPE_CHECKING:
     from jdpack.planning.plan import Plan
@@ -49,6 +48,9 @@ def verdict(plan: Plan) -> Iterator[str]:
         yield f"  supply is large enough for epsilon {budget.epsilon:g}, delta {budget.delta:g}"
     if plan.private and market.requests > 1:
         yield from _wrapped("protects: ", WHOLE_PERSON)
+    for entry in market.provenance:
+        cost = f"epsilon {entry.epsilon:g} and delta {entry.delta:g}"
+        yield f"  bounds of this market were chosen privately, for {cost} more"
     if plan.weakness is not None:
         yield from _wrapped("warning: ", plan.weakness.message)
     if plan.helps:
@@ -117,7 +119,7 @@ def details(plan: Plan) -> Iterator[str]:
         f"policy {plan.policy.to_dict()['name']}"
     )
     if market.requests > 1:
-        in_all = "; ".join(person_texts(market, "one person", "their").values())
+        in_all = "; ".join(person_texts(market, "one").values())
         yield from _wrapped("person     ", f"in all, {in_all}")
     if plan.private:
         yield (
@@ -204,10 +206,7 @@ def _why_alpha(plan: Plan) -> str:
     assert isinstance(policy, MwuAdaptive) and alpha is not None
     if policy.alpha is not None:
         return "as given"
-    own = replace(policy, alpha=alpha)
-    if own.supply_ratio(plan.market, plan.budget) < 1.0:
-        return "the largest that it picks; the supplies are too small to prove a loss this small"
-    return "the least loss to aim for that these supplies and a million rounds are enough for"
+    return f"the aim with the least planned loss, within {STEPS_PICKED:,} steps of full size"
 
 
 def _alike(plan: Plan) -> list[tuple[Resource, int, int]]:

@@ -13,7 +13,7 @@ b (1 - L_j), and its price p_j is P_j / b. `docs/notes-on-the-paper.md` explains
    that is too large by order ln(Tm/delta).
 5. A floor of 1e-300 on relative prices prevents underflow, which real numbers do not have.
 6. The number of rounds has a public bound, the one that the paper proves.
-7. Without an alpha, it takes the least one that the supplies meet (`MwuAdaptive.alpha_in`).
+7. Without an alpha, it takes the one with the least planned loss (`MwuAdaptive.alpha_in`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ _SLACK = 1.0 - 1e-9  # keeps float rounding in the noise scales on the private s
 _FLOOR = 1e-300
 _ALPHA_STEPS = 1000  # an alpha that it picks itself is a multiple of 1 / this
 _ALPHA_MOST = 100  # the largest that it picks: 0.1
+STEPS_PICKED = 5_000
+"""The most steps of full size, Theta / alpha, with an alpha that it picks itself. A run takes about
+as many rounds, and 3 m + 1 times as many at most."""
+
 NOISES = ("gaussian", "truncated-laplace")
 
 
@@ -87,8 +91,8 @@ class MwuAdaptive:
     """Algorithm 1 with its parameter alpha. It aims for an additive loss of order alpha n V.
 
     Args:
-        alpha: the loss to aim for, as a fraction of n times the value cap. Without it, the least
-            that the supplies meet (`alpha_in`).
+        alpha: the loss to aim for, as a fraction of n times the value cap. Without it, the one with
+            the least planned loss (`alpha_in`).
         noise: "gaussian", or "truncated-laplace" as in the paper.
     """
 
@@ -165,13 +169,19 @@ class MwuAdaptive:
         )
 
     def alpha_in(self, market: Market, budget: Budget) -> float:
-        """The alpha of a run in this market: the given one, or the least that the supplies meet.
+        """The alpha of a run in this market: the given one, or the one with the least planned loss.
 
-        That is the least multiple of 1/1000 with a `supply_ratio` of at least 1, for which at most
-        `fixed_rounds.ROUNDS_MAX` rounds are enough (their number grows as 1 / alpha^2), and for
-        which the delta for truncated noise is enough. If none up to 0.1 meets this, it is 0.1: what
-        the requirement allows for noise is far above what noise does on average, so a larger
-        alpha would lose more.
+        In units of n V, and with s as in `supply_ratio`, the proof allows for a loss of
+
+            2 alpha + 2 alpha + 2 (Theta + alpha) s^2 + 2 (z_m + z_1) s,  Theta = ln(m + 1) / alpha.
+
+        The first term is for prices that start too high. The second is the second-order term while
+        no load is above twice its supply (at worst it is 5 alpha). The last does not depend on
+        alpha. So the best alpha is s sqrt(ln(m + 1) / (2 + s^2)). All terms are several times what
+        happens, but by about the same factor. It is rounded up to a multiple of 1/1000, raised
+        until `STEPS_PICKED` steps are enough (their number grows as 1 / alpha^2), and so are a
+        million rounds and the delta for truncated noise, and at most 0.1: where noise is that
+        large, it decides the loss, and steps that are too large only add to it.
         """
         return _least_alpha(self, market, budget) if self.alpha is None else self.alpha
 
@@ -193,12 +203,20 @@ class MwuAdaptive:
             return math.inf
         m = len(market.resources)
         total = (c.theta_sum + c.theta_max) / SHARE
-        spread = 2.0 if self.truncated else 1.0  # the variance of Laplace noise at the same rho
-        s = math.sqrt(spread * c.demand_variance / total) / min(market.supply_codes)
-        log = portable_math.log  # a picked alpha rests on this, and must be the same everywhere
-        z = math.sqrt(2.0 * log(2 * m / failure)) + math.sqrt(2.0 * log(2 / failure))
+        z = math.sqrt(2.0 * math.log(2 * m / failure)) + math.sqrt(2.0 * math.log(2 / failure))
         required = (math.sqrt(4 * z * z + 8 * total * c.alpha) - 2 * z) / (4 * total)
-        return required / s
+        return required / self.average_noise(market, budget)
+
+    def average_noise(self, market: Market, budget: Budget) -> float:
+        """s: the deviation of the noise on the averaged load of the scarcest resource.
+
+        It is relative to supply, and the same for every alpha: with variance v / theta_t at weight
+        theta_t it is sqrt(v / (Theta + alpha)), and v grows with Theta + alpha (`_constants`).
+        """
+        spread = 2.0 if self.truncated else 1.0  # the variance of Laplace noise at the same rho
+        rho = tail_bounds.rounds_rho(market, budget) * _SLACK * (1.0 - SCALE_SHARE)
+        squares = queries.change(market, "demand").squares
+        return math.sqrt(spread * squares / (2.0 * rho)) / min(market.supply_codes)
 
     def _constants(self, market: Market, budget: Budget) -> _Constants:
         m, alpha = len(market.resources), self.alpha_in(market, budget)
@@ -254,16 +272,20 @@ def _least_alpha(policy: MwuAdaptive, market: Market, budget: Budget) -> float:
     """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha makes it all easier to meet."""
 
     def meets(steps: int) -> bool:
-        own = replace(policy, alpha=steps / _ALPHA_STEPS)
-        if own.outlook(market, budget).rounds_at_most > fixed_rounds.ROUNDS_MAX:
+        alpha = steps / _ALPHA_STEPS
+        own = replace(policy, alpha=alpha)
+        rounds = own.outlook(market, budget).rounds_at_most
+        if size > STEPS_PICKED * alpha * alpha or rounds > fixed_rounds.ROUNDS_MAX:
             return False
         try:
             own.start(market, budget)
         except BudgetError:
             return False
-        return own.supply_ratio(market, budget) >= 1.0
+        return True
 
-    low, high = 0, _ALPHA_MOST
+    s, size = policy.average_noise(market, budget), portable_math.log(len(market.resources) + 1.0)
+    best = math.ceil(_ALPHA_STEPS * s * math.sqrt(size / (2.0 + s * s)))
+    low, high = min(max(1, best), _ALPHA_MOST) - 1, _ALPHA_MOST
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle) else (middle, high)

@@ -70,7 +70,8 @@ APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Parts of the policy's rho, for one release of each; the rounds that count get the rest."""
+"""Parts of the policy's rho, at most (`steering`), for one release of each; the rounds that count
+get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
 """The weight of a round in the tail, and the ratio of each falling weight to the one before."""
@@ -106,6 +107,8 @@ _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
 _FLOOR = 1e-8  # the lowest price, relative to the highest starting price
+_FAR, _NEAR = 12.5, 1.0 / 3.0  # the part of the approach's share that it gets, per square root of
+# the relative noise of one release with all of rho, and the least part
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ class Newton:
         rho = _rho(market, budget, weights)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
-            gaussian(change, rho * share).cost(change)
+            gaussian(change, rho * share * steering(market, rho)[1]).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
         supply = fixed_rounds.supplies(market)
         highest = fixed_rounds.worth(market)
@@ -282,7 +285,7 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query]
+            share = QUERY_SHARES[query] * steering(state.market, state.rho)[1]
             return Step(
                 query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
@@ -359,16 +362,29 @@ class Newton:
                 questions.append("value")
         return questions[state.asked] if state.asked < len(questions) else None
 
-    @property
-    def _approach_share(self) -> float:
-        return APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE
+    def shares(
+        self, market: Market, rho: float, factor: float = 1.0, *, holds: bool = False
+    ) -> tuple[float, float, float]:
+        """The parts of rho for the approach, the bridge, and the rounds that count.
+
+        With a factor, the parts if all supplies are multiplied by it. `holds` tells whether the
+        policy looks for prices to hold.
+        """
+        far, close = steering(market, rho, factor)
+        approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
+        bridge = newton_held.BRIDGE_SHARE if holds else close * BRIDGE_SHARE
+        asked = [QUERY_SHARES["gauge"]] * 2
+        asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
+        asked += [QUERY_SHARES["value"]] if market.divisible else []
+        return approach, bridge, 1.0 - approach - bridge - close * math.fsum(asked)
 
     def _steering_noise(self, state: State) -> Gaussian | NoNoise:
         """The noise of a round that does not count."""
         market, bridging = state.market, state.rounds - self._approach
-        share, shape = BRIDGE_SHARE / BRIDGE, steering_shape(market)
+        approach, bridge, _ = self.shares(market, state.rho, holds=state.holds)
+        share, shape = bridge / BRIDGE, steering_shape(market)
         if bridging < 0:
-            share = self._approach_share / self._approach
+            share = approach / self._approach
         elif state.holds:
             share = newton_held.bridge_shares()[bridging]
             shape = state.shape if bridging >= newton_held.EARLY else shape
@@ -382,12 +398,11 @@ class Newton:
         They split what is left of rho by weight. If prices are held, later rounds get less.
         """
         holds, whole = tail_bounds.leave_only(market, budget), sum(weights)
-        asked = [QUERY_SHARES["gauge"]] * 2
-        asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
-        asked += [QUERY_SHARES["value"]] if market.divisible else []
-        asked += [newton_held.BRIDGE_SHARE if holds else BRIDGE_SHARE, self._approach_share]
-        spent = _rho(market, budget, planned_weights(market, budget)) * math.fsum(asked)
-        rest = _rho(market, budget, weights) - spent if budget.rho < math.inf else math.inf
+        rho = _rho(market, budget, planned_weights(market, budget))
+        rest = rho
+        if rho < math.inf:  # what weights other than the planned ones cost in closing releases
+            rest = rho * self.shares(market, rho, holds=holds)[-1]
+            rest += _rho(market, budget, weights) - rho
         parts = [weight / whole for weight in weights]
         if len(weights) < TAIL:
             parts = [newton_held.LATER * part for part in parts]
@@ -548,6 +563,27 @@ class Newton:
         again = self._aimed_at(state, swing)
         done = sum(state.weights[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
+
+
+def steering(market: Market, rho: float, factor: float = 1.0) -> tuple[float, float]:
+    """What parts of their shares the approach gets, and the bridge with the questions.
+
+    Let x be the relative noise of one release with all of rho, if all supplies are multiplied by a
+    factor. What the rounds that count lack costs in proportion to x. What a badly found price costs
+    is of second order, x^2 over its share. So the best share grows with the square root of x, up to
+    where more was of no use. The bridge and the questions tell how the prices of m resources depend
+    on each other, and a single price is found from its own load: they get m / (m + 2) of their
+    share.
+    """
+    noise, m = _relative_noise(market, rho) / factor, len(market.resources)
+    return min(1.0, max(_NEAR, _FAR * math.sqrt(noise))), m / (m + 2.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _relative_noise(market: Market, rho: float) -> float:
+    """The deviation of one release with all of rho, as the same part of every supply."""
+    change = queries.change(market, "demand")
+    return math.sqrt(change.worst(tuple(float(s) for s in market.supply_codes)) / (2.0 * rho))
 
 
 def coins_expected(

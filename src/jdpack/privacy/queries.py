@@ -18,6 +18,9 @@ CLOSING: tuple[Query, ...] = ("chance", "welfare", "luck")
 APART_MOST = 0.2
 """If no more of the weight than this is outside one round, `chance_change` is smaller."""
 
+LEVEL_UNIT = 2**20
+"""What one agent adds to its level in the counts that suggest bounds."""
+
 _LUCK_LEAST = 2**10  # value codes; noise must have a large scale (`privacy.gdp`)
 _PART_LEAST = 2**10  # units of chance; the same
 _TOTALS_LEAST = 1e-5  # per resource; totals lower a cost no further, so its noise is coarse enough
@@ -309,6 +312,23 @@ def luck_change(market: Market, lowest: int, highest: int) -> Change:
     both = market.neighbours is Neighbours.REPLACE_ONE
     most = highest - lowest if both else max(-lowest, highest)
     return Change(max(most, _LUCK_LEAST))
+
+
+def levels_change(market: Market) -> Change:
+    """How far one agent can move the counts of agents by level (`jdpack.market.levels`).
+
+    Formal guarantees. There is one histogram for each declared resource and one for the value. An
+    agent is counted once in each: at the level of its largest amount in any option of any of its
+    requests, and at the last level if it asks for nothing. So the counts that it adds are one 1 in
+    each of the m + 1 histograms, and 0 elsewhere, whatever its record, however many rows it has,
+    and whether or not it obeys the bounds of the market. All other agents add the same in both data
+    sets. Between neighbours that replace a record, in each histogram one count falls by 1 and one
+    rises by 1, or none moves: at most 2 (m + 1) counts move, each by 1. With ADD_REMOVE, one count
+    of each histogram moves. The answer counts LEVEL_UNIT for each agent, so that noise is fine
+    enough for `jdpack.privacy.gdp`.
+    """
+    both = market.neighbours is Neighbours.REPLACE_ONE
+    return Change(LEVEL_UNIT, (len(market.declared) + 1) * (1 + both))
 
 
 def width(market: Market, query: Query) -> int:

@@ -350,11 +350,25 @@ class Sum:
     """The largest weight * scale; needed for truncated noise only."""
 
     @functools.cached_property
-    def _hash(self) -> int:
-        return hash((self.variance, self.weight, self.scales, self.peak))
+    def _alike(self) -> tuple[tuple[float, ...], int]:
+        """The scales, each counting once; or if all are alike one of them, and how often it counts.
+
+        There may be a scale for each of many rounds, so sums are told apart by this.
+        """
+        scales = self.scales or ()
+        if scales and scales.count(scales[0]) == len(scales):
+            return scales[:1], len(scales)
+        return scales, 1
+
+    @functools.cached_property
+    def _key(self) -> tuple[object, ...]:
+        return self.variance, self.weight, self.scales is None, self._alike, self.peak
 
     def __hash__(self) -> int:
-        return self._hash  # once: there may be a scale for each of many rounds
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sum) and self._key == other._key
 
     def radius(self, tail: float, *, truncated: bool = False) -> float:
         """The sum is at most this, with probability 1 - e^-tail."""
@@ -405,14 +419,13 @@ class Sum:
 
         `chance` is the scale of a chance release that is one more term, in its own unit.
         """
-        assert self.scales is not None
-        scales = self.scales
-        alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term does
-        least = min(scales[::alike])
+        scales, times = self._alike
+        least = min(scales)
         if chance > 0.0:
             least = min(least, chance)
-        far = math.sqrt(2.0 * (tail + portable_math.log(2e9 * (len(scales) + 1)))) + 0.5 / least
-        terms = [alike * (far / (2.0 * s) + 1.0 / (8.0 * s * s)) for s in scales[::alike]]
+        count = len(scales) * times + 1
+        far = math.sqrt(2.0 * (tail + portable_math.log(2e9 * count))) + 0.5 / least
+        terms = [times * (far / (2.0 * s) + 1.0 / (8.0 * s * s)) for s in scales]
         if chance > 0.0:
             terms.append(far / (2.0 * chance) + 1.0 / (8.0 * chance * chance))
         return math.fsum(terms) + 2e-9

@@ -8,11 +8,18 @@ import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
-from jdpack.common.coins import _INIT, COIN_BITS
+from jdpack.common.coins import _INIT, COIN_BITS, SHA256, SIPHASH, CoinHash, key_text
+from jdpack.records.sha256 import hash_texts
 
 
-def coins_of_numbers(seed: bytes, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+def coins_of_numbers(
+    seed: bytes, ids: NDArray[np.int64], hash: CoinHash = SIPHASH
+) -> NDArray[np.uint64]:
     """The coins of agents whose ids are whole numbers."""
+    if hash == SHA256:
+        texts = pa.array(ids).cast(pa.large_string())
+        ends = np.frombuffer(texts.buffers()[1], np.int64)
+        return coins_of_texts(seed, np.frombuffer(texts.buffers()[2], np.uint8), ends, hash=hash)
     out, text = np.empty(len(ids), np.uint64), np.empty(20, np.uint8)
     _of_numbers(np.frombuffer(seed, dtype=np.uint64), ids, text, out)
     return out
@@ -23,6 +30,7 @@ def coins_of_texts(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     which: NDArray[np.int64] | None = None,
+    hash: CoinHash = SIPHASH,
 ) -> NDArray[np.uint64]:
     """The coins of agents whose ids are the texts data[offsets[i]:offsets[i + 1]].
 
@@ -32,6 +40,9 @@ def coins_of_texts(
     if which is not None:
         begins, ends = begins[which], ends[which]
     out = np.empty(len(begins), np.uint64)
+    if hash == SHA256:
+        hash_texts(key_text(seed), data, begins, ends, out)
+        return out >> np.uint64(64 - COIN_BITS)
     _of_texts(np.frombuffer(seed, dtype=np.uint64), data, begins, ends, out)
     return out
 

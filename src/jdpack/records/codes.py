@@ -77,6 +77,8 @@ class Part:
     """The id of each row, 64-bit integers or large strings; None if agents are numbered."""
     requests: pa.Array | None = None
     """The name of each row's request, large strings; None if agents make one request."""
+    options: pa.Array | None = None
+    """The name of each row, large strings; None unless a long table has several options."""
     left_out: NDArray[np.uint8] | None = None
     """1 for rows of requests beyond the bounds of their agent, with codes 0: they get nothing. None
     if there are none."""

@@ -162,6 +162,8 @@ class _Encoder:
     ids: list[pa.Array] = field(default_factory=list)
     names: list[pa.Array] = field(default_factory=list)
     """The name of each row's request."""
+    options: list[pa.Array] = field(default_factory=list)
+    """The name of each row, if the table has them."""
     new: list[NDArray[np.uint8]] = field(default_factory=list)
     """1 at the first row of each agent, if agents make several requests."""
     pairs: list[tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]] = field(
@@ -180,7 +182,7 @@ class _Encoder:
         self.rules = encode_kernels.Rules.of_market(self.market)
         if self.market.requests > 1:
             self.bounds = person_kernels.Bounds.of_market(self.market)
-            self.person = person_kernels.Counts.empty(self.bounds)
+            self.counts = person_kernels.Counts.empty(self.bounds)
 
     def add(self, chunk: OptionRows) -> None:
         if chunk.rows == 0:
@@ -213,6 +215,8 @@ class _Encoder:
             if chunk.requests is not None:
                 self.names.append(chunk.requests.slice(row, placed))
                 self.new.append(new[row : row + placed])
+            if chunk.names is not None:
+                self.options.append(chunk.names.slice(row, placed))
             row += placed
         self.rows += chunk.rows
 
@@ -314,6 +318,8 @@ class _Encoder:
         if self.names:
             part.requests = joined(self.names)
             self._check_names(part)
+        if self.options:
+            part.options = joined(self.options)
         if is_sparse(self.market):
             counts, resources, codes = (np.concatenate(a) for a in zip(*self.pairs, strict=True))
             if self.names and self._bound_people(part, (counts, resources, codes)):
@@ -328,6 +334,7 @@ class _Encoder:
                 self._bound_people(part, None)
         self.keep(part)
         self.part, self.pairs, self.ids, self.names, self.new = None, [], [], [], []
+        self.options = []
 
     # --- people ---------------------------------------------------------------------------
 
@@ -362,8 +369,7 @@ class _Encoder:
     ) -> bool:
         """Refuse or leave out requests beyond the bounds of their agent; whether there are any."""
         new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)
-        request = person_kernels.Counts.empty(self.bounds)
-        rest = part.values, part.starts, part.fill, new, self.bounds, self.person, request, left_out
+        rest = part.values, part.starts, part.fill, new, self.bounds, self.counts, left_out
         if pairs is None:
             bad, reason = person_kernels.bound_dense(part.codes, *rest)
         else:

@@ -22,6 +22,7 @@ import pyarrow.parquet
 
 from jdpack.errors import AgentsError
 from jdpack.records.schema import clean
+from jdpack.storage.address import shown, without_secrets
 
 KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV"}
 _OTHERS = {".toml": "a market file, not a table", **dict.fromkeys((".xlsx", ".xls"), "a workbook")}
@@ -29,6 +30,8 @@ _REMEDIES = {
     ".toml": "the market file comes first, then the table of agents",
     **dict.fromkeys((".xlsx", ".xls"), "save its sheet as CSV, with commas or semicolons"),
 }
+_DATABASES = ("postgresql", "postgres", "duckdb", "sqlite", "profile")
+_DATABASE_FILES = (".duckdb", ".ddb", ".sqlite", ".sqlite3", ".db")
 _IS_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC = re.compile(r"[*?\[]")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -83,6 +86,11 @@ def find(source: Any) -> list[File]:
 
 
 def _find(source: str) -> list[File]:
+    if source.partition("://")[0] in _DATABASES or source.endswith(_DATABASE_FILES):
+        raise AgentsError(
+            f"{shown(source)!r} is a database, and nothing says which rows to read",
+            'give a query: --query "SELECT ...", or jdpack.DatabaseQuery(address, sql)',
+        )
     try:
         system, path = _locate(source)
         fs = file_system(system)
@@ -146,7 +154,7 @@ def file_system(system: str) -> pyarrow.fs.FileSystem:
 def without_credentials(text: str) -> str:
     """The text without the credentials in any address."""
     text = re.sub(r"://[^/@\s]*@", "://", text)
-    return re.sub(r"(://[^?\s]*)\?[^\s']*", r"\1", text)
+    return without_secrets(re.sub(r"(://[^?\s]*)\?[^\s']*", r"\1", text))
 
 
 def reason_of(error: Exception) -> str:

@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a person has asked for so far, or what one request adds."""
+    """What a person has asked for so far (row 0), and what one request adds (row 1)."""
 
     sums: NDArray[np.int64]
     """Requests, value, width (the most resources of one option), and resources touched."""
@@ -47,117 +47,121 @@ class Counts(NamedTuple):
     """The resources touched so far, in the first places."""
     marks: NDArray[np.uint8]
     """1 for the resources touched so far."""
-    high: NDArray[np.int64]
-    low: NDArray[np.int64]
-    """What counts for each total."""
+    counted: NDArray[np.int64]
+    """What counts for each total, in a high and a low part. The third row is for one option."""
 
     @classmethod
     def empty(cls, bounds: Bounds) -> Counts:
         m, totals = len(bounds.steps), len(bounds.totals.limit_high)
         return cls(
-            np.zeros(4, np.int64),
-            np.zeros(m, np.int64),
-            np.zeros(m, np.int64),
-            np.zeros(m, np.uint8),
-            *np.zeros((2, totals), np.int64),
+            np.zeros((2, 4), np.int64),
+            np.zeros((2, m), np.int64),
+            np.zeros((2, m), np.int64),
+            np.zeros((2, m), np.uint8),
+            np.zeros((3, 2, totals), np.int64),
         )
 
 
-@njit(inline="always")
-def _clear(counts):  # type: ignore[no-untyped-def]
-    for at in range(counts.sums[3]):
-        j = counts.touched[at]
-        counts.steps[j] = 0
-        counts.marks[j] = 0
-    for at in range(4):
-        counts.sums[at] = 0
-    for t in range(counts.high.size):
-        counts.high[t] = 0
-        counts.low[t] = 0
+_PERSON, _REQUEST, _OPTION = 0, 1, 2
+
+
+# Loops inside these functions read arrays that were taken out of their tuples once. To call a
+# function for every code would take ten times as long.
 
 
 @njit(inline="always")
-def _touch(counts, j):  # type: ignore[no-untyped-def]
-    if not counts.marks[j]:
-        counts.marks[j] = 1
-        counts.touched[counts.sums[3]] = j
-        counts.sums[3] += 1
+def _clear(counts, who):  # type: ignore[no-untyped-def]
+    sums, steps, touched, marks, counted = counts
+    for at in range(sums[who, 3]):
+        steps[who, touched[who, at]] = 0
+        marks[who, touched[who, at]] = 0
+    sums[who] = 0
+    counted[who] = 0
 
 
 @njit(inline="always")
-def _add_code(request, option_high, option_low, totals, j, code):  # type: ignore[no-untyped-def]
-    """Count one code above 0 of an option."""
-    _touch(request, j)
-    steps = np.int64(code) - 1
-    request.steps[j] = max(request.steps[j], steps)
-    t = totals.of[j]
-    if t >= 0:
-        option_high[t] += steps * totals.high[j]
-        option_low[t] += steps * totals.low[j]
+def _add_option(counts, totals, resources, codes, value):  # type: ignore[no-untyped-def]
+    """Count an option: a request counts with the largest. Codes of 0 are not counted."""
+    sums, steps, touched, marks, counted = counts
+    of, size_high, size_low = totals.of, totals.high, totals.low
+    width, m = 0, of.size
+    for at in range(codes.size):
+        j, code = np.int64(resources[at]), np.int64(codes[at])
+        if code == 0 or j >= m:  # derived resources are not counted
+            continue
+        width += 1
+        if not marks[_REQUEST, j]:
+            marks[_REQUEST, j] = 1
+            touched[_REQUEST, sums[_REQUEST, 3]] = j
+            sums[_REQUEST, 3] += 1
+        steps[_REQUEST, j] = max(steps[_REQUEST, j], code - 1)
+        t = of[j]
+        if t >= 0:
+            counted[_OPTION, 0, t] += (code - 1) * size_high[j]
+            counted[_OPTION, 1, t] += (code - 1) * size_low[j]
+    sums[_REQUEST, 1] = max(sums[_REQUEST, 1], value)
+    sums[_REQUEST, 2] = max(sums[_REQUEST, 2], width)
+    for t in range(counted.shape[2]):
+        low = counted[_OPTION, 1, t]
+        high, low = counted[_OPTION, 0, t] + (low >> _LOW_BITS), low & _LOW
+        so_far = counted[_REQUEST, 0, t]
+        if high > so_far or (high == so_far and low > counted[_REQUEST, 1, t]):
+            counted[_REQUEST, 0, t] = high
+            counted[_REQUEST, 1, t] = low
+        counted[_OPTION, 0, t] = 0
+        counted[_OPTION, 1, t] = 0
 
 
 @njit(inline="always")
-def _add_option(request, option_high, option_low, value, width):  # type: ignore[no-untyped-def]
-    """Count an option after its codes: a request counts with the largest."""
-    request.sums[1] = max(request.sums[1], value)
-    request.sums[2] = max(request.sums[2], width)
-    for t in range(option_high.size):
-        high, low = option_high[t] + (option_low[t] >> _LOW_BITS), option_low[t] & _LOW
-        if high > request.high[t] or (high == request.high[t] and low > request.low[t]):
-            request.high[t] = high
-            request.low[t] = low
-        option_high[t] = 0
-        option_low[t] = 0
-
-
-@njit(inline="always")
-def _admit(person, request, bounds):  # type: ignore[no-untyped-def]
+def _admit(counts, bounds):  # type: ignore[no-untyped-def]
     """`Count.admit`: 0, or the number of the reason why the request is left out."""
-    why, fresh, totals = 0, 0, bounds.totals
-    for at in range(request.sums[3]):
-        fresh += not person.marks[request.touched[at]]
-    for t in range(person.high.size):
-        high, low = person.high[t] + request.high[t], person.low[t] + request.low[t]
+    sums, steps, touched, marks, counted = counts
+    most, limits, totals = bounds
+    why, fresh = 0, 0
+    for t in range(counted.shape[2]):
+        high = counted[_PERSON, 0, t] + counted[_REQUEST, 0, t]
+        low = counted[_PERSON, 1, t] + counted[_REQUEST, 1, t]
         if not _within(high, low, totals.limit_high[t], totals.limit_low[t]):
             why = 5
-    for at in range(request.sums[3]):
-        j = request.touched[at]
-        if person.steps[j] + request.steps[j] > bounds.steps[j]:
+    for at in range(sums[_REQUEST, 3]):
+        j = touched[_REQUEST, at]
+        fresh += not marks[_PERSON, j]
+        if steps[_PERSON, j] + steps[_REQUEST, j] > limits[j]:
             why = 4
-    if min(person.sums[2] + request.sums[2], person.sums[3] + fresh) > bounds.most[2]:
+    if min(sums[_PERSON, 2] + sums[_REQUEST, 2], sums[_PERSON, 3] + fresh) > most[2]:
         why = 3
-    if person.sums[1] + request.sums[1] > bounds.most[1]:
+    if sums[_PERSON, 1] + sums[_REQUEST, 1] > most[1]:
         why = 2
-    if person.sums[0] == bounds.most[0]:
+    if sums[_PERSON, 0] == most[0]:
         why = 1
     if why == 0:
-        person.sums[0] += 1
-        person.sums[1] += request.sums[1]
-        person.sums[2] += request.sums[2]
-        for at in range(request.sums[3]):
-            j = request.touched[at]
-            _touch(person, j)
-            person.steps[j] += request.steps[j]
-        for t in range(person.high.size):
-            low = person.low[t] + request.low[t]
-            person.high[t] += request.high[t] + (low >> _LOW_BITS)
-            person.low[t] = low & _LOW
+        for at in range(sums[_REQUEST, 3]):
+            j = touched[_REQUEST, at]
+            if not marks[_PERSON, j]:
+                marks[_PERSON, j] = 1
+                touched[_PERSON, sums[_PERSON, 3]] = j
+                sums[_PERSON, 3] += 1
+            steps[_PERSON, j] += steps[_REQUEST, j]
+        sums[_PERSON, 0] += 1
+        sums[_PERSON, 1] += sums[_REQUEST, 1]
+        sums[_PERSON, 2] += sums[_REQUEST, 2]
+        for t in range(counted.shape[2]):
+            low = counted[_PERSON, 1, t] + counted[_REQUEST, 1, t]
+            counted[_PERSON, 0, t] += counted[_REQUEST, 0, t] + (low >> _LOW_BITS)
+            counted[_PERSON, 1, t] = low & _LOW
     return why
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def bound_dense(codes, values, starts, fill, new, bounds, person, request, left_out):  # type: ignore[no-untyped-def]
+def bound_dense(codes, values, starts, fill, new, bounds, counts, left_out):  # type: ignore[no-untyped-def]
     """Mark the rows of requests that lead a person beyond a bound, and set their codes to 0.
 
     `starts` is 1 at the first row of each request, and empty if every row is one; `new` is 1 at
     the first row of each person. Returns the first such row with the number of its reason, or -1
     and 0.
     """
-    row, bad, reason, m = 0, -1, 0, bounds.steps.size
-    option_high, option_low = (
-        np.zeros(person.high.size, np.int64),
-        np.zeros(person.high.size, np.int64),
-    )
+    row, bad, reason = 0, -1, 0
+    resources = np.arange(codes.shape[1])
     for b in range(fill.size):
         i = 0
         while i < fill[b]:
@@ -165,18 +169,13 @@ def bound_dense(codes, values, starts, fill, new, bounds, person, request, left_
             while starts.size and i + n < fill[b] and not starts[b, i + n]:
                 n += 1
             if new[row]:
-                _clear(person)
-            _clear(request)
+                _clear(counts, _PERSON)
+            _clear(counts, _REQUEST)
             for k in range(i, i + n):
-                width = 0
-                for j in range(m):
-                    if codes[b, j, k]:
-                        width += 1
-                        _add_code(
-                            request, option_high, option_low, bounds.totals, j, codes[b, j, k]
-                        )
-                _add_option(request, option_high, option_low, np.int64(values[b, k]), width)
-            why = _admit(person, request, bounds)
+                _add_option(
+                    counts, bounds.totals, resources, codes[b, :, k], np.int64(values[b, k])
+                )
+            why = _admit(counts, bounds)
             if why:
                 if bad < 0:
                     bad, reason = row, why
@@ -190,14 +189,10 @@ def bound_dense(codes, values, starts, fill, new, bounds, person, request, left_
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def bound_pairs(  # type: ignore[no-untyped-def]
-    counts, resources, codes, values, starts, fill, new, bounds, person, request, left_out
+    widths, resources, codes, values, starts, fill, new, bounds, counts, left_out
 ):
-    """As `bound_dense`, where row r has the next `counts[r]` pairs; sets codes and values to 0."""
+    """As `bound_dense`, where row r has the next `widths[r]` pairs; sets codes and values to 0."""
     row, bad, reason, pair = 0, -1, 0, 0
-    option_high, option_low = (
-        np.zeros(person.high.size, np.int64),
-        np.zeros(person.high.size, np.int64),
-    )
     for b in range(fill.size):
         i = 0
         while i < fill[b]:
@@ -205,19 +200,20 @@ def bound_pairs(  # type: ignore[no-untyped-def]
             while starts.size and i + n < fill[b] and not starts[b, i + n]:
                 n += 1
             if new[row]:
-                _clear(person)
-            _clear(request)
+                _clear(counts, _PERSON)
+            _clear(counts, _REQUEST)
             begin = pair
             for k in range(n):
-                width = 0
-                for _ in range(counts[row + k]):
-                    j = np.int64(resources[pair])
-                    if codes[pair] and j < bounds.steps.size:  # derived resources are not counted
-                        width += 1
-                        _add_code(request, option_high, option_low, bounds.totals, j, codes[pair])
-                    pair += 1
-                _add_option(request, option_high, option_low, np.int64(values[b, i + k]), width)
-            why = _admit(person, request, bounds)
+                end = pair + widths[row + k]
+                _add_option(
+                    counts,
+                    bounds.totals,
+                    resources[pair:end],
+                    codes[pair:end],
+                    np.int64(values[b, i + k]),
+                )
+                pair = end
+            why = _admit(counts, bounds)
             if why:
                 if bad < 0:
                     bad, reason = row, why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,21 @@ def wanted(market: Market) -> list[str]:
     if not is_long(market):
         return [*own, *(r.column for r in market.declared)]
     return [*own, c.amount, c.resource, *([c.option] if market.options > 1 else [])]
+
+
+def written_names(market: Market, own: Sequence[str], plain: Sequence[str]) -> list[str]:
+    """The names of the columns of a table that is written: id, request, option and some more.
+
+    They are the table's own, so that the two can be joined; `own` has those of the other columns.
+    If two of them clash, all names are plain ones.
+    """
+    c, several = market.columns, market.options > 1
+    request = market.requests > 1
+    option = [c.option if is_long(market) else "option"] if several else []
+    names = [c.id, *([c.request] if request else []), *option, *own]
+    if len(set(names)) == len(names):
+        return names
+    return ["id", *(["request"] if request else []), *(["option"] if several else []), *plain]
 
 
 def check_columns(market: Market, schema: pa.Schema, where: str) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from jdpack.common.checks import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
-from jdpack.records import locate, readers
+from jdpack.records import database, locate, readers
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
@@ -103,7 +103,7 @@ class ArrayPiece:
     first: int
 
 
-Piece = readers.FilePiece | TablePiece | ArrayPiece | Iterable[OptionRows]
+Piece = readers.FilePiece | TablePiece | ArrayPiece | database.QueryPiece | Iterable[OptionRows]
 """Some consecutive agents, which can be read separately."""
 
 
@@ -170,6 +170,8 @@ def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
         stream = _table_rows(market, piece)
     elif isinstance(piece, readers.FilePiece):
         stream = _file_rows(market, piece)
+    elif isinstance(piece, database.QueryPiece):
+        stream = database.stream(market, piece, _chunk_rows(market))
     else:
         return iter(piece)
     return _read_long(market, stream) if is_long(market) else _read_wide(market, stream)
@@ -594,7 +596,7 @@ def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64], names: list
         who, option = pairs.column("id")[row].as_py(), pairs.column(of)[row].as_py()
         raise AgentsError(
             f"agent {who!r}: the rows of {of} {option!r} are not adjacent",
-            f"sort the table by agent, {' and '.join(names)}",
+            f"sort the table by {' and '.join(['agent', *names])}",
         )
 
 

@@ -9,8 +9,11 @@ Read in this order:
 * `result`: what a run gives back.
 * `curator_page`: the curator's report.
 * `folder` and `run_file`: the files that a run leaves, and what `resume` needs.
+* `linear_program`: a packing linear program as a market.
+* `bounds`: bounds for a market from its records, privately, before any run.
 * `summary`: the closing summary in the terminal.
 * `local`: runs in which each agent adds its own noise, and trusts no curator.
 * `demo`: a market to try.
 * `granted`: who gets what, in the words of the table.
+* `write_back`: results in a table of a database.
 """

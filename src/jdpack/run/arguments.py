@@ -7,14 +7,16 @@ rest.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from jdpack.billboard.lines import is_local
 from jdpack.common.checks import check_whole
+from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.engines.base import Engine
-from jdpack.errors import AgentsError, MarketError
+from jdpack.engines.settings import Choice
+from jdpack.errors import AgentsError, EngineError, MarketError
 from jdpack.market.market import Market, Neighbours
 from jdpack.policies.base import Policy
 from jdpack.privacy.tail_bounds import Outlook
@@ -59,6 +61,27 @@ def source_of(
     if hasattr(agents, "__arrow_c_stream__") and not hasattr(agents, "__len__"):
         agents = pa.table(agents)  # a stream can be read once, but the records are read twice
     return Source(market, agents, values, demands, ids, clamp, groups_of, requests_of)
+
+
+def coin_hash_of(given: object, choice: Choice) -> CoinHash:
+    """The hash of the coins of a run: the one that is asked for, or that the engine needs."""
+    known: tuple[CoinHash, ...] = get_args(CoinHash)
+    if given is None:
+        return choice.needs or SIPHASH
+    for hash in known:
+        if given == hash:
+            check_coin_hash(hash, choice)
+            return hash
+    raise EngineError(f"there is no coin hash {given!r}", f"one of: {', '.join(known)}")
+
+
+def check_coin_hash(hash: CoinHash, choice: Choice) -> None:
+    """Refuse an engine that cannot compute the coins of a run."""
+    if choice.needs not in (None, hash):
+        raise EngineError(
+            f"this engine cannot compute coins by {hash}, only by {choice.needs}",
+            "a run keeps the coins that its header names: resume it with another engine",
+        )
 
 
 def check_threads(threads: object) -> None:

@@ -94,6 +94,7 @@ def households(market: Market) -> pa.Table:
     demand[np.arange(n), first] = energy * split
     demand[np.arange(n), second] += energy * (1.0 - split)
     value = np.minimum(40.0, energy * rng.gamma(3.0, 0.25, n))
+    demand, value = demand.round(1), value.round(2)  # as people write them
     columns = {"household": pa.array([f"H{i:05d}" for i in range(n)]), "value": value}
     columns |= {r.name: demand[:, j] for j, r in enumerate(market.resources)}
     return pa.table(columns)

@@ -2,6 +2,7 @@
 
     out/public/billboard.jsonl      the billboard
     out/public/index.html           the same for people
+    out/public/index.de.html        the same in German, and so on, if the market lists languages
     out/private/run.json            what `resume` needs (mode 0600)
     out/private/journal.jsonl       the last line that was posted, or was about to be (mode 0600)
     out/private/allocation.parquet  what everybody gets, one row per option (mode 0600)
@@ -167,8 +168,11 @@ class Output:
             self._write_granted(result)
             page = curator_page.curator_page(result.billboard, result.curator)
             write_text(self.private / "report.html", 0o600, page)
-            page = billboard_page.public_page(result.billboard)
-            write_text(self.public / "index.html", 0o644, page)
+            pages = billboard_page.public_pages(result.billboard)
+            for name, page in reversed(
+                pages.items()
+            ):  # index.html last: it says that all are there
+                write_text(self.public / name, 0o644, page)
         except OSError as error:
             raise OutputError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}",

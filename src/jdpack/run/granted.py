@@ -22,6 +22,7 @@ from jdpack.market.market import Market
 from jdpack.records import tables
 from jdpack.records.arrow import texts_to_arrow, to_arrow, to_numpy
 from jdpack.records.ids import plain_ids
+from jdpack.records.schema import is_long, written_names
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
 from jdpack.storage.files import write_whole
@@ -81,15 +82,10 @@ def write(source: Source, shares: NDArray[np.uint32], folder: Path) -> None:
 
 def _names(market: Market) -> list[str]:
     """The names of the columns: the table's own, so that the two can be joined."""
-    c, several = market.columns, market.options > 1
-    own = [c.id, *([c.request] if market.requests > 1 else [])]
-    if c.layout == "long":
-        names = [*([c.option] if several else []), c.resource, c.amount, "unit"]
-    else:
-        names = [*(["option"] if several else []), "resource", "amount", "unit"]
-    if len({*own, *names}) == len(own) + len(names):
-        return own + names
-    return ["id", "request"][: len(own)] + names
+    c, plain = market.columns, ["resource", "amount", "unit"]
+    return written_names(
+        market, [c.resource, c.amount, "unit"] if is_long(market) else plain, plain
+    )
 
 
 def _columns(

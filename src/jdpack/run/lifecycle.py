@@ -20,7 +20,7 @@ from jdpack.billboard.file import Note, first_line, lost
 from jdpack.billboard.lines import Header
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness
 from jdpack.engines.base import Engine
-from jdpack.engines.settings import Choice, Place, Ray
+from jdpack.engines.settings import Choice, Place, Ray, Sql
 from jdpack.errors import AgentsError, BillboardError, LedgerError, OutputError, SupplyWarning
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
@@ -31,6 +31,7 @@ from jdpack.run.folder import Output
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile, locked
+from jdpack.run.write_back import Target, rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Lifecycle:
     choice: Choice
     account: Account | None
     folder: Output | None
+    target: Target | None
     warning: SupplyWarning | None
     threads: int | None
     progress: Callable[[Progress], None] | None
@@ -93,11 +95,22 @@ class Lifecycle:
             result = self._play(engine, board)
             if self.folder is not None:
                 self.folder.write(result)
-            elif isinstance(self.choice, Ray):
-                result.shares  # noqa: B018 (computed now, while the workers are still there)
+                if self.target is not None:
+                    self._write_back(self.target, self.folder)
+            elif isinstance(self.choice, Ray | Sql):
+                result.shares  # noqa: B018 (computed now, while its machines still answer)
             if self.account is not None:
                 result = replace(result, balance=self._finish(self.account, board))
             return result
+
+    def _write_back(self, target: Target, folder: Output) -> None:
+        hint = (
+            "the budget is spent, and the billboard and the files are complete; no row was "
+            f"written: once it can be, run `jdpack resume {folder.folder}`, which spends nothing "
+            "more"
+        )
+        rows = rows_of(folder.private / "allocation.parquet")
+        target.write(self.header.commitment, rows, hint)
 
     def owes(self) -> bool:
         """Whether a ledger holds something for this run."""
@@ -125,7 +138,8 @@ class Lifecycle:
         engine = self.choice.open(self.source, self.threads, place, tell)
         try:
             check_order(self.policy.outlook(self.header.market, self.header.budget), engine)
-            if self.file.digest is not None and self.file.digest != engine.digest():
+            digest = self.file.digest
+            if digest is not None and digest != engine.digest(self.header.coin_hash):
                 raise AgentsError(
                     "the records have changed since the run began",
                     "a run ends with the records it began with; another run spends again",
@@ -143,7 +157,7 @@ class Lifecycle:
             if note is not None:
                 note(board.head)
             return board
-        read = replace(self.file, digest=engine.digest())
+        read = replace(self.file, digest=engine.digest(self.header.coin_hash))
         folder.keep(read)
         try:
             board = Billboard(self.header, folder.billboard, folder.journal, note)
@@ -162,13 +176,16 @@ class Lifecycle:
     def _play(self, engine: Engine, board: Billboard) -> Result:
         """Play all rounds that are left, and allocate."""
         coins, seed = self.file.coin_seed, self.file.seed
-        source: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
-        spent = run(engine, self.policy, board, source, coins, self.progress)
+        noise: Randomness = SystemRandomness() if seed is None else SeededRandomness(seed)
+        spent = run(engine, self.policy, board, noise, coins, self.progress)
         board.close()
         if self.progress is not None:
             self.progress(Progress(sum(1 for _ in board.rounds), 1.0, "allocation"))
         allocation = engine.allocate(board)
-        return Result(board, spent, engine, allocation, self.warning, source=self.source)
+        # Records that stay in their database are not read again here.
+        stay = isinstance(self.choice, Sql) and self.source.query is not None
+        source = None if stay else self.source
+        return Result(board, spent, engine, allocation, self.warning, source=source)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class LocalAgent:
             warnings.warn(weak, stacklevel=2)
         self._board = Billboard(header)  # the header, for the door; nothing is posted on it
         self._filter = Filter(budget)
-        self._place = coin(header.order, agent)
+        self._place = coin(header.order, agent, header.coin_hash)
         # The record comes last, so that it can no longer stop anything.
         self._options, self._problem = own_options(header.market, value, demand, group)
         if self._problem is not None:

@@ -137,7 +137,11 @@ class Result:
         """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
-        assert self.source is not None, "an experiment on codes has no table"
+        if self.source is None:
+            raise OutputError(
+                "to_frame() needs the records, and those of this run stay in their database",
+                "private/allocation.parquet has the ids of those who get something: join it there",
+            )
         table = granted.whole(self.source, self.shares)
         polars = type(self.source.agents).__module__.partition(".")[0] == "polars"
         for library in ("polars", "pandas") if polars else ("pandas", "polars"):
@@ -159,6 +163,13 @@ class Result:
         """
         names = [r.name for r in self.billboard.header.market.resources]
         return ByName(names, self.curator.loads)
+
+    @property
+    def slacks(self) -> ByName:
+        """Private: what is left of each supply, in its own unit, by name."""
+        resources = self.billboard.header.market.resources
+        left = [(1.0 - x) * r.supply for x, r in zip(self.loads, resources, strict=True)]
+        return ByName([r.name for r in resources], left)
 
     @property
     def welfare(self) -> float:

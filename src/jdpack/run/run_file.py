@@ -14,11 +14,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jdpack.billboard.lines import Header, Seed
 from jdpack.errors import AgentsError, OutputError
 from jdpack.storage.files import read_regular, take_lock, write_text
+
+if TYPE_CHECKING:
+    from jdpack.records.database import DatabaseQuery
 
 _VERSION = 3
 _MOST = 2**27  # bytes; more than any run file has
@@ -33,7 +36,7 @@ class RunFile:
     market: str | None
     """The market file; None if the market was given in memory."""
     agents: list[str] | None
-    """Where the records are; None if they were given in memory."""
+    """Where the records are, without passwords; None if they were given in memory."""
     clamp: bool
     engine: dict[str, Any]
     seed: int | None
@@ -46,16 +49,24 @@ class RunFile:
     """The digest of the records (`jdpack.records.digest`); None until they are read."""
     allocation: str | None = None
     """The SHA-256 of private/allocation.parquet, once it is written."""
+    query: str | None = None
+    """The query, if the records are in a database."""
+    write_to: str | None = None
+    """The table of that database to write the allocation to, if any."""
     begun: bool = False
     """Whether the billboard has its header. If so, an empty billboard has lost what was posted."""
 
-    def records(self, caller: str) -> list[str]:
+    def records(self, caller: str) -> list[str] | DatabaseQuery:
         """Where the records were when the run began."""
         if self.agents is None:
             raise AgentsError(
                 "the records of this run were given in memory",
                 f"give them again: jdpack.{caller}(folder, values=..., demands=...)",
             )
+        if self.query is not None:
+            from jdpack.records.database import DatabaseQuery  # only here: a report needs no codes
+
+            return DatabaseQuery(self.agents[0], self.query)
         return self.agents
 
     @property
@@ -99,6 +110,8 @@ class RunFile:
             "ledger": dict | None,
             "digest": int | None,
             "allocation": str | None,
+            "query": str | None,
+            "write_to": str | None,
             "begun": bool,
         }
         for name, kind in kinds.items():
@@ -106,6 +119,8 @@ class RunFile:
                 raise ValueError(f"its {name} is not what solve writes")
         if not all(isinstance(text, str) for text in self.agents or []):
             raise ValueError("its agents are not what solve writes")
+        if self.query is not None and len(self.agents or []) != 1:
+            raise ValueError("its query is not what solve writes")
         if len(self.coin_seed.seed) != 16:
             raise ValueError("its coins are not 16 bytes")
 

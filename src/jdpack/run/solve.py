@@ -13,23 +13,34 @@ from typing import Any
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Header, Seed
 from jdpack.common.checks import check_whole
+from jdpack.common.coins import CoinHash
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
+from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
-from jdpack.planning.headroom import shortfall
+from jdpack.planning.headroom import check_hope, shortfall
 from jdpack.planning.prepare import prepare
 from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.records.codes import Agents
-from jdpack.run.arguments import check_curated, check_market, check_order, check_threads, source_of
+from jdpack.run.arguments import (
+    check_coin_hash,
+    check_curated,
+    check_market,
+    check_order,
+    check_threads,
+    coin_hash_of,
+    source_of,
+)
 from jdpack.run.folder import Output
 from jdpack.run.lifecycle import Lifecycle, reopened
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile
+from jdpack.run.write_back import Target, columns_of
 
 
 def solve(
@@ -51,6 +62,9 @@ def solve(
     output: str | Path | None = None,
     ledger: str | Path | None = None,
     dataset: str | None = None,
+    force: bool = False,
+    write_to: str | None = None,
+    coin_hash: CoinHash | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Allocate a market's resources with joint differential privacy.
@@ -58,7 +72,7 @@ def solve(
     Args:
         market: the public market, or the path of a market file.
         agents: a table (Arrow, pandas, polars), or Parquet or CSV: a path, folder or pattern, a
-            URI such as "s3://...", or a list of them.
+            URI such as "s3://...", or a list of them; or the rows of a `DatabaseQuery`.
         values, demands, ids: instead of `agents`, a vector, a matrix (NumPy or SciPy sparse), and
             ids if there are any.
         groups_of: with `values` and `demands` in a market with groups, the name of each row's
@@ -74,12 +88,19 @@ def solve(
         seed: draw reproducible noise, for experiments. The result is **not private** and says so.
         threads: how many cores to use.
         engine: where to keep the agents' codes: "memory", "mapped" (on disk), "ray" or the address
-            of a cluster, or `Memory`, `Mapped`, `Ray` with their settings. All give the same
-            billboard. If not given, memory if the codes fit, otherwise mapped.
+            of a cluster, "sql" (in a database, or DuckDB for Parquet files), or `Memory`, `Mapped`,
+            `Ray`, `Sql` with their settings. All give the same billboard. If not given, memory if
+            the codes fit, otherwise mapped.
         output: a folder to create, with public and private files in separate folders.
             `resume` can finish an interrupted run from it.
         ledger, dataset: the ledger that holds these people's total budget over all runs, and their
             name in it. It reserves the run's whole budget before any record is read.
+        force: run even if noise needs more than the whole supply, so that hardly anybody can get
+            anything. Otherwise such a run is refused, unless it has a seed.
+        write_to: with a `DatabaseQuery` and an output folder, a table of the same database that the
+            allocation is added to at the end, in one transaction.
+        coin_hash: the hash behind the agents' coins, "siphash-2-4" or "sha-256", which databases
+            compute too. If not given, the one that the engine needs.
         progress: called while records are read, and after every round.
 
     Formal guarantees. The billboard is (epsilon, delta)-differentially private and the allocation
@@ -92,10 +113,18 @@ def solve(
     market, policy, budget = prepare(market, policy, epsilon, delta)
     source = source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp)
     check_threads(threads)
+    target = Target.of(source, write_to)
+    if target is not None and output is None:
+        raise OutputError(
+            "write_to needs an output folder", "so that `resume` can finish what was interrupted"
+        )
     choice = choice_of(engine, market, agents)
+    hash = coin_hash_of(coin_hash, choice)
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
+    if seed is None and not force:
+        check_hope(market, budget, policy)
     warning = shortfall(market, budget, policy)
     if warning is not None:
         warnings.warn(warning, stacklevel=2)
@@ -103,12 +132,16 @@ def solve(
     weak = weakness(budget, market.agents) if private else None
     if weak is not None:
         warnings.warn(weak, stacklevel=2)
-    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private)
+    header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private, hash)
     folder = Output.claim(output) if output is not None else None
+    if target is not None:
+        target.check(columns_of(market))
     run_file = RunFile(
         header=Billboard(header).first_line,
         market=market_file,
         agents=source.paths,
+        query=None if source.query is None else source.query.sql,
+        write_to=write_to,
         clamp=clamp,
         engine=to_dict(choice),
         seed=seed,
@@ -123,6 +156,7 @@ def solve(
         choice=choice,
         account=account,
         folder=folder,
+        target=target,
         warning=warning,
         threads=threads,
         progress=progress,
@@ -173,6 +207,7 @@ def resume(
         check_threads(threads)
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)
+        check_coin_hash(header.coin_hash, choice)
         policy = registry.from_dict(header.policy)
         warning = shortfall(market, header.budget, policy)
         if ledger is not None:
@@ -185,6 +220,7 @@ def resume(
             choice=choice,
             account=Account.from_dict(begun.file.ledger),
             folder=begun.folder,
+            target=Target.of(source, begun.file.write_to),
             warning=warning,
             threads=threads,
             progress=progress,

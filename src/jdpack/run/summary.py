@@ -76,6 +76,9 @@ def as_text(result: Result, output: Path | None = None) -> str:
             lines.append(
                 "            for everything that one person asked for, however many requests"
             )
+        for entry in market.provenance:
+            cost = f"({entry.epsilon:g}, {entry.delta:g})"
+            lines.append(f"            its bounds were chosen privately, for {cost} more")
         if s["weakness"] is not None:
             lines.append(f"  warning   {s['weakness']}")
     else:

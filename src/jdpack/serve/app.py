@@ -1,4 +1,4 @@
-"""Public: requests and answers. Only the exact paths of three things are served."""
+"""Public: requests and answers. Only the exact paths of a few things are served."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ Send = Callable[[Message], Awaitable[None]]
 FEEDS = 1000
 """At most this many readers get live updates; more can read and reload."""
 
+NOTHING = Body.of(b"There is nothing here.\n")
+
+_PAGE = re.compile(rb"/index(\.[a-z]{2,3})?\.html")
 _AGAIN = 15.0  # seconds after which a feed repeats itself, to show that it is alive
 _RETRY = 2000  # milliseconds after which a reader who lost the feed reconnects
 _AT_ONCE = 2**18  # bytes sent at once
@@ -47,8 +50,8 @@ class App:
         if scope["type"] != "http":
             return
         path, method = scope["raw_path"], scope["method"]
-        if path not in (b"/", b"/index.html", b"/billboard.jsonl", b"/live"):
-            await _answer(send, method, 404, Body.of(b"There is nothing here.\n"))
+        if path not in (b"/", b"/billboard.jsonl", b"/live") and not _PAGE.fullmatch(path):
+            await _answer(send, method, 404, NOTHING)
         elif method not in ("GET", "HEAD"):
             said = Body.of(b"This can only be read.\n")
             await _answer(send, method, 405, said, {b"allow": b"GET, HEAD"})
@@ -61,15 +64,19 @@ class App:
         """Send the page or the lines."""
         view = await self._site.view()
         if not view.found:
-            await _answer(send, method, 503, view.page, {b"retry-after": b"5"})
+            await _answer(send, method, 503, view.lines, {b"retry-after": b"5"})
             return
         body, more = view.lines, {b"content-type": b"application/x-ndjson"}
         if path != b"/billboard.jsonl":
-            body, more = view.page, {b"content-type": b"text/html; charset=utf-8"}
-            more[b"content-security-policy"] = f"{view.policy}; frame-ancestors 'none'".encode()
+            shown = view.pages.get(path[1:].decode() or "index.html")
+            if shown is None:
+                await _answer(send, method, 404, NOTHING)
+                return
+            body, more = shown.page, {b"content-type": b"text/html; charset=utf-8"}
+            more[b"content-security-policy"] = f"{shown.policy}; frame-ancestors 'none'".encode()
             more[b"vary"] = b"Accept-Encoding"
             if _GZIP.search(headers.get(b"accept-encoding", b"")):
-                body, more[b"content-encoding"] = view.packed, b"gzip"
+                body, more[b"content-encoding"] = shown.packed, b"gzip"
         known = False
         if view.finished:
             more |= {b"cache-control": b"no-cache", b"etag": f'"{body.tag}"'.encode()}

@@ -7,11 +7,12 @@ import gzip
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jdpack.billboard.board import Billboard
 from jdpack.errors import JdpackError, fit
-from jdpack.pages.billboard_page import build
+from jdpack.pages.billboard_page import Page, build, files
 from jdpack.serve.folder import Folder, Version
 
 PAUSE = 1.0
@@ -37,15 +38,28 @@ class Body:
 
 
 @dataclass(frozen=True)
-class View:
-    """What readers see right now."""
+class Shown:
+    """The page in one language."""
 
     page: Body
     packed: Body
     """The page, compressed with gzip."""
-    lines: Body
     policy: str
     """The content security policy of the page."""
+
+    @classmethod
+    def of(cls, page: Page) -> Shown:
+        data = page.html.encode()
+        return cls(Body.of(data), Body.of(gzip.compress(data, 5, mtime=0)), page.policy)
+
+
+@dataclass(frozen=True)
+class View:
+    """What readers see right now."""
+
+    pages: Mapping[str, Shown]
+    """The page in each language, by the name of its file; the first is index.html."""
+    lines: Body
     mark: str
     """Changes whenever the view does."""
     finished: bool
@@ -55,14 +69,15 @@ class View:
     @classmethod
     def of(cls, board: Billboard | None, text: str, running: bool | None) -> View:
         """The view of a billboard and its text; the billboard is None if nothing is posted."""
-        page = build(board, running=running, live=True)
-        data = page.html.encode()
+        named = {"en": "index.html"} if board is None else files(board.header.market)
+        pages = {
+            name: build(board, running=running, live=True, language=code)
+            for code, name in named.items()
+        }
         return cls(
-            Body.of(data),
-            Body.of(gzip.compress(data, 5, mtime=0)),
+            {name: Shown.of(page) for name, page in pages.items()},
             Body.of(text.encode()),
-            page.policy,
-            page.mark,
+            pages["index.html"].mark,
             board is not None and board.finished,
         )
 
@@ -70,7 +85,7 @@ class View:
     def missing(cls) -> View:
         """The view if no billboard can be read."""
         said = Body.of(b"The billboard cannot be read right now.\n")
-        return cls(said, said, said, "default-src 'none'", "missing", False, found=False)
+        return cls({}, said, "missing", False, found=False)
 
 
 class Site:

@@ -188,7 +188,7 @@ def test_the_command_fills_a_folder_for_the_curator_alone(tmp_path, monkeypatch,
     assert [file.name for file in files] == ["audit.json", "audit.txt", "report.html"]
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    assert files[1].read_text(encoding="utf-8") == text
+    assert files[1].read_text(encoding="utf-8") + "next: jdpack plan MARKET\n" == text
     data = json.loads(files[0].read_text(encoding="utf-8"))
     assert data["right_at_most"].keys() == data["lower_bounds"].keys() and data["lower_bounds"]
     assert all(0.5 < most < 0.55 for most in data["right_at_most"].values())  # Gaussian, epsilon 1

@@ -1,5 +1,6 @@
-"""Coins: SipHash-2-4 against its published vectors, compiled coins against plain ones."""
+"""Coins: SipHash-2-4 against its published vectors, SHA-256 against hashlib, bulk against plain."""
 
+import hashlib
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import Records, coin_of, sip_hash, whole_market
-from jdpack.common.coins import COIN_BITS, coin, siphash
+from jdpack.common.coins import COIN_BITS, SIPHASH, coin, siphash
 from jdpack.engines.shard import _coins as coins_of
 from jdpack.records.bulk_coins import coins_of_numbers, coins_of_texts
 
@@ -51,11 +52,14 @@ keys = st.binary(min_size=16, max_size=16)
 EDGES = [0, 1, -1, 9, 10, -9, -10, 99999999, 10**18, -(10**18), 2**63 - 1, -(2**63)]
 
 
-@given(keys, st.lists(int64 | st.sampled_from(EDGES), max_size=20))
-def test_numbers_in_bulk(key, ids):
-    expected = [coin_of(key, i) for i in ids]
-    assert [coin(key, i) for i in ids] == expected
-    assert coins_of_numbers(key, np.array(ids, np.int64)).tolist() == expected
+hashes = st.sampled_from(["siphash-2-4", "sha-256"])
+
+
+@given(keys, st.lists(int64 | st.sampled_from(EDGES), max_size=20), hashes)
+def test_numbers_in_bulk(key, ids, hash):
+    expected = [coin_of(key, i, hash) for i in ids]
+    assert [coin(key, i, hash) for i in ids] == expected
+    assert coins_of_numbers(key, np.array(ids, np.int64), hash).tolist() == expected
 
 
 def test_all_edges_in_bulk():
@@ -63,14 +67,25 @@ def test_all_edges_in_bulk():
     assert coins_of_numbers(KEY, np.array(EDGES, np.int64)).tolist() == expected
 
 
-@given(keys, st.lists(st.text(max_size=30) | st.text("a", min_size=250, max_size=300), max_size=20))
-def test_texts_in_bulk(key, ids):
+@given(
+    keys,
+    st.lists(st.text(max_size=30) | st.text("a", min_size=250, max_size=300), max_size=20),
+    hashes,
+)
+def test_texts_in_bulk(key, ids, hash):
     array = pa.array(ids, pa.large_string())
     text = np.frombuffer("".join(ids).encode() or b"\0", np.uint8)
     offsets = np.cumsum([0, *(len(i.encode()) for i in ids)])
-    expected = [coin_of(key, i) for i in array.to_pylist()]
-    assert [coin(key, i) for i in ids] == expected
-    assert coins_of_texts(key, text, offsets).tolist() == expected
+    expected = [coin_of(key, i, hash) for i in array.to_pylist()]
+    assert [coin(key, i, hash) for i in ids] == expected
+    assert coins_of_texts(key, text, offsets, hash=hash).tolist() == expected
+
+
+def test_sha256_hashes_the_key_a_space_and_the_text():
+    """By hand: the first 16 hexadecimal digits of `printf '000102...0f 17' | sha256sum`."""
+    digits = hashlib.sha256(b"000102030405060708090a0b0c0d0e0f 17").hexdigest()
+    assert coin(KEY, 17, "sha-256") == int(digits[:16], 16) >> 11 == 2165563926654877
+    assert coin(KEY, 17, "sha-256") != coin(KEY, 17)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "texts", "none"])
@@ -84,7 +99,7 @@ def test_the_engine_finds_the_coin_of_every_row(kind):
             part.fill, part.first = np.array([rows]), row
             part.ids = records.encode().parts[0].ids.slice(row, rows) if kind != "none" else None
             expected = [coin_of(KEY, i) for i in ids[row : row + rows]]
-            assert coins_of(part, KEY).tolist() == expected
+            assert coins_of(part, KEY, SIPHASH).tolist() == expected
             for tossed in product([False, True], repeat=rows):
-                found = coins_of(part, KEY, np.array(tossed)).tolist()
+                found = coins_of(part, KEY, SIPHASH, np.array(tossed)).tolist()
                 assert found == [c * t for c, t in zip(expected, tossed, strict=True)]

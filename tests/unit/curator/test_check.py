@@ -8,7 +8,7 @@ import pytest
 
 import jdpack
 from helpers import forbid_drawing
-from jdpack import AgentsError, Market, check
+from jdpack import AgentsError, BudgetError, Market, check
 
 MARKET = Market(
     supply={"North": 2000.0, "South": 1500.0},
@@ -151,6 +151,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 # --- a run that can give hardly anything ----------------------------------------------------
 
 
+@pytest.mark.refused
 def test_a_hopeless_run_is_refused_unless_forced(tmp_path, capsys, monkeypatch):
     from jdpack.cli import main
 
@@ -166,7 +167,13 @@ def test_a_hopeless_run_is_refused_unless_forced(tmp_path, capsys, monkeypatch):
         main()
     said = capsys.readouterr().err
     assert end.value.code == 2 and not out.exists()
-    assert "hardly anybody can get anything" in said and "--force runs it anyway" in said
+    assert "hardly anybody can get anything" in said and "--force, or force=True, runs" in said
+    with pytest.raises(BudgetError, match="hardly anybody can get anything"):
+        jdpack.solve(market, agents, output=out)
+    assert not out.exists()
+    for anyway in ({"force": True}, {"seed": 1}):
+        with pytest.raises(AssertionError, match="something was drawn"):
+            jdpack.solve(market, agents, **anyway)
 
 
 def test_the_warning_says_how_bad_it_is():

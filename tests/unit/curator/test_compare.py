@@ -698,7 +698,8 @@ def test_the_command_prints_the_table_and_fills_the_folder(tmp_path, monkeypatch
     code, stdout, stderr = run_cli(monkeypatch, capsys, "compare", market, agents, *TWO, "-o", out)
     assert (code, stderr) == (0, "")
     assert stdout.startswith("CURATOR ONLY: ") and UNTOUCHED in stdout
-    assert stdout == (out / "comparison.txt").read_text(encoding="utf-8")
+    written = (out / "comparison.txt").read_text(encoding="utf-8")
+    assert stdout == f"{written}next: jdpack plan {market}\n"
     case = dense_case()
     again = compare(
         Market.from_toml(market), values=case.values, demands=case.demands,

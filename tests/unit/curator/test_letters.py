@@ -4,14 +4,27 @@ import base64
 import csv
 import json
 import stat
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from helpers import run_cli
-from jdpack import Billboard, Columns, Group, Market, OutputError, explain, letters, solve
+from jdpack import (
+    Billboard,
+    Columns,
+    Group,
+    Market,
+    OutputError,
+    PersonBounds,
+    Request,
+    explain,
+    letters,
+    solve,
+)
 from jdpack.agent.own_record import parse
+from jdpack.curator.letters import LINK_MAX, _address
 
 MARKET = Market(
     supply={"North": 60.0, "South": 40.0},
@@ -93,7 +106,7 @@ def test_every_letter_has_its_own_record_code_and_outcome(run):
 
 def test_only_what_is_asked_for(run):
     rows = written(letters(run))
-    assert list(rows[0]) == ["who", "check code", "record"]
+    assert list(rows[0]) == ["who", "check code", "record", "letter"]
     assert "points" in rows[0]["record"] and "group staff" in rows[0]["record"]
 
 
@@ -118,3 +131,130 @@ def test_the_command(run, tmp_path, capsys, monkeypatch):
     code, out, _ = run_cli(monkeypatch, capsys, *arguments)
     assert code == 0 and "for that person alone" in out
     assert written(run / "private" / "letters.csv")[7]["letter"] == "Hello ä7"
+
+
+# --- several requests, languages, pages ---------------------------------------------------
+
+JOBS = Market(
+    supply={"CPU": 900.0, "GPU": 200.0},
+    max_demand=[20.0, 2.0],
+    max_value=10.0,
+    agents=60,
+    options=2,
+    person=PersonBounds(requests=4, max_demand={"CPU": 30.0}),
+    units={"CPU": "Kernstunden", "GPU": "Karten"},
+    units_one={"CPU": "Kernstunde", "GPU": "Karte"},
+    value_name="Punkte",
+    columns=Columns(id="user", request="job"),
+    languages=["de", "fr"],
+    translations={"fr": {"Punkte": "points", "Kernstunden": "heures", "Kernstunde": "heure"}},
+    epsilon=9.0,
+    delta=1e-6,
+)
+
+
+def jobs() -> pd.DataFrame:
+    """People with one to five requests of one or two options; some go beyond their bounds."""
+    rng = np.random.default_rng(8)
+    rows = [
+        (f"u{i}", f"job {r}", rng.uniform(0, 10), *rng.uniform(0, [20.0, 2.0]))
+        for i in range(60)
+        for r in range(1 + i % 5)
+        for _ in range(1 + (i + r) % 2)
+    ]
+    return pd.DataFrame(rows, columns=["user", "job", "value", "CPU", "GPU"])
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("jobs")
+    jobs().to_parquet(folder / "agents.parquet")
+    solve(JOBS, folder / "agents.parquet", clamp=True, output=folder / "out")
+    return folder / "out"
+
+
+def test_letters_of_people_with_several_requests(several):
+    assert (several / "public" / "index.fr.html").exists()
+    rows = written(letters(several, url=URL, outcome=True))
+    board, table = Billboard.read(several / "public" / "billboard.jsonl"), jobs()
+    assert [row["user"] for row in rows] == [f"u{i}" for i in range(60)]
+    left_out, got = 0, 0
+    for row in rows:
+        own = table[table.user == row["user"]]
+        requests = [
+            Request(name, some.value.tolist(), some[["CPU", "GPU"]].to_numpy().tolist())
+            for name, some in own.groupby("job", sort=False)
+        ]
+        found = explain(board, requests=requests, agent=row["user"], code=row["check code"])
+        record = row["link"].partition("#me=")[2].partition(".")[0]
+        data = base64.urlsafe_b64decode(record + "=" * (-len(record) % 4)).decode()
+        read = parse(JOBS, data)
+        again = explain(board, requests=read.requests, agent=read.id)
+        assert [x.amounts for x in again] == [pytest.approx(x.amounts) for x in found]
+        assert [x.left_out for x in again] == [x.left_out for x in found]
+        parts = row["outcome"].split("; ")
+        assert parts[0].startswith("insgesamt: ")
+        for one in found:
+            (said,) = [p for p in parts if p.startswith(f"Anfrage „{one.request}“: ")]
+            assert ("Mit den Anfragen davor" in said) == (one.left_out is not None)
+            assert said.endswith("dieses Mal nichts") == (not one.amounts and not one.left_out)
+            left_out += one.left_out is not None
+            got += bool(one.amounts)
+        assert "Prüfcode: " + row["check code"] in row["letter"] and row["link"] in row["letter"]
+    assert left_out > 5 and got > 20
+
+
+def test_pages_to_print(several):
+    """One article per person, with its own link as a QR code, and nobody else's."""
+    settings = {"contact": "rat@stadt.example", "appeal": "Bis 1. Mai.", "next_steps": "<b>Warten"}
+    path = letters(several, url=URL, pages=25, language="fr", **settings)
+    rows, folder = written(path), path.with_suffix("")
+    assert sorted(p.name for p in folder.iterdir()) == [f"{i:06}.html" for i in (1, 2, 3)]
+    assert [row["page"] for row in rows] == [f"letters/{i // 25 + 1:06}.html" for i in range(60)]
+    for file in folder.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        html = file.read_text(encoding="utf-8")
+        own = [row for row in rows if row["page"].endswith(file.name)]
+        assert html.count("<article") == len(own) and '<html lang="fr">' in html
+        assert "script-src" not in html and "<b>" not in html and "&lt;b&gt;Warten" in html
+        assert html.count("Si vous n’êtes pas d’accord") == len(own)
+        short = sum(len(row["link"]) <= LINK_MAX for row in own)
+        assert html.count('class="qr"') == short > 0
+        for row in own:
+            assert row["check code"] in html and row["link"] in html
+            assert row["link"].startswith(f"{URL}index.fr.html#me=")
+    assert any(len(row["link"]) > LINK_MAX for row in rows), "some are too long for a code"
+    letters(several, url=URL, pages=60)
+    assert [p.name for p in folder.iterdir()] == ["000001.html"], "no page of before is left"
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "expected"),
+    [
+        ("https://a.example/x/", "de", "https://a.example/x/"),
+        ("https://a.example/x/", "fr", "https://a.example/x/index.fr.html"),
+        ("https://a.example/x", "fr", "https://a.example/x/index.fr.html"),
+        ("https://a.example/x/index.html", "fr", "https://a.example/x/index.fr.html"),
+        ("https://a.example/x/", "es", "https://a.example/x/"),
+        ("", "fr", ""),
+    ],
+)
+def test_the_address_is_that_of_the_page_in_the_language(url, code, expected):
+    assert _address(url, JOBS, code) == expected
+
+
+def test_without_segno_pages_are_refused_with_a_hint(several, monkeypatch):
+    monkeypatch.setitem(sys.modules, "segno", None)
+    with pytest.raises(OutputError, match=r"pip install 'jdpack\[letters\]'"):
+        letters(several, url=URL, pages=1)
+    letters(several, pages=60)  # no link, so no code
+
+
+def test_the_command_with_everything(several, capsys, monkeypatch):
+    arguments = ["letters", several, "--url", URL, "--outcome", "--pages", 1, "--language", "fr"]
+    arguments += ["--contact", "c", "--appeal", "a", "--next", "n", "-q", "--json"]
+    code, out, _ = run_cli(monkeypatch, capsys, *arguments)
+    assert code == 0 and json.loads(out)["pages"].endswith("private/letters")
+    assert len(list((several / "private" / "letters").iterdir())) == 60
+    code, _, err = run_cli(monkeypatch, capsys, "letters", several, "--language", "xx")
+    assert code == 2 and "language 'xx' is not known" in err

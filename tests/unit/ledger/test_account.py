@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +33,29 @@ N = 300
 POLICY = MwuFixed(rounds=4)
 
 
+IN_DATABASES: dict[Path, str] = {}
+"""The ledgers of the folders whose ledger is in PostgreSQL."""
+
+
+def books(place: Path) -> Path | str:
+    """The ledger of a folder."""
+    return IN_DATABASES.get(place, place / "ledger.db")
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with a ledger for two runs, and records."""
+def place(request, tmp_path, monkeypatch):
+    """A folder with a ledger for two runs, and records; with `both` also with PostgreSQL."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        IN_DATABASES[tmp_path] = request.getfixturevalue("database")
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     rng = np.random.default_rng(1)
     table = {"id": np.arange(N), "value": rng.uniform(0, 10, N), "beds": rng.uniform(0, 2, N)}
     pyarrow.parquet.write_table(pa.table(table), tmp_path / "agents.parquet")
-    Ledger.create(tmp_path / "ledger.db", "clinic", epsilon=3.0, delta=4e-6)
+    Ledger.create(books(tmp_path), "clinic", epsilon=3.0, delta=4e-6)
     return tmp_path
+
+
+both = pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 
 
 def market(**more):
@@ -49,31 +64,33 @@ def market(**more):
 
 
 def run(place, name="out", **more):
-    settings = {"policy": POLICY, "ledger": place / "ledger.db", "dataset": "clinic"}
+    settings = {"policy": POLICY, "ledger": books(place), "dataset": "clinic"}
     settings |= {"output": place / name} | more
     return solve(settings.pop("market", market()), place / "agents.parquet", **settings)
 
 
 def entries(place):
-    return [entry.kind for entry in Ledger.open(place / "ledger.db").entries()]
+    return [entry.kind for entry in Ledger.open(books(place)).entries()]
 
 
 def spent(place):
-    return Ledger.open(place / "ledger.db").balance("clinic").runs
+    return Ledger.open(books(place)).balance("clinic").runs
 
 
+@both
 def test_a_run_is_reserved_and_finished(place):
     result = run(place)
     assert entries(place) == ["dataset", "reserve", "begin", "finish"]
-    made = Ledger.open(place / "ledger.db").entries()
+    made = Ledger.open(books(place)).entries()
     header = result.billboard.header
     assert made[1].data["run"] == header.commitment and made[1].data["rho"] == header.budget.rho
     assert made[3].data["billboard"] == result.billboard.head
-    assert result.balance == Ledger.open(place / "ledger.db").balance("clinic")
+    assert result.balance == Ledger.open(books(place)).balance("clinic")
     assert result.balance.runs == 1 and not result.balance.open
     assert solve(market(), place / "agents.parquet", policy=POLICY).balance is None
 
 
+@both
 @pytest.mark.parametrize("output", [None, "out"])
 def test_it_is_reserved_before_a_record_is_read(place, monkeypatch, output):
     seen, read = [], MemoryEngine.read
@@ -91,7 +108,7 @@ def test_it_is_reserved_before_a_record_is_read(place, monkeypatch, output):
 def test_over_budget_is_refused_before_a_record_is_read(place, monkeypatch):
     run(place, "first")
     run(place, "second", epsilon=0.9, delta=0.9e-6)
-    before = (place / "ledger.db").read_bytes()
+    before = (books(place)).read_bytes()
 
     def reading(*about):
         raise AssertionError("a record was read")
@@ -102,7 +119,7 @@ def test_over_budget_is_refused_before_a_record_is_read(place, monkeypatch):
     says = ["a run of epsilon 1, delta 1e-06 does not fit data set 'clinic'", "(3, 4e-06)"]
     check_error(error.value, says, "would fit; nothing was spent")
     assert not (place / "third").exists()
-    assert (place / "ledger.db").read_bytes() == before
+    assert (books(place)).read_bytes() == before
 
 
 WRONG = [
@@ -112,6 +129,7 @@ WRONG = [
 ]
 
 
+@both
 @pytest.mark.parametrize("output", [None, "out"])
 @pytest.mark.parametrize(("wrong", "kind"), WRONG)
 def test_records_that_are_refused_cost_nothing(place, wrong, kind, output):
@@ -134,6 +152,7 @@ def test_an_interrupt_while_reading_costs_nothing(place, output):
     assert not (place / "out").exists() and spent(place) == 0
 
 
+@both
 def test_an_interrupt_as_soon_as_it_is_reserved_costs_nothing(place, monkeypatch):
     reserve = Ledger.reserve
 
@@ -156,12 +175,13 @@ def strikes(at):
     return strike
 
 
+@both
 @pytest.mark.parametrize("output", [None, "out"])
 def test_an_interrupt_after_the_first_line_stays_spent(place, output):
     more = {"output": None} if output is None else {}
     with pytest.raises(KeyboardInterrupt):
         run(place, progress=strikes(1), **more)
-    balance = Ledger.open(place / "ledger.db").balance("clinic")
+    balance = Ledger.open(books(place)).balance("clinic")
     assert balance.runs == 1 and len(balance.open) == 1
     if output is not None:
         result = resume(place / "out")
@@ -200,8 +220,8 @@ def strike_at_once(*about):
 
 def without_reservation(place):
     """The ledger as it was before the run, as if a kill had come before it was reserved."""
-    (place / "ledger.db").unlink()
-    Ledger.create(place / "ledger.db", "clinic", epsilon=3.0, delta=4e-6)
+    (books(place)).unlink()
+    Ledger.create(books(place), "clinic", epsilon=3.0, delta=4e-6)
 
 
 @pytest.mark.parametrize("lines", [0, 1])
@@ -230,7 +250,7 @@ def test_a_ledger_that_is_behind_a_run_is_paid_again(place, monkeypatch):
     """It was put back from a time when the run had posted less."""
     out = begun(place, 2)
     (heads,) = place.glob("*.heads")
-    old = {path: path.read_bytes() for path in (place / "ledger.db", heads)}
+    old = {path: path.read_bytes() for path in (books(place), heads)}
     with pytest.raises(KeyboardInterrupt):
         resume(out, progress=strikes(3))
     for path, data in old.items():
@@ -248,7 +268,7 @@ def test_a_ledger_that_has_moved_is_named(place, lines):
     out = begun(place, lines)
     moved = place / "elsewhere" / "moved.db"
     moved.parent.mkdir()
-    shutil.move(place / "ledger.db", moved)
+    shutil.move(books(place), moved)
     with pytest.raises(LedgerError, match=r"cannot find the ledger .*ledger\.db") as error:
         resume(out)
     assert "put it back" in error.value.hint
@@ -295,7 +315,7 @@ def test_no_state_from_a_backup_resumes(place, lines, at_end, monkeypatch):
         copies = [shutil.copytree(out, place / "copy")]
         with pytest.raises(KeyboardInterrupt):
             resume(out, progress=strikes(3))
-    book = (place / "ledger.db").read_bytes()
+    book = (books(place)).read_bytes()
     for copy in copies:
         shutil.move(out, place / "newest")
         shutil.move(copy, out)
@@ -306,7 +326,7 @@ def test_no_state_from_a_backup_resumes(place, lines, at_end, monkeypatch):
             for again in (False, True):
                 with pytest.raises(LedgerError, match=r"earlier copy|is finished, and this is not"):
                     resume(out, reserve_again=again)
-        assert (place / "ledger.db").read_bytes() == book, "and nothing is given back"
+        assert (books(place)).read_bytes() == book, "and nothing is given back"
         assert board.read_bytes() == before
         shutil.rmtree(out)
         shutil.move(place / "newest", out)
@@ -335,6 +355,7 @@ def test_a_billboard_and_a_journal_that_were_cut_are_refused(place, monkeypatch)
     assert resume(out).balance.runs == 1
 
 
+@both
 def test_a_line_that_the_ledger_knows_and_nobody_saw_is_posted_as_drawn(place, monkeypatch):
     """A kill on either side of the ledger's note: the line in the journal is the only one."""
     for number, noted in enumerate((True, False)):
@@ -424,6 +445,7 @@ def test_without_the_lock_the_ledger_still_lets_only_one_post(place, monkeypatch
     assert ours != theirs and theirs.startswith(ours)
 
 
+@both
 def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
     """The ledger is busy, say, while a run with bad records is undone: the folder stays."""
 
@@ -450,6 +472,7 @@ def test_what_cannot_be_given_back_can_be_resumed(place, monkeypatch):
     assert spent(place) == 0
 
 
+@both
 def test_a_ledger_that_fails_at_the_end_does_not_take_the_result(place, monkeypatch):
     def busy(*about):
         raise LedgerError("the ledger is in use")
@@ -475,6 +498,7 @@ def test_a_resume_that_does_not_fit_any_more_is_refused(place, lines):
     assert (out / "public" / "billboard.jsonl").read_bytes() == board
 
 
+@both
 def test_a_resume_that_reads_nothing_gives_back_what_it_reserved(place):
     """The folder stays: the files may be put back."""
     out = begun(place, 0)
@@ -487,6 +511,7 @@ def test_a_resume_that_reads_nothing_gives_back_what_it_reserved(place):
     assert result.balance.runs == 1
 
 
+@both
 @pytest.mark.parametrize("lines", [1, 2])
 def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, lines):
     out = begun(place, lines)
@@ -498,7 +523,7 @@ def test_a_resume_that_fails_after_the_first_line_gives_nothing_back(place, line
 
 def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):
     out = begun(place, 2)
-    shutil.move(place / "ledger.db", place / "away.db")
+    shutil.move(books(place), place / "away.db")
 
     def draw(*about):
         raise AssertionError("something was drawn")
@@ -508,10 +533,11 @@ def test_a_resume_without_its_ledger_is_refused(place, monkeypatch):
         with pytest.raises(LedgerError) as error:
             resume(out)
     check_error(error.value, ["ledger.db"], error.value.hint)
-    shutil.move(place / "away.db", place / "ledger.db")
+    shutil.move(place / "away.db", books(place))
     assert resume(out).balance.runs == 1
 
 
+@both
 @pytest.mark.parametrize(
     ("more", "kind", "says"),
     [
@@ -536,6 +562,7 @@ def test_what_fits_no_ledger_is_refused(place, monkeypatch, more, kind, says, ou
     assert not (place / "out").exists() and entries(place) == ["dataset"]
 
 
+@both
 def test_a_folder_that_is_taken_reserves_nothing(place):
     (place / "out").mkdir()
     with pytest.raises(OutputError, match="exists already"):
@@ -546,6 +573,7 @@ def test_a_folder_that_is_taken_reserves_nothing(place):
 # --- the command line -----------------------------------------------------------------------
 
 
+@both
 def test_the_commands(place, monkeypatch, capsys):
     def jdpack(*arguments):
         return run_cli(monkeypatch, capsys, *arguments)

@@ -37,8 +37,14 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(request, tmp_path):
+    """Where the ledger is: a file, or with `both` also a PostgreSQL database."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        return request.getfixturevalue("database")
     return tmp_path / "ledger.db"
+
+
+both = pytest.mark.parametrize("path", ["sqlite", "postgresql"], indirect=True)
 
 
 @pytest.fixture
@@ -152,6 +158,7 @@ def test_how_many_runs_fit_before_and_after():
     assert fresh().delta_limit // Fraction(run.beta) in (49, 50)
 
 
+@both
 def test_a_run_that_repairs_nothing_takes_no_delta(ledger):
     loose = Budget.split(1.0, 1e-6, truncated=False, excess=0.01)
     left = ledger.balance("clinic")
@@ -224,6 +231,7 @@ def test_what_is_said_to_fit_fits_and_a_bit_more_does_not(epsilon, delta, trunca
         )
 
 
+@both
 @pytest.mark.parametrize("before", [None, SMALL, Budget.split(2.0, 1e-6, truncated=True)])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "truncated"),
@@ -280,6 +288,7 @@ def runs_of(balance: Balance, budget: Budget) -> list[Balance]:
     return found
 
 
+@both
 def test_the_ledger_says_how_many_more_runs_fit(ledger, monkeypatch, capsys):
     show = functools.partial(run_cli, monkeypatch, capsys, "ledger", "show", ledger.path)
     assert "fits" not in show()[1], "there is no last run, and none was asked for"
@@ -307,6 +316,7 @@ def test_the_ledger_says_how_many_more_runs_fit(ledger, monkeypatch, capsys):
         assert (code, out) == (2, "") and sentence in err
 
 
+@both
 def test_the_ledger_explains_why_an_epsilon_shows_as_less(ledger):
     said = text.show(ledger)
     assert "epsilon 0, delta 0, by 0 runs" in said and "shows as" not in said
@@ -323,6 +333,7 @@ def test_the_ledger_explains_why_an_epsilon_shows_as_less(ledger):
     assert "zCDP" not in said
 
 
+@both
 def test_a_single_run_with_the_whole_total_needs_no_explanation(ledger):
     ledger.reserve("clinic", "a", Budget.split(4.0, 1e-5, truncated=False), REPLACE)
     said = text.show(ledger)
@@ -335,6 +346,7 @@ def test_a_data_set_in_zcdp_says_so(old):
     assert "added up in zCDP" in said and "for the runs' deltas (delta" in said
 
 
+@both
 def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):
     big = Budget.split(3.5, 1e-6, truncated=False)
     ledger.reserve("clinic", "a", big, REPLACE)
@@ -360,6 +372,7 @@ def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):
         deltas.plus(ONE)
 
 
+@both
 def test_a_run_that_bounds_nothing_or_something_else_is_refused(ledger):
     with pytest.raises(BudgetError, match="without privacy"):
         ledger.reserve("clinic", "a", Budget.split(math.inf, 1e-6, truncated=False), REPLACE)
@@ -393,6 +406,7 @@ def test_every_budget_that_can_be_split_is_proved(truncated):
 # --- runs -------------------------------------------------------------------------------------
 
 
+@both
 def test_a_run_is_counted_once(ledger):
     first = ledger.reserve("clinic", "a", ONE, REPLACE)
     head = ledger.head
@@ -432,6 +446,7 @@ def posting(ledger, lines):
         ledger.post("a", before, line)
 
 
+@both
 @pytest.mark.parametrize("lines", [0, 1, 2, 5])
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("folder", range(7))
@@ -460,6 +475,7 @@ def test_a_run_resumes_from_its_last_line_and_from_no_other(ledger, lines, folde
     assert (balance.runs, balance.rho_spent) == (runs, runs * Fraction(ONE.rho))
 
 
+@both
 def test_a_folder_with_other_lines_is_refused(ledger):
     posting(ledger, 3)
     for other in ([LINES[0], LINES[1], LINES[9]], [LINES[9]], LINES[4:8]):
@@ -468,6 +484,7 @@ def test_a_folder_with_other_lines_is_refused(ledger):
                 ledger.reserve("clinic", "a", ONE, REPLACE, posted=other, drawn=drawn, again=True)
 
 
+@both
 def test_of_two_who_post_one_is_refused_before_its_line_is_public(ledger):
     posting(ledger, 2)
     ledger.post("a", LINES[1], LINES[2])
@@ -480,6 +497,7 @@ def test_of_two_who_post_one_is_refused_before_its_line_is_public(ledger):
         ledger.post("b", "", LINES[0])
 
 
+@both
 def test_what_has_begun_is_never_given_back(ledger):
     posting(ledger, 0)
     ledger.cancel("a")
@@ -495,6 +513,7 @@ def test_what_has_begun_is_never_given_back(ledger):
     assert ledger.balance("clinic").runs == 1
 
 
+@both
 def test_a_run_that_the_ledger_forgot_is_reserved_again_only_if_asked(ledger):
     with pytest.raises(LedgerError, match="knows nothing of run 'a', which has already posted"):
         ledger.reserve("clinic", "a", ONE, REPLACE, posted=LINES[:2])
@@ -506,6 +525,7 @@ def test_a_run_that_the_ledger_forgot_is_reserved_again_only_if_asked(ledger):
     assert kinds(ledger) == "dataset reserve begin"
 
 
+@both
 def test_a_second_reservation_must_fit(ledger):
     whole = Budget.split(4.0, 1e-5, truncated=False)
     ledger.reserve("clinic", "a", whole, REPLACE)
@@ -617,7 +637,7 @@ def test_a_run_of_before_is_not_given_back_and_resumes_if_it_pays_again(old):
 
 
 def head_of(ledger):
-    return Progress(ledger.path, "a").head
+    return ledger._progress("a").head
 
 
 @pytest.mark.parametrize("lines", [0, 3])
@@ -660,6 +680,7 @@ def test_a_first_line_that_was_never_public_may_be_another(ledger, monkeypatch):
     assert head_of(ledger) == LINES[0] and kinds(ledger) == "dataset reserve begin"
 
 
+@both
 def test_only_a_run_that_posted_nothing_gives_back(ledger):
     before = ledger.balance("clinic")
     for _ in range(2):
@@ -681,6 +702,7 @@ def test_only_a_run_that_posted_nothing_gives_back(ledger):
     assert kinds(ledger) == "dataset reserve cancel reserve cancel reserve finish"
 
 
+@both
 def test_data_sets_are_apart(ledger):
     Ledger.create(ledger.path, "town", epsilon=1.0, delta=1e-6, neighbours=ADD)
     assert ledger.datasets == ["clinic", "town"]
@@ -696,6 +718,7 @@ def test_data_sets_are_apart(ledger):
         ledger.reserve("city", "a", ONE, REPLACE)
 
 
+@both
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "x" * 101, 7, None])
 def test_names_are_short_and_printable(ledger, name):
     with pytest.raises(LedgerError, match="printable text"):
@@ -713,6 +736,7 @@ def test_a_total_that_makes_no_sense_leaves_no_file(path, epsilon, delta):
     assert not path.exists()
 
 
+@both
 def test_the_ledger_in_words(ledger):
     ledger.reserve("clinic", "a", ONE, REPLACE)
     Ledger.create(ledger.path, "träger", epsilon=1.0, delta=1e-6)
@@ -912,6 +936,7 @@ def all_at_once(count, target, refusal):
     return [code == 3 for code in codes]
 
 
+@both
 @forks
 def test_of_32_that_race_exactly_as_many_win_as_fit(ledger):
     refused = all_at_once(
@@ -926,6 +951,7 @@ def test_of_32_that_race_exactly_as_many_win_as_fit(ledger):
     assert balance.delta_spent <= balance.delta_limit
 
 
+@both
 @forks
 def test_several_may_make_the_same_ledger_at_once(path):
     refused = all_at_once(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from fractions import Fraction
 
 import pytest
@@ -443,6 +444,16 @@ def test_a_value_code_is_the_largest_that_the_value_covers(data, market):
     assert code * Fraction(step) <= Fraction(value) < (code + 1) * Fraction(step)
     assert Fraction(code * step) == code * Fraction(step)
     assert 0 <= code <= market.value_cap_code
+
+
+def test_equal_markets_have_equal_hashes_also_after_a_journey():
+    """Another process hashes texts differently, so a hash does not travel."""
+    market = Market(supply={"North": 9.0}, max_demand=1.0, max_value=1.0, agents=9)
+    numbers = {market: 1}
+    assert numbers[market.changed()] == 1 and market.changed(agents=8) not in numbers
+    arrived = pickle.loads(pickle.dumps(market))
+    assert "_hash" in vars(market) and "_hash" not in vars(arrived)
+    assert numbers[arrived] == 1
 
 
 def test_a_price_is_shown_per_unit_of_the_resource():

@@ -186,8 +186,8 @@ def test_a_market_of_very_many_goods_has_a_page_of_bounded_size():
     board = finished_board(a_market(m, bundle_size=2), [([7] * m, 1)] * 5, SHARE)
     html = billboard_page.public_page(board)
     assert html.count("<figure>") == billboard_page.DRAWN
-    assert f"Charts are shown for the first {billboard_page.DRAWN} of {m} goods" in html
-    assert "The first 1000 of 3000" in html
+    assert f"Charts are shown for {billboard_page.DRAWN} of {m:,} goods" in html
+    assert "The first 1,000 of 3,000" in html
     assert len(html) < 1_500_000
 
 

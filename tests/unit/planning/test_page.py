@@ -140,7 +140,11 @@ def test_the_command_fills_a_folder_that_anybody_may_read(town, tmp_path, monkey
     out = tmp_path / "out"
     code, stdout, err = run_cli(monkeypatch, capsys, "plan", town, "--epsilon", "3", "-o", out)
     planned = plan(town, epsilon=3.0)
-    assert (code, stdout, err) == (0, f"{planned}\nnext: jdpack check {town} TABLE\n", "")
+    assert (code, stdout, err) == (
+        0,
+        f"{planned}\n--details tells the rest\nnext: jdpack check {town} TABLE\n",
+        "",
+    )
     assert sorted(p.name for p in out.iterdir()) == ["plan.json", "report.html"]
     assert (out / "report.html").read_text(encoding="utf-8") == plan_page.plan_page(planned)
     data = json.loads((out / "plan.json").read_text(encoding="utf-8"))

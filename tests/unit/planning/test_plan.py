@@ -181,7 +181,8 @@ def test_the_margin_of_indivisible_goods_is_what_newton_reckons_with(m, epsilon)
     state = Newton().start(market, planned.budget)
     assert planned.margin == pytest.approx(float(state.radii.max()), rel=1e-9)
     # It leaves a little more free, so that nothing is thinned.
-    assert planned.margin < 1.0 - min(state.targets.tolist()) < 1.2 * planned.margin < 0.2
+    free = 1.0 - min(state.targets.tolist())
+    assert planned.margin * (1.0 - 1e-9) <= free < 1.2 * planned.margin < 0.2
     # Coins need more than the noise alone, and the room for one more agent.
     outlook = Newton().outlook(market, planned.budget)
     z = norm.isf(planned.budget.beta / m)
@@ -275,6 +276,23 @@ def test_a_shape_that_follows_supply_has_one_margin():
     # All four are touched: the mean of their squared margins stays.
     assert float((1.0 / shaped**2).sum()) > 0.0
     assert shaped[0] == pytest.approx(math.sqrt(float((even**2).mean())), rel=1e-3)
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_the_margin_at_another_supply_is_that_of_the_other_market(divisible):
+    market = uneven(divisible=divisible)
+    need = Need(market, Budget.split(1.0, DELTA, truncated=False), Newton())
+    rho = tail_bounds.rounds_rho(market, need.budget)
+    counted = [Newton().shares(market, rho, factor)[-1] for factor in (0.2, 1.0, 5.0, 500.0)]
+    assert counted == sorted(counted) and counted[0] < counted[-1]  # less noise, less steering
+    for factor in (0.2, 5.0, 500.0):
+        there = margin_of(scaled(market, factor), need.budget, Newton())
+        assert need.margin(factor) == pytest.approx(there, rel=1e-3)
+    # Negative control: with the noise of the present supply it would be another one.
+    cap = float((need.worth * market.person_cap_codes / need.supplies).sum()) / 500.0
+    if divisible:
+        plain = (need.margin() - 500.0 * cap) / 500.0 + cap
+        assert abs(plain / need.margin(500.0) - 1.0) > 5e-3
 
 
 @pytest.mark.parametrize(

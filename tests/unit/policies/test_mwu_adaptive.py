@@ -14,7 +14,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.market.grid import DEMAND_CODE_MAX, SHARE
 from jdpack.policies import registry
 from jdpack.policies.fixed_rounds import ROUNDS_MAX
-from jdpack.policies.mwu_adaptive import NOISES, SCALE_SHARE
+from jdpack.policies.mwu_adaptive import NOISES, SCALE_SHARE, STEPS_PICKED
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
@@ -262,26 +262,31 @@ def a_scaled_market(supply: float, m: int = 3) -> Market:
 @pytest.mark.parametrize(
     ("supply", "epsilon"), [(2e3, 1.0), (1e4, 1.0), (1e4, 4.0), (1e5, 1.0), (1e5, 0.2)]
 )
-def test_without_an_alpha_it_takes_the_least_that_the_supplies_meet(supply, epsilon, noise):
+def test_without_an_alpha_it_takes_the_one_with_the_least_planned_loss(supply, epsilon, noise):
     market, policy = a_scaled_market(supply), MwuAdaptive(noise=noise)
     budget = Budget.split(epsilon, 1e-8, truncated=policy.truncated)
     alpha = policy.alpha_in(market, budget)
     assert 0.001 <= alpha <= 0.1
+    s = policy.average_noise(market, budget)
 
-    def meets(alpha: float) -> bool:
+    def possible(alpha: float) -> bool:
         own = MwuAdaptive(alpha, noise)
         try:
             own.start(market, budget)
         except BudgetError:
             return False
-        few = own.outlook(market, budget).rounds_at_most <= ROUNDS_MAX
-        return few and own.supply_ratio(market, budget) >= 1.0
+        return math.log(4.0) / alpha**2 <= STEPS_PICKED
+
+    def planned(alpha: float) -> float:
+        return 4.0 * alpha + 2.0 * (math.log(4.0) / alpha + alpha) * s * s
 
     steps = round(alpha * 1000)
     assert alpha == steps / 1000
-    assert [meets(s / 1000) for s in range(1, steps)] == [False] * (steps - 1)
-    assert meets(alpha) or steps == 100
-    if meets(alpha):
+    best = s * math.sqrt(math.log(4.0) / (2.0 + s * s))
+    assert all(planned(best) <= planned(best * x) for x in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
+    assert alpha >= min(best, 0.1)
+    assert steps == 1 or alpha - 0.001 < best or not possible(alpha - 0.001)
+    if possible(alpha):
         # Then it is the policy with that alpha, step by step.
         given, picked = (p.start(market, budget) for p in (MwuAdaptive(alpha, noise), policy))
         assert given.constants == picked.constants
@@ -289,17 +294,56 @@ def test_without_an_alpha_it_takes_the_least_that_the_supplies_meet(supply, epsi
         assert outlooks[0] == outlooks[1]
 
 
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_noise_of_the_average_is_the_same_for_every_alpha(noise):
+    market = a_scaled_market(3e3)
+    policy = MwuAdaptive(noise=noise)
+    budget = Budget.split(1.0, 1e-8, truncated=policy.truncated)
+    for alpha in (0.01, 0.1, 0.4):
+        outlook = MwuAdaptive(alpha, noise).outlook(market, budget)
+        spread = math.sqrt(outlook.variance) / outlook.weight / min(market.supply_codes)
+        times = math.sqrt(2.0) if policy.truncated else 1.0
+        assert times * spread == pytest.approx(policy.average_noise(market, budget), rel=1e-3)
+
+
 def test_more_supply_or_budget_gives_a_smaller_alpha_until_rounds_run_out():
     def alpha(supply: float, epsilon: float) -> float:
         budget = Budget.split(epsilon, 1e-8, truncated=False)
         return MwuAdaptive().alpha_in(a_scaled_market(supply), budget)
 
-    assert alpha(100.0, 1.0) == 0.1
-    assert alpha(100.0, 1.0) > alpha(5e3, 1.0) > alpha(2e4, 1.0)
-    assert alpha(5e3, 1.0) > alpha(5e3, 3.0)
-    # Without noise the rounds alone limit it: 10 ln(4) / alpha^2 of them.
-    least = math.ceil(1000 * math.sqrt(10 * math.log(4) / ROUNDS_MAX)) / 1000
+    assert alpha(30.0, 1.0) == 0.1
+    assert alpha(30.0, 1.0) > alpha(200.0, 1.0) > alpha(400.0, 1.0)
+    assert alpha(200.0, 1.0) > alpha(200.0, 3.0)
+    # Without noise the steps alone limit it: ln(4) / alpha^2 of them.
+    least = math.ceil(1000 * math.sqrt(math.log(4) / STEPS_PICKED)) / 1000
     assert alpha(1e9, math.inf) == least
+    # With many resources, the bound on the rounds does.
+    own, budget = MwuAdaptive(), Budget.split(math.inf, 1e-8, truncated=False)
+    many = a_scaled_market(1e6, m=200)
+    rounds = own.outlook(many, budget).rounds_at_most
+    assert 0.97 * ROUNDS_MAX < rounds <= ROUNDS_MAX
+
+
+def test_its_own_alpha_loses_less_than_a_fixed_one():
+    rng = np.random.default_rng(6)
+    values, demands = rng.uniform(0, 1, 700), rng.uniform(0, 1, (700, 1))
+    market = Market(supply=[100.0], max_demand=1.0, max_value=1.0, agents=700, divisible=True)
+
+    def value(policy: MwuAdaptive) -> float:
+        found = [
+            solve(
+                market, values=values, demands=demands, epsilon=1.0, delta=1e-6, policy=policy,
+                seed=seed,
+            ).allocation
+            for seed in (1, 2)
+        ]  # fmt: skip
+        return float(values @ sum(found)) / 2.0
+
+    picked, fixed = value(MwuAdaptive()), value(MwuAdaptive(0.1))
+    assert picked > 1.05 * fixed
+    # Negative control: a smaller one still than what it picks gains little.
+    budget = Budget.split(1.0, 1e-6, truncated=False)
+    assert value(MwuAdaptive(MwuAdaptive().alpha_in(market, budget) / 2.0)) < 1.03 * picked
 
 
 @pytest.mark.parametrize("alpha", [0.0, -0.1, 0.6, 1, math.nan, "0.1"])

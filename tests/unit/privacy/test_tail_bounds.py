@@ -97,6 +97,24 @@ def a_sum(scales: list[float], weights: list[int], *, fixed: bool = True) -> Sum
     )
 
 
+def test_sums_are_equal_if_all_their_numbers_are():
+    """A long sum of equal scales is compared by one of them and their number."""
+    known = Sum(4.0, 2.0, (1.0,) * 50, 1.0)
+    assert known == Sum(4.0, 2.0, (1.0,) * 50, 1.0)
+    assert hash(known) == hash(Sum(4.0, 2.0, (1.0,) * 50, 1.0))
+    others = [
+        Sum(5.0, 2.0, (1.0,) * 50, 1.0),
+        Sum(4.0, 3.0, (1.0,) * 50, 1.0),
+        Sum(4.0, 2.0, (1.0,) * 49, 1.0),
+        Sum(4.0, 2.0, (1.0,) * 49 + (1.5,), 1.0),
+        Sum(4.0, 2.0, (1.5,) * 50, 1.0),
+        Sum(4.0, 2.0, None, 1.0),
+        Sum(4.0, 2.0, (1.0,) * 50, 2.0),
+    ]
+    assert all(known != other for other in others) and len({known, *others}) == len(others) + 1
+    assert Sum(4.0, 2.0, ()) != Sum(4.0, 2.0, None) and known != "a sum"
+
+
 SUMS = {
     "one small": ([0.7], [1]),
     "one of 3": ([3.0], [1]),

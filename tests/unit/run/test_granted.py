@@ -79,6 +79,31 @@ def test_the_table_says_what_every_agent_computes(tmp_path, divisible, long, eng
     units = dict(zip(names, ["slots", "", "kWh"], strict=True))
     assert (frame.unit == frame.resource.map(units)).all()
     assert pd.read_parquet(tmp_path / "out/private/granted.parquet").equals(frame)
+    # The allocation joins to the table without arithmetic, by the table's own names.
+    given = pd.read_parquet(tmp_path / "out/private/allocation.parquet")
+    what = "share" if divisible else "granted"
+    assert list(given.columns) == ["who", "option", what]
+    assert (given[what].to_numpy() == result.allocation).all()
+    rows = records.drop_duplicates(["who", "option"]) if long else table
+    assert given.who.tolist() == rows.who.tolist()
+    count = rows.groupby("who").cumcount() + 1
+    assert given.option.tolist() == (rows.option if long else count).tolist()
+    some = given[given[what] > 0].merge(frame, on=["who", "option"])
+    assert len(some) == len(frame) > 0
+    assert verify_run(tmp_path / "out", path).winners == result.curator.winners
+
+
+def test_names_that_clash_are_plain_ones(tmp_path):
+    table = people(np.random.default_rng(3)).rename(columns={"who": "granted"})
+    market = WIDE.changed(columns=Columns(id="granted"))
+    result = solve(market, table, seed=1, output=tmp_path / "out")
+    given = pd.read_parquet(tmp_path / "out/private/allocation.parquet")
+    assert list(given.columns) == ["id", "option", "granted"]
+    assert list(result.to_frame().columns)[:2] == ["granted", "option"]
+    long = to_long(people(np.random.default_rng(3))).rename(columns={"who": "unit"})
+    market = WIDE.changed(columns=Columns(id="unit", layout="long"))
+    frame = solve(market, long, seed=1).to_frame()
+    assert list(frame.columns) == ["id", "option", "resource", "amount", "unit"]
 
 
 def test_amounts_are_clamped_as_they_count(tmp_path):
@@ -171,7 +196,7 @@ def test_words_of_the_objects():
         result.loads["Nort"]
     explained = explain(board, value=9.0, demand={"North": 1.0}, agent="p001")
     assert str(explained).startswith("NOT PRIVATE: this run was made with seeded noise")
-    assert "how close it was" in explained._repr_html_() and len(repr(explained)) < 120
+    assert "How close it was" in explained._repr_html_() and len(repr(explained)) < 120
 
 
 def test_names_are_escaped():

@@ -333,7 +333,8 @@ def test_a_torn_line_is_never_shown(server):
     whole = text_of(BEGUN)
     half = text_of(FINISHED)[len(whole) :][:100]
     server.show(whole + half)
-    assert server.get()[2].decode() == public_page(BEGUN, running=True, live=True)
+    pages = [public_page(BEGUN, running=running, live=True) for running in (True, False)]
+    assert server.get()[2].decode() in pages  # a busy machine may take long enough to look dead
     # Its end came to the disk before its text: not a line either.
     server.billboard.write_text(whole + "\0" * 40 + "\n")
     time.sleep(0.3)
@@ -437,7 +438,9 @@ def test_only_what_is_new_is_read_and_nothing_is_taken_over_unseen(tmp_path, mon
         path.write_text(text)
         site.look()
         view = site._view
-        assert view.page.data.decode() == public_page(whole(text), running=site._running, live=True)
+        assert view.pages["index.html"].page.data.decode() == public_page(
+            whole(text), running=site._running, live=True
+        )
         assert view.lines.data.decode() == text
     assert read == [text_of(FINISHED, 1), text_of(FINISHED, 4), text_of(other, 6)]
     path.write_text(text_of(FINISHED, 4))
@@ -509,7 +512,7 @@ def test_a_run_that_is_interrupted_and_resumed(tmp_path):
     look()
     assert seen[0] == "running" and set(seen) == {"running", "finished"} and seen[-1] == "finished"
     assert site._view.lines.data.startswith(before)
-    assert site._view.page.data == (out / "public" / "index.html").read_bytes()
+    assert site._view.pages["index.html"].page.data == (out / "public" / "index.html").read_bytes()
 
 
 def test_links_are_followed_to_the_folder_only(tmp_path):
@@ -724,17 +727,19 @@ def test_the_readers_of_the_benchmark(bench, server, monkeypatch):
     monkeypatch.setattr(readers, "RECORD", 20)
     server.show(text_of(FINISHED))
 
-    def read(seconds, loads=10**9):
+    def read(seconds, done=lambda seen: False):
         load, end = readers.Load(server.port, 40), time.monotonic() + seconds
-        while time.monotonic() < end and (load.seen.loads < loads or load.seen.news < 40):
+        while time.monotonic() < end and not done(load.seen):
             load.step()
         load.close()
         return load.taken()
 
-    seen = read(60, loads=100)  # less than a second, where nothing else is at work
+    # Less than a second, where nothing else is at work.
+    seen = read(60, lambda seen: seen.loads >= 100 and seen.news >= 40)
     assert seen.errors == [] and seen.loads >= 80 and seen.news == 40
     assert seen.records >= 4 and len(seen.waits) == seen.loads and seen.opened == 0
     assert seen.bytes > seen.records * len(text_of(FINISHED)) + 70 * 1000
+    patience = readers.PATIENCE
     monkeypatch.setattr(readers, "PATIENCE", 0.2)
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -744,7 +749,8 @@ def test_the_readers_of_the_benchmark(bench, server, monkeypatch):
     assert seen.loads == 0 and seen.errors[0] == "no answer in 0.2 s"
     server.billboard.unlink()
     server.until(lambda: server.get()[0] == 503)
-    seen = read(0.4)
+    monkeypatch.setattr(readers, "PATIENCE", patience)
+    seen = read(60, lambda seen: len(seen.errors) >= 10)
     assert seen.loads == 0 and len(seen.errors) >= 10 and "503" in seen.errors[0]
 
 

@@ -62,9 +62,62 @@ const jdpack = (() => {
     return v0 ^ v1 ^ v2 ^ v3;
   }
 
-  /** The coin of an agent, from 0 to 2^53 - 1; its id is a text. */
-  function coin(key, id) {
-    return Number(siphash(key, new TextEncoder().encode(id)) >> 11n);
+  /** The first `count` primes' roots of this degree: the first 32 bits after the point. */
+  function rootBits(degree, count) {
+    const found = [];
+    for (let p = 2; found.length < count; p++) {
+      let prime = true;
+      for (let q = 2; q * q <= p; q++) if (p % q === 0) prime = false;
+      if (!prime) continue;
+      const number = BigInt(p) << BigInt(32 * degree);
+      let root = 0n;
+      for (let bit = 1n << 35n; bit > 0n; bit >>= 1n) {
+        if ((root | bit) ** BigInt(degree) <= number) root |= bit;
+      }
+      found.push(Number(root & 0xffffffffn));
+    }
+    return found;
+  }
+
+  let constants = null;
+
+  /** SHA-256 (FIPS 180-4) of some bytes: its 64 highest bits. */
+  function sha256(bytes) {
+    constants ??= [rootBits(2, 8), rootBits(3, 64)];
+    const [state, rounds] = [constants[0].slice(), constants[1]];
+    const padded = new Uint8Array(64 * (Math.floor((bytes.length + 8) / 64) + 1));
+    padded.set(bytes);
+    padded[bytes.length] = 128;
+    const view = new DataView(padded.buffer);
+    view.setUint32(padded.length - 4, 8 * bytes.length);
+    const turned = (x, bits) => (x >>> bits) | (x << (32 - bits));
+    const w = new Array(64);
+    for (let at = 0; at < padded.length; at += 64) {
+      for (let t = 0; t < 16; t++) w[t] = view.getUint32(at + 4 * t);
+      for (let t = 16; t < 64; t++) {
+        const [x, y] = [w[t - 15], w[t - 2]];
+        const low = turned(x, 7) ^ turned(x, 18) ^ (x >>> 3);
+        const high = turned(y, 17) ^ turned(y, 19) ^ (y >>> 10);
+        w[t] = (w[t - 16] + low + w[t - 7] + high) | 0;
+      }
+      let [a, b, c, d, e, f, g, h] = state;
+      for (let t = 0; t < 64; t++) {
+        const high = turned(e, 6) ^ turned(e, 11) ^ turned(e, 25);
+        const one = (h + high + ((e & f) ^ (~e & g)) + rounds[t] + w[t]) | 0;
+        const low = turned(a, 2) ^ turned(a, 13) ^ turned(a, 22);
+        const two = (low + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+        [h, g, f, e, d, c, b, a] = [g, f, e, (d + one) | 0, c, b, a, (one + two) | 0];
+      }
+      [a, b, c, d, e, f, g, h].forEach((more, k) => (state[k] = (state[k] + more) | 0));
+    }
+    return (BigInt(state[0] >>> 0) << 32n) | BigInt(state[1] >>> 0);
+  }
+
+  /** The coin of an agent, from 0 to 2^53 - 1; its id is a text. The header names the hash. */
+  function coin(market, key, id) {
+    const bytes = (text) => new TextEncoder().encode(text);
+    const sha = market.coin_hash === "sha-256";
+    return Number((sha ? sha256(bytes(`${key} ${id}`)) : siphash(key, bytes(id))) >> 11n);
   }
 
   const LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"; // which are not mistaken for each other
@@ -290,7 +343,7 @@ const jdpack = (() => {
   function asked(market, id) {
     const all = market.rounds.weights.map((_, t) => t);
     if (!market.batches) return all;
-    const mine = turn(coin(market.order, id), market.batches);
+    const mine = turn(coin(market, market.order, id), market.batches);
     return all.filter((t) => t === mine);
   }
 
@@ -358,7 +411,7 @@ const jdpack = (() => {
     const factors = coded.map(({ touched }) =>
       touched.reduce((least, j) => Math.min(least, market.factors[j]), SHARE),
     );
-    const flipped = coin(market.seed, request === undefined ? id : requestKey(id, request));
+    const flipped = coin(market, market.seed, request === undefined ? id : requestKey(id, request));
     const prices = market.batches ? market.rounds.prices[rounds[0]] : market.final_prices;
     const paid = coded.map((option) => (prices ? cost(option, prices) : null));
     return {
@@ -446,6 +499,7 @@ const jdpack = (() => {
     PRICE_UNITS,
     ID_BYTES,
     siphash,
+    sha256,
     coin,
     checkCode,
     asMeant,

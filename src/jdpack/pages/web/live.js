@@ -16,8 +16,8 @@
   const sayState = () =>
     say(
       mark.startsWith("stopped-") || mark === "waiting-stopped"
-        ? "If the run is resumed, this page updates by itself."
-        : "This page updates by itself.",
+        ? note().dataset.resumed
+        : note().dataset.updates,
     );
 
   const morph = (old, next) => {
@@ -76,7 +76,7 @@
     try {
       while (wanted !== mark) {
         const goal = wanted;
-        const answer = await fetch("./", { cache: "no-store" });
+        const answer = await fetch(document.URL.split("#")[0], { cache: "no-store" });
         if (!answer.ok) throw new Error(`${answer.status}`);
         const next = new DOMParser().parseFromString(await answer.text(), "text/html");
         const fresh = next.getElementById("live");
@@ -90,7 +90,7 @@
       }
       sayState();
     } catch {
-      say("This page could not update; it will try again.");
+      say(note().dataset.failed);
     } finally {
       busy = false;
     }
@@ -104,7 +104,7 @@
       look();
     };
     feed.onerror = () => {
-      say("The connection is lost; this page will try again.");
+      say(note().dataset.lost);
       if (feed.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
     };
   };

@@ -1,5 +1,5 @@
-/* Numbers as text, by our own rules, never by the reader's locale; the same as
- * `jdpack.pages.number_text` and `jdpack.agent.in_words`. */
+/* Numbers as English text, by our own rules, never by the reader's locale; the same as
+ * `jdpack.pages.number_text` and `jdpack.agent.in_words`. `words.js` puts them into a language. */
 "use strict";
 
 const jdpackWords = (() => {
@@ -49,17 +49,18 @@ const jdpackWords = (() => {
     return String(x);
   }
 
-  /** A share in percent, rounded down; 0% and 100% only if exact. */
+  /** A share in percent, rounded down; 0% and 100% only if exact. Null if it is less than 0.01%. */
   function shareText(share) {
     if (share === 0) return "0%";
     if (share === SHARE) return "100%";
     const hundredths = Math.floor((share * 10000) / SHARE);
-    return hundredths === 0 ? "less than 0.01%" : `${(hundredths / 100).toFixed(2)}%`;
+    return hundredths === 0 ? null : `${(hundredths / 100).toFixed(2)}%`;
   }
 
+  /** A factor, or null if it is just under 1. */
   function factorText(factor) {
     const text = (factor / SHARE).toFixed(4);
-    return factor < SHARE && text === "1.0000" ? "just under 1" : text;
+    return factor < SHARE && text === "1.0000" ? null : text;
   }
 
   /** A coin and a line on [0, 1), with enough digits to tell them apart. */
@@ -71,7 +72,5 @@ const jdpackWords = (() => {
     return [String(x), String(line)];
   }
 
-  const times = (count, word) => `${grouped(String(count))} ${word}${count === 1 ? "" : "s"}`;
-
-  return { grouped, short, shortDown, typedUp, shareText, factorText, places, times };
+  return { grouped, short, shortDown, typedUp, shareText, factorText, places };
 })();

@@ -1,7 +1,7 @@
 /* An agent's own record from a small file: JSON, or CSV in the layout of the market's table.
  *
  * Gives {id, group, options: [{value, demand}]}, with `id` and `group` null if the file has none and
- * one amount per resource, or throws a RecordError whose message is a sentence for the reader. If
+ * one amount per resource, or throws a RecordError, which names a text for the reader (`words.js`). If
  * people may make several requests, it gives {id, group, requests: [{name, options}]}.
  */
 "use strict";
@@ -9,9 +9,15 @@
 const jdpackRecord = (() => {
   const MAX_BYTES = 65536;
 
-  class RecordError extends Error {}
+  class RecordError extends Error {
+    constructor(key, given = {}) {
+      super(key);
+      this.key = `record.${key}`;
+      this.given = given;
+    }
+  }
 
-  /** A number as a person types it: digits, a point, perhaps an exponent; otherwise null. */
+  /** A number in a file: digits, a point, perhaps an exponent; otherwise null. */
   function number(text) {
     const plain = text.trim();
     if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain)) return null;
@@ -21,14 +27,12 @@ const jdpackRecord = (() => {
 
   function parse(market, text) {
     const plain = text.replace(/^\uFEFF/, "");
-    if (plain.trim() === "") throw new RecordError("The file is empty.");
+    if (plain.trim() === "") throw new RecordError("empty");
     const record = /^\s*[{[]/.test(plain) ? fromJson(market, plain) : fromCsv(market, plain);
     for (const { options } of record.requests || [record]) {
       if (options.length > market.options) {
-        const has = market.person ? "A request in the file has" : "The file has";
-        throw new RecordError(
-          `${has} ${options.length} options, but you may enter at most ${market.options}.`,
-        );
+        const given = { count: options.length, most: market.options };
+        throw new RecordError(market.person ? "request_options" : "options", given);
       }
     }
     return record;
@@ -41,10 +45,10 @@ const jdpackRecord = (() => {
     try {
       data = JSON.parse(text);
     } catch {
-      throw new RecordError("The file looks like JSON, but is not valid JSON.");
+      throw new RecordError("not_json");
     }
     if (Array.isArray(data) || data === null) {
-      throw new RecordError('The file must hold one record, in braces: {"id": ..., ...}.');
+      throw new RecordError("one_record", { example: '{"id": ..., ...}' });
     }
     const own = market.groups.length > 0 ? ["id", "group"] : ["id"];
     let each = [data];
@@ -52,15 +56,13 @@ const jdpackRecord = (() => {
       known(data, [...own, "requests"]);
       each = data.requests;
       if (!Array.isArray(each) || each.length === 0)
-        throw new RecordError('The file\'s "requests" must be a list of all your requests.');
+        throw new RecordError("requests_list");
     }
     const lists = each.map((given) => jsonOptions(given, market.person ? ["request"] : own));
     let id = null;
     if ("id" in data && data.id !== null) {
       if (typeof data.id !== "string" && !Number.isSafeInteger(data.id)) {
-        throw new RecordError(
-          "The file's id must be text or a whole number; put long numbers in quotes.",
-        );
+        throw new RecordError("id_type");
       }
       id = String(data.id);
     }
@@ -74,12 +76,12 @@ const jdpackRecord = (() => {
   /** The options of a record or of a request. */
   function jsonOptions(data, own) {
     if (typeof data !== "object" || data === null || Array.isArray(data))
-      throw new RecordError("Each request in the file must have a name, a value and a demand.");
+      throw new RecordError("each_request");
     const several = "options" in data;
     known(data, several ? [...own, "options"] : [...own, "value", "demand"]);
     const options = several ? data.options : [{ value: data.value, demand: data.demand }];
     if (!Array.isArray(options) || options.length === 0) {
-      throw new RecordError('The file\'s "options" must be a list.');
+      throw new RecordError("options_list");
     }
     return options;
   }
@@ -87,14 +89,14 @@ const jdpackRecord = (() => {
   function jsonName({ request }) {
     const name = Number.isSafeInteger(request) ? String(request) : request;
     if (typeof name !== "string" || name === "")
-      throw new RecordError('Each request in the file needs its name: {"request": ..., ...}.');
+      throw new RecordError("request_name", { example: '{"request": ..., ...}' });
     return name;
   }
 
   function distinct(requests) {
     const seen = new Set();
     for (const { name } of requests) {
-      if (seen.has(name)) throw new RecordError(`The file has two requests named “${name}”.`);
+      if (seen.has(name)) throw new RecordError("same_name", { name });
       seen.add(name);
     }
     return requests;
@@ -102,29 +104,27 @@ const jdpackRecord = (() => {
 
   function jsonGroup(data) {
     if (!("group" in data))
-      throw new RecordError('The file lacks your "group"; write null if you are in none.');
+      throw new RecordError("lacks_group");
     if (data.group !== null && typeof data.group !== "string")
-      throw new RecordError("The file's group must be text, or null.");
+      throw new RecordError("group_type");
     return data.group || null;
   }
 
   function jsonOption(market, option) {
     if (typeof option !== "object" || option === null || Array.isArray(option)) {
-      throw new RecordError("Each option in the file must have a value and a demand.");
+      throw new RecordError("each_option");
     }
     known(option, ["value", "demand"]);
-    const value = jsonNumber(option.value, "The value");
+    const value = jsonNumber(option.value, null);
     const asked = option.demand;
     if (Array.isArray(asked)) {
       if (asked.length !== market.resources.length) {
-        throw new RecordError(
-          `The file's demand lists ${asked.length} amounts, but there are ${market.resources.length} goods.`,
-        );
+        throw new RecordError("amounts", { count: asked.length, goods: market.resources.length });
       }
-      return { value, demand: asked.map((a, j) => jsonNumber(a, amountOf(market, j))) };
+      return { value, demand: asked.map((a, j) => jsonNumber(a, market.resources[j].name)) };
     }
     if (typeof asked !== "object" || asked === null) {
-      throw new RecordError('The file lacks a demand: {"name of a good": amount, ...}.');
+      throw new RecordError("lacks_demand", { example: '{"…": 1, ...}' });
     }
     const { resources } = market;
     const demand = resources.map(() => 0);
@@ -133,18 +133,21 @@ const jdpackRecord = (() => {
       // By name; or by column, if no good has the name.
       let j = resources.findIndex((r) => r.name === name);
       if (j < 0) j = resources.findIndex((r) => r.column === name);
-      if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
+      if (j < 0) throw new RecordError("no_good", { name });
       if (seen.has(j))
-        throw new RecordError(`The file names “${resources[j].name}” twice in one option.`);
+        throw new RecordError("good_twice", { name: resources[j].name });
       seen.add(j);
-      demand[j] = jsonNumber(amount, amountOf(market, j));
+      demand[j] = jsonNumber(amount, resources[j].name);
     }
     return { value, demand };
   }
 
-  function jsonNumber(given, what) {
+  /** A number; `good` is the name of what it is an amount of, or null for a value. */
+  function jsonNumber(given, good) {
     if (typeof given !== "number" || !(given >= 0 && given < Infinity)) {
-      throw new RecordError(`${what} in the file must be a number, and not negative.`);
+      throw good === null
+        ? new RecordError("value_number")
+        : new RecordError("amount_number", { good });
     }
     return given;
   }
@@ -152,11 +155,9 @@ const jdpackRecord = (() => {
   function known(data, keys) {
     const other = Object.keys(data).find((key) => !keys.includes(key));
     if (other !== undefined) {
-      throw new RecordError(`The file has “${other}”, which is none of: ${keys.join(", ")}.`);
+      throw new RecordError("unknown_key", { name: other, keys: keys.join(", ") });
     }
   }
-
-  const amountOf = (market, j) => `The amount of “${market.resources[j].name}”`;
 
   // --- CSV ----------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ const jdpackRecord = (() => {
     const [head, ...rows] = csvRows(text);
     const { columns, resources } = market;
     if (rows.length === 0)
-      throw new RecordError("The file has column names, but no record below them.");
+      throw new RecordError("no_rows");
     const long = columns.layout === "long";
     const names = long
       ? [columns.value, columns.resource, columns.amount, columns.option]
@@ -173,40 +174,38 @@ const jdpackRecord = (() => {
     if (market.person) names.push(columns.request);
     for (const name of head) {
       if (name !== columns.id && !names.includes(name) && !columns.ignore.includes(name)) {
-        throw new RecordError(`The file has a column “${name}”, which is none of this market's.`);
+        throw new RecordError("unknown_column", { name });
       }
     }
     const optional = long ? [columns.option] : [];
     const lost = names.find((name) => !head.includes(name) && !optional.includes(name));
-    if (lost !== undefined) throw new RecordError(`The file lacks the column “${lost}”.`);
+    if (lost !== undefined) throw new RecordError("lacks_column", { name: lost });
     const twice = head.find((name, i) => head.indexOf(name) !== i);
-    if (twice !== undefined) throw new RecordError(`The file has two columns “${twice}”.`);
+    if (twice !== undefined) throw new RecordError("column_twice", { name: twice });
     for (const row of rows) {
       if (row.length !== head.length) {
-        throw new RecordError(
-          `A row of the file has ${row.length} fields, but the first has ${head.length}.`,
-        );
+        throw new RecordError("fields", { count: row.length, first: head.length });
       }
     }
     const cell = (row, name) => row[head.indexOf(name)];
     const hasId = head.includes(columns.id);
     const ids = new Set(hasId ? rows.map((row) => cell(row, columns.id)) : []);
     if (ids.size > 1) {
-      throw new RecordError("The file has records of several people. Keep only your own rows.");
+      throw new RecordError("several_people");
     }
     const id = hasId ? [...ids][0] : null;
     const groups = new Set(
       market.groups.length > 0 ? rows.map((row) => cell(row, columns.group)) : [""],
     );
     if (groups.size > 1) {
-      throw new RecordError("The file names several groups; you can be in one, or in none.");
+      throw new RecordError("several_groups");
     }
     const group = [...groups][0] || null;
     if (!market.person) return { id, group, options: csvOptions(market, head, rows) };
     const requests = [];
     for (const row of rows) {
       const name = cell(row, columns.request);
-      if (name === "") throw new RecordError("A row of the file lacks the name of its request.");
+      if (name === "") throw new RecordError("lacks_request");
       if (requests.length === 0 || requests[requests.length - 1].name !== name)
         requests.push({ name, rows: [] });
       requests[requests.length - 1].rows.push(row);
@@ -225,38 +224,41 @@ const jdpackRecord = (() => {
     if (columns.layout !== "long") {
       return rows.map((row) => {
         // In the order of the Python twin, so that both refuse the same number first.
-        const demand = resources.map((r, j) =>
-          csvNumber(cell(row, r.column), amountOf(market, j), true),
+        const demand = resources.map((r) =>
+          csvNumber(cell(row, r.column), r.name),
         );
-        return { value: csvNumber(cell(row, columns.value), "The value", false), demand };
+        return { value: csvNumber(cell(row, columns.value), null), demand };
       });
     }
     const options = new Map();
     for (const row of rows) {
       const key = head.includes(columns.option) ? cell(row, columns.option) : "";
-      const value = csvNumber(cell(row, columns.value), "The value", false);
+      const value = csvNumber(cell(row, columns.value), null);
       if (!options.has(key)) {
         options.set(key, { value, demand: resources.map(() => 0), seen: new Set() });
       }
       const option = options.get(key);
-      if (option.value !== value) throw new RecordError("One option has two values in the file.");
+      if (option.value !== value) throw new RecordError("two_values");
       const name = cell(row, columns.resource);
       if (name === "") continue;
       const j = resources.findIndex((r) => r.column === name);
-      if (j < 0) throw new RecordError(`There is no good named “${name}” here.`);
+      if (j < 0) throw new RecordError("no_good", { name });
       if (option.seen.has(j))
-        throw new RecordError(`The file names “${name}” twice in one option.`);
+        throw new RecordError("good_twice", { name });
       option.seen.add(j);
-      option.demand[j] = csvNumber(cell(row, columns.amount), amountOf(market, j), true);
+      option.demand[j] = csvNumber(cell(row, columns.amount), resources[j].name);
     }
     return [...options.values()].map(({ value, demand }) => ({ value, demand }));
   }
 
-  function csvNumber(text, what, blank) {
-    if (blank && text.trim() === "") return 0;
+  /** A number; `good` is the name of what it is an amount of, which may be blank; null for a value. */
+  function csvNumber(text, good) {
+    if (good !== null && text.trim() === "") return 0;
     const found = number(text);
     if (found === null)
-      throw new RecordError(`${what} in the file is “${text}”, which is not a number.`);
+      throw good === null
+        ? new RecordError("value_text", { text })
+        : new RecordError("amount_text", { good, text });
     return found;
   }
 
@@ -282,12 +284,12 @@ const jdpackRecord = (() => {
         rows.push([]);
       } else field += c;
     }
-    if (quoted) throw new RecordError("A quotation mark in the file is never closed.");
+    if (quoted) throw new RecordError("quote");
     end();
     const full = rows.filter((row) => row.length > 1 || row[0] !== "");
-    if (full.length === 0) throw new RecordError("The file is empty.");
+    if (full.length === 0) throw new RecordError("empty");
     if (full[0].length === 1 && /[;\t]/.test(full[0][0])) {
-      throw new RecordError("The fields in the file must be separated by commas.");
+      throw new RecordError("commas");
     }
     return full;
   }

@@ -1,0 +1,350 @@
+"""Private: databases that can compute the queries of a run, behind one small interface.
+
+Every text is written once, in the dialect of DuckDB, and translated by sqlglot. What databases
+write differently is here: three functions (`JD_COIN`, `JD_BYTES`, `JD_WIDE`), whole divisions, and
+the types of codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from jdpack.errors import AgentsError, EngineError
+from jdpack.records.schema import clean
+
+CODES_MAX = 1500
+"""The most numbers per request: PostgreSQL has at most 1600 columns."""
+
+
+class Words(NamedTuple):
+    """How a database writes what others write differently; {} stands for the argument."""
+
+    coin: str
+    """The first 53 bits of the SHA-256 of a text in UTF-8, as an integer."""
+    bytes: str
+    """How many bytes a text has in UTF-8."""
+    wide: str
+    """A whole number of up to 38 digits."""
+    div: str
+    """The quotient of two of these, rounded down."""
+    code_type: str = "INTEGER"
+    value_type: str = "BIGINT"
+
+
+WORDS = {
+    "duckdb": Words(
+        "(CAST('0x' || SUBSTR(SHA256({}), 1, 14) AS BIGINT) // 8)",
+        "STRLEN({})",
+        "CAST({} AS HUGEINT)",
+        "({} // {})",
+        "USMALLINT",
+        "UINTEGER",
+    ),
+    "postgres": Words(
+        "(CAST(CAST('x' || SUBSTR(ENCODE(SHA256(CONVERT_TO({}, 'UTF8')), 'hex'), 1, 14) "
+        "AS BIT(56)) AS BIGINT) / 8)",
+        "OCTET_LENGTH({})",
+        "CAST({} AS DECIMAL(38, 0))",
+        "DIV({}, {})",
+    ),
+    "spark": Words(
+        "(CAST(CONV(SUBSTR(SHA2({}, 256), 1, 14), 16, 10) AS BIGINT) DIV 8)",
+        "OCTET_LENGTH({})",
+        "CAST({} AS DECIMAL(38, 0))",
+        "({} DIV {})",
+    ),
+    "snowflake": Words(
+        "FLOOR(TO_NUMBER(SUBSTR(SHA2({}, 256), 1, 14), 'XXXXXXXXXXXXXX') / 8)",
+        "OCTET_LENGTH({})",
+        "CAST({} AS DECIMAL(38, 0))",
+        "FLOOR({} / {})",
+    ),
+    "bigquery": Words(
+        "DIV(CAST(CONCAT('0x', SUBSTR(TO_HEX(SHA256({})), 1, 14)) AS INT64), 8)",
+        "BYTE_LENGTH({})",
+        "CAST({} AS BIGNUMERIC)",
+        "DIV({}, {})",
+    ),
+}
+"""By the name of the dialect. Nothing runs on Snowflake and BigQuery here; texts for them are only
+compiled and parsed again."""
+
+
+def translated(sql: str, dialect: str, source: str | None = None) -> str:
+    """A query in a database's own dialect; `source` replaces the table `jd_source`."""
+    whole = sqlglot.parse_one(sql, read="duckdb")
+    for node in reversed(list(whole.walk())):  # what is inside comes first
+        if isinstance(node, exp.Anonymous) and node.name.upper().startswith("JD_"):
+            template = getattr(WORDS[dialect], node.name[3:].lower())
+            given = [own.sql(dialect, copy=False) for own in node.expressions]
+            node.replace(sqlglot.parse_one(template.format(*given), read=dialect))
+        elif isinstance(node, exp.IntDiv) and dialect == "postgres":
+            node.replace(exp.Div(this=node.this, expression=node.expression, typed=True))
+        elif isinstance(node, exp.Div):
+            node.set("typed", True)
+            node.set("safe", False)
+        elif source is not None and isinstance(node, exp.Table) and node.name == "jd_source":
+            own = sqlglot.parse_one(source, read=dialect)
+            alias = exp.TableAlias(this=exp.to_identifier("jd_source"))
+            node.replace(exp.Subquery(this=own, alias=alias))
+        elif isinstance(node, exp.Subquery) and dialect == "postgres" and _computes(node.this):
+            # Otherwise PostgreSQL writes every expression out wherever its name occurs.
+            node.this.set("offset", exp.Offset(expression=exp.Literal.number(0)))
+    return whole.sql(dialect, copy=False)
+
+
+def placed(query: str, dialect: str) -> str:
+    """A query with one more column, jd_place: the number of each row in the order of the query."""
+    try:
+        whole = sqlglot.parse_one(query, read=dialect)
+    except sqlglot.errors.SqlglotError as error:
+        raise AgentsError(
+            f"cannot understand the query: {clean(error)}", "write one plain SELECT"
+        ) from None
+    order = whole.args.get("order")
+    if not isinstance(whole, exp.Select) or order is None or whole.args.get("distinct"):
+        raise AgentsError(
+            "the order of an agent's rows counts, so the query must be one SELECT with ORDER BY",
+            "end it with ORDER BY the id and what orders the rows of one agent",
+        )
+    by_name = {column.alias_or_name: column.unalias() for column in whole.selects}
+    order.pop()
+    for term in order.expressions:
+        own = term.this
+        if isinstance(own, exp.Literal) and own.is_int:
+            own.replace(whole.selects[int(own.this) - 1].unalias().copy())
+        elif isinstance(own, exp.Column) and not own.table and own.name in by_name:
+            own.replace(by_name[own.name].copy())
+    number = exp.Window(this=exp.RowNumber(), order=order)
+    whole.select(exp.alias_(number, "jd_place"), copy=False)
+    return whole.sql(dialect)
+
+
+def _computes(query: exp.Expr) -> bool:
+    """Whether a query gives expressions names, and does not sum them up."""
+    if not isinstance(query, exp.Select) or query.args.get("group"):
+        return False
+    return any(isinstance(column, exp.Alias) for column in query.selects)
+
+
+class Warehouse(ABC):
+    """A connection to a database."""
+
+    dialect: str
+    where: str
+    """Its address in messages."""
+
+    def create(self, table: str, query: str, source: str | None = None) -> None:
+        """Make a table of what a query returns; one of that name is replaced."""
+        self.drop(table)
+        text = f"CREATE {self.kind_of_table} {table} AS {translated(query, self.dialect, source)}"
+        self.execute(text)
+        self.commit()
+
+    kind_of_table = "TABLE"
+
+    def drop(self, table: str) -> None:
+        """Remove a table, if it is there."""
+        self.execute(f"DROP TABLE IF EXISTS {table}")
+        self.commit()
+
+    def index(self, table: str, column: str) -> None:
+        """Make it fast to find the rows with some values, where the database needs that."""
+        return
+
+    def ask(self, query: str, source: str | None = None) -> list[int]:
+        """The whole numbers of the only row of an answer; sums of nothing are 0."""
+        (row,) = self.rows(translated(query, self.dialect, source))
+        return [0 if x is None else int(x) for x in row]
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn whatever the database reports into one sentence."""
+        try:
+            yield
+        except self.errors as error:
+            text = re.sub(r"^(IO|[A-Z_]+): |^\[[^\]]*\] ", "", clean(Exception(str(error).strip())))
+            raise EngineError(
+                f"the database {self.where!r} failed: {text}",
+                "whatever is posted is kept and paid for: resume the run once the database is back",
+            ) from None
+
+    errors: tuple[type[Exception], ...] = ()
+
+    @abstractmethod
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of an answer, in the database's own dialect."""
+
+    @abstractmethod
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a long answer, some at a time."""
+
+    @abstractmethod
+    def schema(self, source: str) -> pa.Schema:
+        """The columns of a table or query in the database's own dialect."""
+
+    @abstractmethod
+    def execute(self, sql: str) -> None:
+        """Change something, in the database's own dialect."""
+
+    def commit(self) -> None:
+        """Make what was changed last, where the database does not do that by itself."""
+        return
+
+    def rollback(self) -> None:
+        """Forget what failed, where the database would refuse everything after it."""
+        return
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class DuckDB(Warehouse):
+    """DuckDB, in this process: in memory, or in a file."""
+
+    dialect = "duckdb"
+
+    def __init__(self, path: str | None, threads: int | None) -> None:
+        import duckdb
+
+        self.errors = (duckdb.Error,)
+        self.where = path or "DuckDB in memory"
+        with self.explained():
+            self._db = duckdb.connect(path or ":memory:")
+            if threads is not None:
+                self._db.execute(f"SET threads = {threads}")
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.explained():
+            return self._db.execute(sql).fetchall()
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        with self.explained():
+            yield from self._db.sql(sql).to_arrow_reader(2**16)
+
+    def schema(self, source: str) -> pa.Schema:
+        with self.explained():
+            return self._db.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").to_arrow_reader().schema
+
+    def execute(self, sql: str) -> None:
+        with self.explained():
+            self._db.execute(sql)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class PostgreSQL(Warehouse):
+    """A PostgreSQL server."""
+
+    dialect = "postgres"
+    kind_of_table = "UNLOGGED TABLE"  # made again after a crash of the server
+
+    def __init__(self, address: str, where: str) -> None:
+        import psycopg
+
+        self.errors, self.where = (psycopg.Error,), where
+        with self.explained():
+            self._db = psycopg.connect(address)
+            # Checks and codes see the same rows, whatever others change meanwhile.
+            self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.explained():
+            return self._db.execute(_literal(sql)).fetchall()
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        with self.explained(), self._db.cursor("jdpack") as cursor:
+            cursor.execute(_literal(sql))
+            names = [column.name for column in cursor.description or ()]
+            while rows := cursor.fetchmany(2**14):
+                columns = zip(*rows, strict=True)
+                yield pa.record_batch([pa.array(column) for column in columns], names)
+
+    def schema(self, source: str) -> pa.Schema:
+        with self.explained():
+            found = self._db.execute(_literal(f"SELECT * FROM ({source}) AS s LIMIT 0"))
+            return pa.schema(
+                [(c.name, _PG_TYPES.get(c.type_code, pa.binary())) for c in found.description or ()]
+            )
+
+    def execute(self, sql: str) -> None:
+        with self.explained():
+            self._db.execute(_literal(sql))
+
+    def commit(self) -> None:
+        with self.explained():
+            self._db.commit()
+
+    def rollback(self) -> None:
+        with self.explained():
+            self._db.rollback()
+
+    def index(self, table: str, column: str) -> None:
+        self.execute(f"CREATE INDEX ON {table} ({column})")
+        self.commit()
+
+    def close(self) -> None:
+        with contextlib.suppress(EngineError), self.explained():
+            self._db.close()
+
+
+_PG_TYPES = {
+    16: pa.bool_(),
+    **dict.fromkeys((20, 21, 23), pa.int64()),
+    **dict.fromkeys((700, 701, 1700), pa.float64()),
+    **dict.fromkeys((19, 25, 1042, 1043), pa.string()),
+}
+"""By the number that PostgreSQL gives a type; all others are refused."""
+
+
+def _literal(sql: str) -> Any:
+    """A text that psycopg takes as it is."""
+    return sql.encode()
+
+
+class Spark(Warehouse):
+    """Spark SQL, in a session of its own or on a cluster."""
+
+    dialect = "spark"
+
+    def __init__(self, address: str) -> None:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        self.errors, self.where = (PySparkException,), address
+        master = re.sub(r"^spark:(//)?(?=local)", "", address)
+        builder = SparkSession.builder.appName("jdpack").master(master)
+        self._own = SparkSession.getActiveSession() is None
+        with self.explained():
+            self._spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.explained():
+            return [tuple(row) for row in self._spark.sql(sql).collect()]
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        with self.explained():
+            yield from self._spark.sql(sql).toArrow().to_batches(2**16)
+
+    def schema(self, source: str) -> pa.Schema:
+        with self.explained():
+            empty: pa.Table = self._spark.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").toArrow()
+            return empty.schema
+
+    def execute(self, sql: str) -> None:
+        with self.explained():
+            self._spark.sql(sql)
+
+    def close(self) -> None:
+        if self._own:
+            self._spark.stop()

@@ -1,0 +1,249 @@
+"""Whole runs with the engine sql: the same billboard as in memory, and what can go wrong."""
+
+import os
+
+import duckdb
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from database import people
+from helpers import check_error
+from jdpack import DatabaseQuery, Market, MwuOnline, Newton, Sql, resume, solve
+from jdpack.engines.settings import choice_of, from_dict, to_dict
+from jdpack.errors import AgentsError, EngineError
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-6, "seed": 5}
+
+
+@pytest.fixture(params=["parquet", "duckdb", "postgresql"])
+def records(request, tmp_path):
+    """The same records as Parquet, in a DuckDB file, and in PostgreSQL."""
+    if request.param == "parquet":
+        path = tmp_path / "people.parquet"
+        pyarrow.parquet.write_table(people.wide(), path)
+        return str(path)
+    if request.param == "duckdb":
+        address = str(tmp_path / "records.duckdb")
+    else:
+        address = request.getfixturevalue("database")
+    people.fill(request.param, address)
+    return DatabaseQuery(address, people.SQL)
+
+
+def tables_of(address: str) -> set[str]:
+    """The tables that runs have made in a database."""
+    query = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'jdpack%'"
+    connect = psycopg.connect if address.startswith("postgresql:") else duckdb.connect
+    with connect(address) as db:
+        return {name for (name,) in db.execute(query).fetchall()}
+
+
+def allocation_of(folder):
+    table = pyarrow.parquet.read_table(folder / "private" / "allocation.parquet")
+    return table.schema, sorted(table.to_pylist(), key=str)
+
+
+@pytest.mark.parametrize("policy", [Newton(), MwuOnline(batch=40)], ids=["newton", "batches"])
+def test_a_run_has_the_same_billboard_and_allocation_as_in_memory(records, policy, tmp_path):
+    for engine in ("memory", "sql"):
+        solve(
+            people.WIDE,
+            records,
+            policy=policy,
+            engine=engine,
+            coin_hash="sha-256",
+            output=tmp_path / engine,
+            **BUDGET,
+        )
+    memory, sql = tmp_path / "memory", tmp_path / "sql"
+    board = "public/billboard.jsonl"
+    assert (memory / board).read_bytes() == (sql / board).read_bytes()
+    assert allocation_of(memory) == allocation_of(sql)
+    if isinstance(records, DatabaseQuery):
+        assert tables_of(records.address) == set()
+        assert not (sql / "private" / "granted.parquet").exists()  # the records are not read
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgresql"])
+def test_the_order_of_a_query_orders_the_options(kind, tmp_path, request):
+    """An alias, a number of a column, and a column that is not read."""
+    address = (
+        str(tmp_path / "a.duckdb") if kind == "duckdb" else request.getfixturevalue("database")
+    )
+    people.fill(kind, address)
+    found = set()
+    for order in ("id, rank", "1, rank", "p.id, p.rank"):
+        sql = f"SELECT id, value, beds, hours FROM choices AS p ORDER BY {order}"
+        for engine in ("memory", "sql"):
+            query = DatabaseQuery(address, sql)
+            result = solve(people.SEVERAL, query, engine=engine, coin_hash="sha-256", **BUDGET)
+            found.add((result.billboard.head, tuple(result.shares.tolist())))
+    assert len(found) == 1
+    other = DatabaseQuery(address, sql.replace("p.rank", "p.rank DESC"))
+    again = solve(people.SEVERAL, other, engine="sql", **BUDGET)
+    assert tuple(again.shares.tolist()) != next(iter(found))[1]
+    with pytest.raises(AgentsError, match="must be one SELECT with ORDER BY"):
+        solve(
+            people.SEVERAL, DatabaseQuery(address, sql.split(" ORDER")[0]), engine="sql", **BUDGET
+        )
+
+
+def test_codes_can_be_kept(database, tmp_path):
+    people.fill("postgresql", database)
+    query = DatabaseQuery(database, people.SQL)
+    result = solve(people.WIDE, query, engine=Sql(keep=True), **BUDGET)
+    (name,) = tables_of(database)
+    assert name == f"jdpack_codes_{result.billboard.header.commitment[:8]}"
+    with psycopg.connect(database) as db:
+        assert db.execute(f"SELECT COUNT(*) FROM {name}").fetchone() == (200,)
+
+
+# --- what can go wrong --------------------------------------------------------------------
+
+
+class Strike:
+    """Does something to the database after the third round."""
+
+    def __init__(self, address, *commands):
+        self.address, self.commands = address, commands
+
+    def __call__(self, progress):
+        if progress.stage == "rounds" and progress.rounds == 3:
+            with psycopg.connect(self.address, autocommit=True) as db:
+                names = db.execute(
+                    "SELECT tablename FROM pg_tables WHERE tablename LIKE 'jdpack_c%'"
+                )
+                (codes,) = names.fetchone()
+                for command in self.commands:
+                    db.execute(command.format(codes=codes))
+
+
+KILL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+)
+
+
+@pytest.mark.parametrize(
+    ("commands", "says"),
+    [
+        (["SET lock_timeout = '9s'", "{kill}", "DROP TABLE {codes}"], "failed: "),
+        (["{kill}"], "failed: "),
+        (["UPDATE {codes} SET v0 = v0 + 1 WHERE id = 'p7'"], "has changed since the run wrote it"),
+        (["DELETE FROM {codes} WHERE id = 'p7'"], "has changed since the run wrote it"),
+    ],
+    ids=["dropped and killed", "killed", "changed", "deleted"],
+)
+def test_a_failing_database_costs_nothing_twice(database, tmp_path, commands, says):
+    """One sentence, what is posted stays, and `resume` ends with the billboard of a calm run."""
+    people.fill("postgresql", database)
+    query = DatabaseQuery(database, people.SQL)
+    calm = solve(people.WIDE, query, engine="sql", output=tmp_path / "calm", **BUDGET)
+    commands = [KILL if command == "{kill}" else command for command in commands]
+    out = tmp_path / "out"
+    with pytest.raises(EngineError) as error:
+        solve(
+            people.WIDE,
+            query,
+            engine="sql",
+            output=out,
+            progress=Strike(database, *commands),
+            **BUDGET,
+        )
+    check_error(error.value, [says], "resume")
+    posted = (out / "public" / "billboard.jsonl").read_text()
+    assert posted.count("\n") >= 4
+    result = resume(out)
+    assert (out / "public" / "billboard.jsonl").read_text().startswith(posted)
+    assert result.billboard.head == calm.billboard.head
+    assert result.spent == calm.spent
+    assert tables_of(database) == set()
+
+
+def test_records_that_changed_are_not_resumed(database, tmp_path):
+    people.fill("postgresql", database)
+    query = DatabaseQuery(database, people.SQL)
+    with pytest.raises(EngineError):
+        solve(
+            people.WIDE,
+            query,
+            engine="sql",
+            output=tmp_path / "out",
+            progress=Strike(database, KILL),
+            **BUDGET,
+        )
+    with psycopg.connect(database) as db:
+        db.execute("UPDATE people SET value = value * 0.5 WHERE id = 'p7'")
+    with pytest.raises(AgentsError, match="the records have changed since the run began"):
+        resume(tmp_path / "out")
+    assert tables_of(database) == set()
+    with psycopg.connect(database) as db:
+        db.execute("UPDATE people SET value = value / 0.5 WHERE id = 'p7'")
+    assert resume(tmp_path / "out", engine="memory").billboard.finished  # any engine can finish it
+
+
+def test_refusals():
+    market = people.WIDE
+    table = people.wide()
+    with pytest.raises(AgentsError, match="but the records are in memory"):
+        solve(market, table, engine="sql", **BUDGET)
+    with pytest.raises(EngineError) as error:
+        solve(market, table, engine="sql", coin_hash="siphash-2-4", **BUDGET)
+    check_error(error.value, ["siphash-2-4", "sha-256"], "another engine")
+    with pytest.raises(EngineError, match="there is no coin hash 'md5'"):
+        solve(market, table, coin_hash="md5", **BUDGET)
+    with pytest.raises(EngineError, match="keep must be true or false, not 1"):
+        Sql(keep=1)
+    wide = Market(supply=[1e4] * 800, max_demand=1.0, max_value=1.0, agents=10**5, options=2)
+    with pytest.raises(EngineError, match="2 options with 800 resources are too many"):
+        solve(wide, "nowhere.parquet", engine="sql", **BUDGET)
+
+
+def test_settings_survive_a_run_file():
+    assert from_dict(to_dict(Sql(keep=True))) == Sql(keep=True)
+    assert choice_of("sql", people.WIDE, "a.parquet") == Sql()
+
+
+def test_a_run_with_200_resources_and_sparse_options(tmp_path):
+    rng = np.random.default_rng(2)
+    n, m = 300, 200
+    market = Market(
+        supply=[30.0] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3, options=2
+    )
+    demands = np.zeros((2 * n, m))
+    for row in demands:
+        row[rng.permutation(m)[:3]] = rng.uniform(0, 1, 3)
+    columns = {r.column: demands[:, j] for j, r in enumerate(market.resources)}
+    table = pa.table(
+        {"id": np.repeat(np.arange(n), 2), "value": rng.uniform(0, 1, 2 * n)} | columns
+    )
+    path = tmp_path / "wide.parquet"
+    pyarrow.parquet.write_table(table, path)
+    found = [
+        solve(market, path, engine=engine, coin_hash="sha-256", **BUDGET)
+        for engine in ("memory", "sql")
+    ]
+    assert found[0].billboard.head == found[1].billboard.head
+    assert found[0].shares.tolist() == found[1].shares.tolist()
+
+
+@pytest.mark.skipif(
+    not os.environ.get("JDPACK_MILLION"), reason="takes minutes; see docs/figures.md"
+)
+def test_a_million_agents(tmp_path):
+    rng = np.random.default_rng(1)
+    n = 1_000_000
+    market = Market(supply=[n / 4.0] * 5, max_demand=1.0, max_value=1.0, agents=n)
+    columns = {r.column: rng.uniform(0, 1, n) for r in market.resources}
+    path = tmp_path / "million.parquet"
+    table = {"id": np.arange(n), "value": rng.uniform(0, 1, n)} | columns
+    pyarrow.parquet.write_table(pa.table(table), path)
+    found = [
+        solve(market, path, engine=engine, coin_hash="sha-256", **BUDGET)
+        for engine in ("memory", "sql")
+    ]
+    assert found[0].billboard.head == found[1].billboard.head
+    assert np.array_equal(found[0].shares, found[1].shares)
