@@ -99,7 +99,10 @@ class Need:
         """
         if factor == 1.0 or not isinstance(self.policy, Newton):
             return 1.0
-        now, then = (self.policy.shares(self.market, self.budget, x)[-1] for x in (1.0, factor))
+        rho = tail_bounds.rounds_rho(self.market, self.budget)
+        holds = tail_bounds.leave_only(self.market, self.budget)
+        shares = [self.policy.shares(self.market, rho, x, holds=holds) for x in (1.0, factor)]
+        now, then = (each[-1] for each in shares)
         return math.sqrt(now / then)
 
     @cached_property

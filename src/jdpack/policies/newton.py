@@ -70,7 +70,7 @@ APPROACH, WARM_APPROACH, BRIDGE, TAIL, SETTLE = 14, 5, 8, 58, 8
 
 APPROACH_SHARE, WARM_APPROACH_SHARE, BRIDGE_SHARE = 0.06, 0.02, 0.03
 QUERY_SHARES: dict[Query, float] = {"gauge": 0.015, "value": 0.01, "curvature": 0.03}
-"""Parts of the policy's rho, at most (`_parts`), for one release of each; the rounds that count
+"""Parts of the policy's rho, at most (`steering`), for one release of each; the rounds that count
 get the rest."""
 
 WEIGHT, FALL = 2**16, 0.7
@@ -249,7 +249,7 @@ class Newton:
         rho = _rho(market, budget, weights)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
-            gaussian(change, rho * share * _parts(market, budget)[1]).cost(change)
+            gaussian(change, rho * share * steering(market, rho)[1]).cost(change)
         # All agents together can pay at most n V, so no supply is worth more.
         supply = fixed_rounds.supplies(market)
         highest = fixed_rounds.worth(market)
@@ -285,7 +285,7 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query] * _parts(state.market, state.budget)[1]
+            share = QUERY_SHARES[query] * steering(state.market, state.rho)[1]
             return Step(
                 query, prices, gaussian(queries.change(state.market, query), state.rho * share)
             )
@@ -363,27 +363,25 @@ class Newton:
         return questions[state.asked] if state.asked < len(questions) else None
 
     def shares(
-        self, market: Market, budget: Budget, factor: float = 1.0
-    ) -> tuple[float, float, float, float]:
-        """The parts of rho for the approach, for the bridge, for all questions, and for the rest.
+        self, market: Market, rho: float, factor: float = 1.0, *, holds: bool = False
+    ) -> tuple[float, float, float]:
+        """The parts of rho for the approach, the bridge, and the rounds that count.
 
-        The rest is for the rounds that count. With a factor, these are the parts if all supplies
-        are multiplied by it.
+        With a factor, the parts if all supplies are multiplied by it. `holds` tells whether the
+        policy looks for prices to hold.
         """
-        holds = tail_bounds.leave_only(market, budget)
-        far, close = _parts(market, budget, factor)
+        far, close = steering(market, rho, factor)
         approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
         bridge = newton_held.BRIDGE_SHARE if holds else close * BRIDGE_SHARE
         asked = [QUERY_SHARES["gauge"]] * 2
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
         asked += [QUERY_SHARES["value"]] if market.divisible else []
-        questions = close * math.fsum(asked)
-        return approach, bridge, questions, 1.0 - approach - bridge - questions
+        return approach, bridge, 1.0 - approach - bridge - close * math.fsum(asked)
 
     def _steering_noise(self, state: State) -> Gaussian | NoNoise:
         """The noise of a round that does not count."""
         market, bridging = state.market, state.rounds - self._approach
-        approach, bridge, *_ = self.shares(market, state.budget)
+        approach, bridge, _ = self.shares(market, state.rho, holds=state.holds)
         share, shape = bridge / BRIDGE, steering_shape(market)
         if bridging < 0:
             share = approach / self._approach
@@ -399,9 +397,12 @@ class Newton:
 
         They split what is left of rho by weight. If prices are held, later rounds get less.
         """
-        whole, spent_shares = sum(weights), self.shares(market, budget)[:-1]
-        spent = _rho(market, budget, planned_weights(market, budget)) * math.fsum(spent_shares)
-        rest = _rho(market, budget, weights) - spent if budget.rho < math.inf else math.inf
+        holds, whole = tail_bounds.leave_only(market, budget), sum(weights)
+        rho = _rho(market, budget, planned_weights(market, budget))
+        rest = rho
+        if rho < math.inf:  # what weights other than the planned ones cost in closing releases
+            rest = rho * self.shares(market, rho, holds=holds)[-1]
+            rest += _rho(market, budget, weights) - rho
         parts = [weight / whole for weight in weights]
         if len(weights) < TAIL:
             parts = [newton_held.LATER * part for part in parts]
@@ -564,7 +565,7 @@ class Newton:
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
 
 
-def _parts(market: Market, budget: Budget, factor: float = 1.0) -> tuple[float, float]:
+def steering(market: Market, rho: float, factor: float = 1.0) -> tuple[float, float]:
     """What parts of their shares the approach gets, and the bridge with the questions.
 
     Let x be the relative noise of one release with all of rho, if all supplies are multiplied by a
@@ -572,11 +573,8 @@ def _parts(market: Market, budget: Budget, factor: float = 1.0) -> tuple[float, 
     is of second order, x^2 over its share. So the best share grows with the square root of x, up to
     where more was of no use. The bridge and the questions tell how the prices of m resources depend
     on each other, and a single price is found from its own load: they get m / (m + 2) of their
-    share. Where prices are held, everything rests on how well they are found: all get all.
+    share.
     """
-    if tail_bounds.leave_only(market, budget):
-        return 1.0, 1.0
-    rho = _rho(market, budget, planned_weights(market, budget))
     noise, m = _relative_noise(market, rho) / factor, len(market.resources)
     return min(1.0, max(_NEAR, _FAR * math.sqrt(noise))), m / (m + 2.0)
 

@@ -40,7 +40,7 @@ _VARIANCE = 0.1  # of what a load lacks after the approach
 _OFF = 0.3  # how far the model is off, as a part of what it predicts
 _CAN_LEAVE = 0.8  # the part of a load that may leave at most
 _OWED = 0.38  # the deviation of what is owed after the heavy round, in margins
-_LOWER, _LOWER_STILL = 0.17, 0.3  # how much lower the heavy round aims, in margins, where leaving
+_LOWER, _LOWER_STILL = 0.25, 0.25  # how much lower the heavy round aims, in margins, where leaving
 # can put everything right, and what is added where it can put nothing right
 _LANDING = 0.03  # the part of a margin that is left free for the noise of the last rounds
 _JUMPS, _UNUSUAL = 0.03, 4.0  # prices cannot be held if loads lack more than this part of supply,

@@ -15,10 +15,11 @@ Query = Literal["demand", "scale", "value", "curvature", "gauge", "chance", "wel
 CLOSING: tuple[Query, ...] = ("chance", "welfare", "luck")
 """Queries about the allocation of the rounds so far; the others are about posted prices."""
 
-LEVEL_UNIT = 2**20
-"""What one agent adds to its level in the counts that suggest bounds."""
 APART_MOST = 0.2
 """If no more of the weight than this is outside one round, `chance_change` is smaller."""
+
+LEVEL_UNIT = 2**20
+"""What one agent adds to its level in the counts that suggest bounds."""
 
 _LUCK_LEAST = 2**10  # value codes; noise must have a large scale (`privacy.gdp`)
 _PART_LEAST = 2**10  # units of chance; the same
