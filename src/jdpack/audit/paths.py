@@ -395,6 +395,7 @@ class Paths:
         wrong, some = list[str](), 0
         for market in (
             example(agents=30),
+            dense(30, bundle_size=2),
             example_sparse(agents=30, plenty=True),
             example_totals(agents=30),
             example_groups(agents=30),
