@@ -511,6 +511,16 @@ def names_that_are_not_checked() -> AbstractContextManager[Any]:
     return mock.patch.object(encode._Encoder, "_check_names", return_value=None)
 
 
+def coins_by_rank() -> AbstractContextManager[Any]:
+    """Agents without ids get coins by their rank among those whose coin matters."""
+    honest = shard.bulk_coins.coins_of_numbers
+
+    def ranked(key, numbers):
+        return honest(key, np.arange(len(numbers)))
+
+    return mock.patch.object(shard.bulk_coins, "coins_of_numbers", ranked)
+
+
 # --- runs that protect nobody, and refunds ------------------------------------------------------
 
 

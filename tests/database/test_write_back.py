@@ -10,6 +10,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+import jdpack
 from database import people
 from database.people import SEVERAL, WIDE, query
 from helpers import run_cli
@@ -122,6 +123,19 @@ def test_a_table_that_cannot_be_written_is_refused_before_anything_is_spent(
     file = people.parquet(tmp_path, people.wide())
     with pytest.raises(OutputError, match="no database to write 'given' to"):
         solve(WIDE, file, output=tmp_path / "out", write_to="given")
+    named = jdpack.Market(
+        supply={"beds": 60.0, "hours": 40.0},
+        max_demand=1.0,
+        max_value=10.0,
+        agents=200,
+        columns=jdpack.Columns(id="run"),
+        epsilon=2.0,
+        delta=1e-6,
+    )
+    renamed = query(filled, people.SQL.replace("SELECT id", "SELECT id AS run"))
+    with pytest.raises(OutputError, match="has a column 'run' of its own"):
+        solve(named, renamed, output=tmp_path / "out", write_to="given")
+    assert not (tmp_path / "out").exists()
     with pytest.raises(OutputError, match="needs an output folder"):
         solve(WIDE, query(filled), write_to="given")
 

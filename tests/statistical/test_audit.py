@@ -157,6 +157,7 @@ ON_PATHS = {
     broken.people_forgotten_where_a_part_ends: ("requests", "queries: exact (requests)"),
     broken.turns_of_requests: ("requests", "queries: exact (requests, audit-script"),
     broken.names_that_are_not_checked: ("refusals", "paths: refusals"),
+    broken.coins_by_rank: ("formats", "allocation: own function (formats)"),
     broken.seeded_run_called_private: ("seeded", "paths: seeded"),
     broken.refund_of_a_run_that_has_posted: ("ledger", "paths: ledger"),
 }

@@ -438,6 +438,10 @@ class Paths:
             people = People.invented(example_requests(agents=30, options=2, wide=wide), self.seed)
             accepted, tried = self._accepted(self.setting(Script()), _bad_requests(people))
             wrong, some = wrong + accepted, some + tried
+        people = People.invented(example(agents=30, neighbours=Neighbours.ADD_REMOVE), self.seed)
+        bare = {name: people.arrays[name] for name in ("values", "demands")}
+        if not self._refused(self.setting(Script()), people, "memory", **bare):
+            wrong.append("agents who may leave need no ids, so coins depend on who else is there")
         self.found.append(
             fact(
                 "paths: refusals",
@@ -459,9 +463,9 @@ class Paths:
         ]
         return wrong, len(tried)
 
-    def _refused(self, setting: Setting, people: People, engine: str) -> bool:
+    def _refused(self, setting: Setting, people: People, engine: str, **more: Any) -> bool:
         try:
-            record(setting, people, engine)
+            record(setting, people, engine, **more)
         except JdpackError:
             return True
         return False
@@ -552,6 +556,12 @@ class Paths:
                 numbered = replace(people, ids=tuple(range(market.agents)))
                 given = {"values": data["values"], "demands": data["demands"]}
                 tapes.append(record(setting, numbered, **given))
+        # Without ids an agent's number decides its coin, in every part.
+        people = crowd(ample(divisible=False, agents=300), self.seed)
+        people = replace(people, ids=tuple(range(300)))
+        given = {name: people.arrays[name] for name in ("values", "demands")}
+        choices: list[Any] = ["memory", Parted(), Sharded()]
+        tapes += [record(self.setting(HALF), people, one, 2, **given) for one in choices]
         self.groups.append(Group("formats", tapes))
 
     def clamping(self) -> None:
@@ -601,14 +611,18 @@ class Paths:
         """Markets with too little of everything: shares are scaled, or grants are thinned."""
         found, met = list[Finding](), list[bool]()
         policy = replace(HALF, shaped=False)
-        for divisible, options, relation in itertools.product(
-            (False, True), (1, 3), (Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE)
+        kinds = itertools.product((False, True), (1, 3), Neighbours, (1,))
+        for divisible, options, relation, requests in (
+            *kinds,
+            (False, 1, Neighbours.REPLACE_ONE, 3),
         ):
             market = tight(divisible=divisible, options=options, neighbours=relation)
+            if requests > 1:
+                market = market.changed(agents=250, person=requests)
             people = People.invented(market, self.seed)
             group = neighbours.family(self.setting(policy), people, 6, draws=lucky)
             goods = f"{'' if divisible else 'in'}divisible"
-            where = f"scaling, {goods}, {options} options, {relation.value}"
+            where = f"scaling, {goods}, {requests} x {options} options, {relation.value}"
             self.groups += groups_of(group, where)
             found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
             found.append(neighbours.of_others(group))

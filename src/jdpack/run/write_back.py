@@ -19,6 +19,7 @@ import pyarrow.parquet
 from jdpack.errors import JdpackError, OutputError
 from jdpack.market.market import Market
 from jdpack.records.database import DatabaseQuery, connect, explained, quoted
+from jdpack.records.schema import written_names
 from jdpack.records.source import Source
 
 RUN = "run"
@@ -51,6 +52,11 @@ class Target:
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table that cannot take these columns, before anything is spent."""
         wanted = [RUN, *names]
+        if RUN in names:
+            raise OutputError(
+                f"the allocation has a column {RUN!r} of its own, which the table needs",
+                "give the column of the records another name, with AS in the query",
+            )
         with self._explained(""), connect(self.query, write=True) as db:
             found = self._ask(db, "*", "1 = 0")
             there = wanted if found is None else [column[0] for column in found[0]]
@@ -122,9 +128,8 @@ class Target:
 
 def columns_of(market: Market) -> list[str]:
     """The columns of an allocation."""
-    names = ["id", *(["request"] if market.requests > 1 else [])]
-    names += ["option"] if market.options > 1 else []
-    return [*names, "share" if market.divisible else "granted"]
+    what = ["share" if market.divisible else "granted"]
+    return written_names(market, what, what)
 
 
 def rows_of(path: Path) -> Iterator[pa.RecordBatch]:
