@@ -383,7 +383,7 @@ def whole_market(
 @functools.cache
 def many(sparse: bool, options: int, agents: int) -> Records:
     """Random agents in codes: with thousands there are rows for several blocks and threads."""
-    rng = np.random.default_rng([sparse, options, agents])
+    rng = np.random.default_rng([sparse, options])
     m = 8 if sparse else 3
     market = whole_market(m, agents=agents, sparse=sparse, options=options)
     assert is_sparse(market) == sparse
