@@ -271,7 +271,7 @@ def test_a_run_with_200_resources_and_sparse_options(tmp_path):
 
 
 @pytest.mark.skipif(
-    not os.environ.get("JDPACK_MILLION"), reason="takes minutes; see docs/figures.md"
+    not os.environ.get("JDPACK_MILLION"), reason="takes minutes: set JDPACK_MILLION"
 )
 def test_a_million_agents(tmp_path):
     rng = np.random.default_rng(1)
