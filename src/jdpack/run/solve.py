@@ -16,7 +16,7 @@ from jdpack.common.checks import check_whole
 from jdpack.common.coins import CoinHash
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
+from jdpack.engines.settings import Choice, Sql, choice_of, from_dict, to_dict
 from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
@@ -120,6 +120,11 @@ def solve(
         )
     choice = choice_of(engine, market, agents)
     hash = coin_hash_of(coin_hash, choice)
+    if target is not None and target.query.kind == "duckdb" and isinstance(choice, Sql):
+        raise OutputError(
+            "the engine sql has the DuckDB file open, so results cannot be written to it",
+            "use another engine, or write granted.parquet to the file after the run",
+        )
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
