@@ -165,6 +165,9 @@ def test_the_engine_sql_and_a_duckdb_file(tmp_path):
     with pytest.raises(OutputError, match="has the DuckDB file open"):
         solve(WIDE, query(place), engine="sql", output=tmp_path / "out", write_to="given")
     assert not (tmp_path / "out").exists()
+    solve(WIDE, query(place), output=tmp_path / "out", write_to="given")
+    with pytest.raises(OutputError, match="has the DuckDB file open"):
+        resume(tmp_path / "out", engine="sql")
 
 
 def test_letters_in_a_table(place, tmp_path, monkeypatch, capsys):
