@@ -158,6 +158,18 @@ def test_the_negative_control_of_all_or_none(filled, tmp_path, monkeypatch):
     assert 0 < rows(filled, "SELECT count(*) FROM given")[0][0] < 200
 
 
+def test_the_engine_sql_and_a_duckdb_file(tmp_path):
+    """The engine has the file open: what another connection writes there would be lost."""
+    place = str(tmp_path / "records.duckdb")
+    people.fill("duckdb", place)
+    with pytest.raises(OutputError, match="has the DuckDB file open"):
+        solve(WIDE, query(place), engine="sql", output=tmp_path / "out", write_to="given")
+    assert not (tmp_path / "out").exists()
+    solve(WIDE, query(place), output=tmp_path / "out", write_to="given")
+    with pytest.raises(OutputError, match="has the DuckDB file open"):
+        resume(tmp_path / "out", engine="sql")
+
+
 def test_letters_in_a_table(place, tmp_path, monkeypatch, capsys):
     made = solve(WIDE, query(place), output=tmp_path / "out")
     out = str(tmp_path / "out")
