@@ -305,7 +305,7 @@ if can_mount():
 
     @pytest.mark.parametrize("pages", [-4, 12])
     def test_a_file_system_that_is_full(jdpack, place, tmp_path, wanted, pages):
-        """With so many pages of 4096 bytes beside the codes."""
+        """With this many pages of 4096 bytes beside the codes."""
         market, agents = inputs(place)
         engine, store = ["--engine", "mapped", "--store"], tmp_path / "store"
         arguments = ["solve", market, agents, "-o", tmp_path / "plain", *FAST, *engine, store]

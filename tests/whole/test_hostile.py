@@ -304,7 +304,7 @@ def test_names_of_columns_never_steer_the_terminal(tmp_path, monkeypatch, capsys
 
 
 def many_resources(m: int, policy: dict) -> str:
-    """The header of a run with so many resources, as a billboard."""
+    """The header of a run with this many resources, as a billboard."""
     market = Market(supply=[5e5] * m, max_demand=1.0, max_value=1.0, agents=10**6, bundle_size=2)
     budget = Budget.split(1.0, 1e-8, truncated=False)
     header = Header(market, policy, budget, Seed(bytes(16)).commitment)

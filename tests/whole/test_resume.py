@@ -114,7 +114,7 @@ def content(folder):
 
 
 def sampled(count):
-    """Where to cut a billboard of so many lines: early, anywhere, and wherever a run closes."""
+    """Where to cut a billboard of this many lines: early, anywhere, and wherever a run closes."""
     some = np.random.default_rng(count).integers(1, count, 3).tolist()
     return sorted({1, 2, *some, *range(max(1, count - 7), count + 1)})
 
@@ -318,7 +318,7 @@ def test_what_is_posted_stays_and_is_never_drawn_again(place, tmp_path, draws, n
 
 
 def test_the_sum_of_all_costs_is_within_the_budget(place, tmp_path):
-    """Without the filter's own arithmetic; and a run that began anew would be beyond it."""
+    """Without the filter's own arithmetic; and a run that began again would be beyond it."""
     run = whole(place, "newton", seed=None)
     folder = cut(run, tmp_path / "cut", length(run) - 4)
     board = resume(folder).billboard

@@ -221,7 +221,7 @@ def _bundle(market: Market, terms: Sequence[Fraction], group: int) -> Fraction:
 def _union(market: Market, terms: Sequence[Fraction], one: int, two: int) -> Fraction:
     """The largest sum of terms over the resources that two options touch, of agents of two groups.
 
-    Either touches at most so many declared resources, and what goes with them.
+    Either touches at most `_size` declared resources, and what goes with them.
     """
     k = _size(market)
     with_one, with_two = wanted_with(market, one), wanted_with(market, two)

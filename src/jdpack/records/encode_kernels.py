@@ -236,7 +236,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def counting(cls, totals: Sequence[Total], m: int, requests: int = 1) -> Totals:
-        """These bounds, on what so many requests together ask for."""
+        """These bounds, on what this many requests ask for together."""
         count = len(totals)
         found = cls(np.full(m, -1), *np.zeros((2, m), np.int64), *np.zeros((2, count), np.int64))
         for t, total in enumerate(totals):

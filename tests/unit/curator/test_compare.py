@@ -95,7 +95,7 @@ def sparse_case() -> Case:
 
 
 def long_case() -> Case:
-    """A table with a row a pair, and indivisible goods."""
+    """A table with one row per pair, and indivisible goods."""
     rng = np.random.default_rng(5)
     market = Market(
         supply=[40.0, 50.0, 60.0], max_demand=1.0, max_value=5.0, agents=200, options=2,

@@ -1,4 +1,4 @@
-"""The reports: their numbers computed anew, what they hide, and how they are written."""
+"""The reports: their numbers computed again, what they hide, and how they are written."""
 
 import base64
 import csv

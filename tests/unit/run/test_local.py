@@ -1,6 +1,6 @@
 """Local privacy: what leaves an agent, what it refuses to answer, and what the curator makes of it.
 
-Nothing here is seeded, but for the records: tests of chance fail with probability below 1e-9 each.
+Nothing here is seeded, except the records: tests of chance fail with probability below 1e-9 each.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def test_without_noise_an_agent_takes_its_best_option():
 def noise_of(draws: np.ndarray, exact: tuple[int, ...], scale: float) -> float:
     """The p-value of answers being the exact one and Gaussian noise of a scale in the thousands.
 
-    There the discrete Gaussian is the normal law, but for its rounding to whole numbers.
+    There the discrete Gaussian is the normal law, except for its rounding to whole numbers.
     """
     z = ((draws - np.array(exact)) / scale).ravel()
     squares = stats.chi2(z.size)
@@ -433,7 +433,7 @@ def test_answers_that_cannot_be_are_refused_and_the_round_can_be_posted_again(an
     assert run.step == before and not run.board.releases
     run.post([(0, 0)] * N)
     with pytest.raises(AgentsError, match="more answers than the 40 agents"):
-        run.post([(0, 0)])  # over all rounds: so many agents' noise is in the certificate
+        run.post([(0, 0)])  # over all rounds: this many agents' noise is in the certificate
 
 
 def test_after_the_last_round_nothing_is_asked():
