@@ -344,7 +344,7 @@ def seed_from_salted_records() -> AbstractContextManager[Any]:
 def coin_from_the_value() -> AbstractContextManager[Any]:
     """An agent's coin is a hash of its value."""
 
-    def coins(part, key, tossed=None):
+    def coins(part, key, hash, tossed=None):
         fills = enumerate(part.fill.tolist())
         values = np.concatenate([part.values[b, :n] for b, n in fills]).astype(np.uint64)
         mixed = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -491,7 +491,7 @@ def people_forgotten_where_a_part_ends() -> AbstractContextManager[Any]:
     honest = encode._Encoder._bound_people
 
     def forgetting(self, part, pairs):
-        self.person = person_kernels.Counts.empty(self.bounds)
+        self.counts = person_kernels.Counts.empty(self.bounds)
         return honest(self, part, pairs)
 
     return mock.patch.object(encode._Encoder, "_bound_people", forgetting)
@@ -500,8 +500,8 @@ def people_forgotten_where_a_part_ends() -> AbstractContextManager[Any]:
 def turns_of_requests() -> AbstractContextManager[Any]:
     """Each request has a turn of its own, so one person is in several batches."""
 
-    def places(part, key, some=None):
-        return shard._coins(part, key, some)
+    def places(part, key, hash, some=None):
+        return shard._coins(part, key, hash, some)
 
     return mock.patch.object(shard, "_places", places)
 
@@ -515,8 +515,8 @@ def coins_by_rank() -> AbstractContextManager[Any]:
     """Agents without ids get coins by their rank among those whose coin matters."""
     honest = shard.bulk_coins.coins_of_numbers
 
-    def ranked(key, numbers):
-        return honest(key, np.arange(len(numbers)))
+    def ranked(key, numbers, hash):
+        return honest(key, np.arange(len(numbers)), hash)
 
     return mock.patch.object(shard.bulk_coins, "coins_of_numbers", ranked)
 
@@ -527,8 +527,8 @@ def coins_by_rank() -> AbstractContextManager[Any]:
 def seeded_run_called_private() -> AbstractContextManager[Any]:
     """A run with seeded noise, or without any, says that it is private."""
 
-    def private(market, policy, budget, commitment, private):
-        return Header(market, policy, budget, commitment, private=True)
+    def private(market, policy, budget, commitment, private, hash):
+        return Header(market, policy, budget, commitment, True, hash)
 
     return mock.patch.object(solving, "Header", private)
 

@@ -22,7 +22,7 @@ LOCKS = {path.stem: path for path in (ROOT / "requirements").glob("*.lock")}
 SOURCES = ["src", "tests", "pyproject.toml", "README.md", "LICENSE", ".gitignore"]
 """Enough to build from; the tests stand for all that is in an sdist and not in a wheel."""
 
-OPTIONAL = {"highspy", "ray", "uvicorn"}
+OPTIONAL = {"highspy", "ray", "sqlglot", "uvicorn"}
 """What some modules import at their top, and only an extra brings."""
 
 

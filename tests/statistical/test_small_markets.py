@@ -75,7 +75,7 @@ def thinned(number: int) -> Case:
 KINDS: dict[str, tuple[int, Callable[[int], Case]]] = {
     "dense": (60, dense),
     "dear": (60, functools.partial(loose, divisible=True, rho=100.0)),
-    "lucky": (60, functools.partial(loose, divisible=False, rho=1000.0)),
+    "lucky": (60, functools.partial(loose, divisible=False, rho=600.0)),
     "thinned": (100, thinned),
 }
 

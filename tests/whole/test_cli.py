@@ -383,7 +383,7 @@ def test_allocate_agrees_with_the_bulk_allocation(jdpack, tmp_path, divisible, o
         (["--demand", "beds=1,beds=2"], "'beds=1,beds=2'"),
         (["--demand", "beds=1,,nurses=2"], "',nurses'"),
         (["--demand", "beds=1,"], "'beds=1,'"),
-        (["--demand", "beds=1,2"], "'beds=1,2'"),
+        (["--demand", "beds=1,250"], "'1,250' may mean 1.25 or 1250"),
         (["--demand", "bed=1"], "'bed'"),
         (["--demand", "nan,1"], "nan"),
         (["--demand", "1,1", "--demand", "1,1"], "1 values but 2 demands"),

@@ -232,17 +232,26 @@ class Newton:
     @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         weights = planned_weights(market, budget)
-        noises = self._noises(market, budget, weights, (1.0,))
-        scales = [n.scales[0] for n in noises if isinstance(n, Gaussian)]
-        spreads = [w * s for w, s in zip(weights, scales, strict=False)]
-        bridge = newton_held.BRIDGE if tail_bounds.leave_only(market, budget) else BRIDGE
+        scales, spreads = self._scales(market, budget, weights)
+        bridge, variance = BRIDGE, math.fsum(s * s for s in spreads)
+        if tail_bounds.leave_only(market, budget):  # or else it takes the usual rounds
+            bridge, usual = newton_held.BRIDGE, self._scales(market, budget, _spread())[1]
+            variance = max(variance, math.fsum(s * s for s in usual))
         return Outlook(
             rounds_at_most=self._approach + bridge + len(_spread()),
-            variance=math.fsum(s * s for s in spreads),
+            variance=variance,
             peak=max(spreads, default=0.0),
             weight=sum(weights),
-            scales=tuple(scales) or None,
+            scales=scales or None,
         )
+
+    def _scales(
+        self, market: Market, budget: Budget, weights: tuple[int, ...]
+    ) -> tuple[tuple[float, ...], list[float]]:
+        """The scales of these rounds if the noise is even, and their weights times scales."""
+        noises = self._noises(market, budget, weights, (1.0,))
+        scales = tuple(n.scales[0] for n in noises if isinstance(n, Gaussian))
+        return scales, [w * s for w, s in zip(weights, scales, strict=False)]
 
     def start(self, market: Market, budget: Budget) -> State:
         m, weights = len(market.resources), planned_weights(market, budget)
@@ -472,11 +481,12 @@ class Newton:
         `rounds` is how many loads `seen` sums up.
         """
         assert state.seen is not None
-        outlook = self.outlook(state.market, state.budget)
-        if outlook.scales is None:
+        weights = planned_weights(state.market, state.budget)
+        scales, spreads = self._scales(state.market, state.budget, weights)
+        if not scales:
             return state
-        sums = Sum(outlook.variance, float(outlook.weight), outlook.scales)
-        reach = sums.radius(tail_bounds.tail(state.market, state.budget)) / outlook.weight
+        sums = Sum(math.fsum(s * s for s in spreads), float(sum(weights)), scales)
+        reach = sums.radius(tail_bounds.tail(state.market, state.budget)) / sum(weights)
         model, trust = state.response, np.ones(len(state.center))
 
         def dearer(margins: FloatArray) -> FloatArray:

@@ -34,7 +34,7 @@ import sys, warnings
 import jdpack
 warnings.simplefilter("ignore")
 market = jdpack.Market(supply=[9.0], max_demand=1.0, max_value=1.0, agents=9, names=["beds"])
-jdpack.solve(market, "agents.parquet", epsilon=1.0, delta=1e-6, output="out")
+jdpack.solve(market, "agents.parquet", epsilon=1.0, delta=1e-6, output="out", force=True)
 print("pandas" in sys.modules)
 import pandas
 print("pandas" in sys.modules)

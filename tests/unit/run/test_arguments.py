@@ -271,7 +271,7 @@ def test_an_unfinished_billboard():
         ({"value": True}, "value True"),
         ({"demand": [np.inf]}, "inf"),
         ({"demand": [1.0, 2.0]}, "2 amounts"),
-        ({"demand": 3}, "3"),
+        ({"demand": 3j}, "3j"),
         ({"demand": {"bed": 1.0}}, "no resource 'bed'"),
         ({"demand": ["1"]}, "'1' is not a number"),
         ({"value": [1.0, 2.0], "demand": [[1.0], [1.0]]}, "not 2"),
