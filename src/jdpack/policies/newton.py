@@ -233,13 +233,10 @@ class Newton:
     def outlook(self, market: Market, budget: Budget) -> Outlook:
         weights = planned_weights(market, budget)
         scales, spreads = self._scales(market, budget, weights)
-        bridge, variance = BRIDGE, math.fsum(s * s for s in spreads)
-        if tail_bounds.leave_only(market, budget):  # or else it takes the usual rounds
-            bridge, usual = newton_held.BRIDGE, self._scales(market, budget, _spread())[1]
-            variance = max(variance, math.fsum(s * s for s in usual))
+        bridge = newton_held.BRIDGE if tail_bounds.leave_only(market, budget) else BRIDGE
         return Outlook(
             rounds_at_most=self._approach + bridge + len(_spread()),
-            variance=variance,
+            variance=math.fsum(s * s for s in spreads),
             peak=max(spreads, default=0.0),
             weight=sum(weights),
             scales=scales or None,
