@@ -534,7 +534,9 @@ def _kept(grants: float, f: float, tail: float) -> float:
     low, high = f, 1.0
     for _ in range(40):
         a = (low + high) / 2.0
-        entropy = a * math.log(a / f) + (1.0 - a) * math.log((1.0 - a) / (1.0 - f))
+        entropy = a * math.log(a / f)
+        if a < 1.0:  # the middle is rounded to 1 where f is close to it
+            entropy += (1.0 - a) * math.log((1.0 - a) / (1.0 - f))
         low, high = (low, a) if grants * entropy >= tail else (a, high)
     return (low - f) * grants
 

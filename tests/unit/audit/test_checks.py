@@ -378,3 +378,10 @@ def test_honest_runs_are_interrupted_and_repaired_as_they_should(seed):
     forced.interruption()
     forced.repair()
     assert {one.verdict for one in forced.found} == {"ok"}
+
+
+def test_few_grants_that_are_nearly_all_kept_have_a_bound():
+    """The bisection for it ends where 1 minus the middle is rounded to 0."""
+    almost = 1.0 - 2.0**-24
+    assert budget_checks._kept(1.0, almost, 20.0) == pytest.approx(2.0**-24)
+    assert budget_checks._kept(1000.0, 0.5, 20.0) == pytest.approx(100.0, rel=0.01)
