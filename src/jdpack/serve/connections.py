@@ -104,11 +104,16 @@ class Crowd:
             connection.left = connection.rest()
 
     async def sweep(self) -> None:
-        """Close the connections whose time is up; an answer that made progress gets more time."""
+        """Close the connections whose time is up.
+
+        An answer that made progress gets more time. One that was taken leaves a connection that
+        waits for another request, which uvicorn limits.
+        """
         now = time.monotonic()
         for connection in [one for one, end in self._waiting.items() if end <= now]:
-            if 0 < connection.rest() < connection.left:
-                connection.left = connection.rest()
+            rest = connection.rest()
+            if 0 < rest < connection.left or (rest == 0 and connection.silent):
+                connection.left = rest
                 self._waiting[connection] = now + self._limits.stuck
             else:
                 del self._waiting[connection]
@@ -122,9 +127,10 @@ class Connection(HttpToolsProtocol):
         super().__init__(**given)
         self._crowd = crowd
         self._sent = 0  # bytes received since the last complete head
-        self._silent = False  # whether nothing has arrived since the last answer
         self.left = 0
         """How many bytes were still to be sent at the last check."""
+        self.silent = False
+        """Whether nothing has arrived since the last answer."""
 
     def rest(self) -> int:
         """How many bytes the system has not accepted yet."""
@@ -139,8 +145,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._silent:
-            self._silent = False
+        if self.silent:
+            self.silent = False
             self._crowd.begins(self)
         self._sent += len(data)
         super().data_received(data)
@@ -169,7 +175,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._silent = True
+        self.silent = True
         self._crowd.answered(self)
 
     def pause_writing(self) -> None:
