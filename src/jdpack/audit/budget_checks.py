@@ -476,12 +476,13 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         noise = sum((r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True))
         total = sum(r.step.weight * r.answer[j] for r in counted) / weight
         f, spread = posted.factors[j] / SHARE, math.sqrt(noise) / weight
-        if chance is not None:
+        if chance is None:
+            more = 0.0 if market.divisible else _kept(total / TOP, f, z * z / 2.0) * TOP
+            least = f * total + math.hypot(z * f * spread, more)
+        else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            spread = _with_doubt(spread**2, coins, scale, math.log(m / beta))
-        more = 0.0 if market.divisible else _kept(total / TOP, f, z * z / 2.0) * TOP
-        least = f * total + math.hypot(z * f * spread, more)
+            least = _with_coins(total, f, spread**2, coins, scale, math.log(m / beta))
         if f == 1.0 and _only_leave(board):
             least = min(least, _least_if_they_leave(counted, j, scales, z))
         found.append((least + caps(market)[j] * spare * f) / supply)
@@ -515,16 +516,33 @@ def _least_if_they_leave(
     return float(min(found))
 
 
-def _with_doubt(noise: float, coins: float, scale: float, tail: float) -> float:
-    """The deviation of noise and coins, whose variance was released with noise of this scale.
+def _with_coins(
+    total: float, f: float, noise: float, coins: float, scale: float, tail: float
+) -> float:
+    """The least that may be certified of a load that coins decide, and thin to f.
 
-    The tail of a normal number, averaged over what its variance may be, is that of the least of
-    tail / l + l variance / 2 + l^3 scale^2 / 8. Without doubt that is sqrt(2 tail variance).
+    `noise` is the variance of the noise in `total`, and `coins` that of the coins, released with
+    noise of this scale. Let X be the noise in the load less l / 2 times that in the release. If
+    the sum of the coins is normal, Chernoff's bound at the rate l for a load of
+    total + l coins / 2 + r is the mean of min(1, exp(-l (r - X))). At best, thinning multiplies
+    that load by g. The best rate gives the least. If what is released is negative, so much noise in
+    it is unlikely to come together with much in the load, and a bound may say so.
     """
-    coins = min(coins, 2.0 * coins)  # what is released below 0 says that there are hardly any
-    rates = math.sqrt(2.0 * tail / (noise + abs(coins) + scale)) * 10.0 ** (_EXPONENTS / 40.0)
-    variance = np.maximum(noise, noise + coins + (rates * scale) ** 2 / 4.0)
-    return float((tail / rates + rates * variance / 2.0).min()) / math.sqrt(2.0 * tail)
+    if f == 0.0:
+        return 0.0
+    log_ndtr = scipy("special").log_ndtr
+    about = noise + abs(coins) + scale + (1.0 / f - 1.0) * TOP * abs(total)
+    rates = math.sqrt(2.0 * tail / about) * 10.0 ** (_EXPONENTS / 40.0)
+    spreads = np.sqrt(noise + (rates * scale / 2.0) ** 2)
+    low, high, steep = np.zeros_like(rates), np.full_like(rates, 40.0), rates * spreads
+    for _ in range(50):
+        z = (low + high) / 2.0
+        beyond = steep * (steep / 2.0 - z) + log_ndtr(z - steep)
+        likely = np.logaddexp(log_ndtr(-z), beyond) > -tail
+        low, high = np.where(likely, z, low), np.where(likely, high, z)
+    g = np.minimum(1.0, (f + np.sqrt(f * f + 2.0 * f * (1.0 - f) * rates * TOP)) / 2.0)
+    # The lattice moves the quantile a little.
+    return float((g * (total + low * (1.0 - 1e-3) * spreads + rates * coins / 2.0)).min())
 
 
 def _kept(grants: float, f: float, tail: float) -> float:

@@ -1,6 +1,7 @@
 """What an audit recomputes: each check passes on what is right, and fails on what is wrong."""
 
 import itertools
+import math
 import secrets
 from dataclasses import replace
 from fractions import Fraction
@@ -34,6 +35,7 @@ from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.queries import Query
+from jdpack.privacy.tail_bounds import Coins, Sum
 
 SETTING = Setting(Script(), 1.0, 1e-6)
 
@@ -385,3 +387,22 @@ def test_few_grants_that_are_nearly_all_kept_have_a_bound():
     almost = 1.0 - 2.0**-24
     assert budget_checks._kept(1.0, almost, 20.0) == pytest.approx(2.0**-24)
     assert budget_checks._kept(1000.0, 0.5, 20.0) == pytest.approx(100.0, rel=0.01)
+
+
+@pytest.mark.parametrize("answer", [-5.0, -3.0, -1.5, -0.5, 0.0, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("doubt", [0.01, 0.3, 1.0, 5.0])
+def test_the_bound_on_noise_and_coins_is_no_more_than_a_certificate_needs(answer, doubt):
+    """Whatever the release of what coins decide says, and however noisy it is.
+
+    `answer` is in deviations of that release, and `doubt` is one of them in variances of the load.
+    """
+    cap, beta = float(DEMAND_CODE_MAX), 1e-7
+    total, noise = 5e3 * cap, (40.0 * cap) ** 2
+    scale, tail = doubt * noise, -math.log(beta)
+    coins = Coins(answer * scale, scale, cap, cap * math.sqrt(noise), cap * total / 4.0)
+    fits = Sum(noise, 1.0, (math.sqrt(noise),)).fits(coins, tail)
+    for f in (1.0, 0.9999, 0.99, 0.9, 0.6, 0.2):
+        certified = min(fit.kept(f) * (total + fit.radius) for fit in fits) - f * total
+        least = budget_checks._with_coins(total, f, noise, answer * scale, scale, tail) - f * total
+        # It is not much less either, so it catches a bound that is too low.
+        assert (0.6 if answer > -4.0 else 0.0) * certified < least < certified
