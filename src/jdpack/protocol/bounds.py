@@ -249,10 +249,11 @@ def dearest(board: Billboard) -> int:
 def value_tail(market: Market) -> float:
     """ln(1 / probability) for each event about value.
 
-    There is one for the welfare from below, one for it from above, one for X (C4), and one for the
-    luck if it is released. Coins add the variance of value and what thinning takes away, and with
-    several options the gaps (C5). The events are those of any run of the market, because which of
-    them occur may depend on the noise.
+    There are three in any run: the welfare from below and from above, and X (C4). If luck is
+    released, its noise is one more. Otherwise coins add three: the noise on the variance of value,
+    the coins given that variance, and those that thin; and with several options there are the gaps
+    (C5). Whether luck is released depends on the noise so far. But its own noise is drawn after
+    that, and coins fail as rarely given any billboard, so it does not add to these two.
     """
     events = 4 if market.divisible else 6 + (market.options > 1)
     return portable_math.log(events / VALUE_BETA)

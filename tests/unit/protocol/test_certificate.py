@@ -16,7 +16,8 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace, deviation
 from jdpack.privacy.tail_bounds import kept_at_most
-from jdpack.protocol import closing
+from jdpack.protocol import bounds, closing
+from jdpack.protocol import certificate as certificates
 from jdpack.protocol.bounds import dearest, factors, given_bounds, load_bounds
 from jdpack.protocol.certificate import certify
 
@@ -407,6 +408,43 @@ def test_value_of_indivisible_goods(loads, welfare, luck, options, kind):
     assert certificate.ratio_at_least == pytest.approx(smallest, rel=0.02)
     assert certificate.ratio_at_least <= smallest * (1 + 1e-9)
     assert smallest > 0.0 or welfare == 100.0
+
+
+@pytest.mark.parametrize("options", [1, 3])
+@pytest.mark.parametrize("divisible", [False, True])
+def test_value_beta_is_shared_by_the_events_that_occur(divisible, options, monkeypatch):
+    seen = set()
+
+    def watch(module, name, *events):
+        honest = getattr(module, name)
+
+        def watched(*about):
+            found = honest(*about)
+            released = about[1:] if name == "_released" else ()
+            seen.update((name, *released, event) for event in events if found != 0.0)
+            return found
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(certificates, "_released", "from below", "from above")
+    watch(certificates, "_mixture_radius", "X")
+    watch(bounds, "coin_luck", "noise", "coins")
+    watch(bounds, "thinned_away", "thinned")
+    watch(tail_bounds, "kept_at_most", "kept")  # for the gaps and, once more, for what is thinned
+    counts = set()
+    for loads, welfare in [((0.3, 0.3), 3000.0), ((0.3, 1.5), 100.0), ((1.5, 0.3), 3000.0)]:
+        market = a_market(divisible=divisible, options=options, bundle_size=1)
+        board = close(played(market, loads), chance=(10, 10, 10), welfare=welfare, luck=-300.0)
+        extent = closing.luck_range(board)  # only compares what it might use
+        with monkeypatch.context() as patched:
+            patched.setattr(closing, "luck_range", lambda board, extent=extent: extent)
+            seen.clear()
+            certify(board)
+        seen.discard(("_released", "luck", "from above"))
+        if options == 1:
+            seen.discard(("kept_at_most", "kept"))
+        counts.add(len(seen))
+    assert math.log(max(counts) / 0.01) == pytest.approx(events(market))
 
 
 def test_batches_that_are_thinned_need_no_chance_release():
