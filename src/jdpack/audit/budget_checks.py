@@ -458,19 +458,22 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
 def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] | None:
     """For each resource, the least that may be certified of the load given.
 
-    Noise and coins exceed less than this with a probability above beta / m, for the records or, if
-    `spare`, for a neighbour with one agent more. Coins decide what is granted, and then which
-    grants are kept, each with the probability that the factor says. At worst every grant is a whole
-    cap.
+    Noise and coins exceed less than this with a probability above the resource's part of beta, for
+    the records or, if `spare`, for a neighbour with one agent more. Coins decide what is granted,
+    and then which grants are kept, each with the probability that the factor says. At worst every
+    grant is a whole cap.
     """
     market, posted = board.header.market, board.certificate
     assert posted is not None
     m, counted = len(market.resources), [r for r in board.releases if r.step.weight]
     if not all(isinstance(r.step.noise, Gaussian) for r in counted):
         return None
-    # The lattice moves the quantile a little.
-    z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)
     first, last = counted[0].step, counted[-1].step
+    parts, worth = np.full(m, beta / m), np.array(first.prices, float) * deviation(first.noise)
+    if board.header.policy.get("beta_parts") == "by worth" and worth.any():
+        parts = 0.1 * parts + 0.9 * beta * worth / worth.sum()
+    # The lattice moves the quantile a little.
+    quantiles = -scipy("special").ndtri(parts) * (1.0 - 1e-3)
     weight = first.weight if first.batch else sum(r.step.weight for r in counted)
     if last.batch is not None:  # the blocks that end last hold every batch once
         ends = {last.batch.index: last.span}
@@ -479,7 +482,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         counted = [counted[end] for end in sorted(ends)]
     chance = next((r for r in board.releases if r.step.query == "chance"), None)
     found = []
-    for j, supply in enumerate(market.supply_codes):
+    for j, (supply, z) in enumerate(zip(market.supply_codes, quantiles.tolist(), strict=True)):
         scales = [(deviation(r.step.noise) * m)[j] for r in counted]
         noise = sum((r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True))
         total = sum(r.step.weight * r.answer[j] for r in counted) / weight
@@ -490,7 +493,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            least = _with_coins(total, f, spread**2, coins, scale, math.log(m / beta))
+            least = _with_coins(total, f, spread**2, coins, scale, -math.log(parts[j]))
         if f == 1.0 and _only_leave(board):
             least = min(least, _least_if_they_leave(counted, j, scales, z))
         found.append((least + caps(market)[j] * spare * f) / supply)

@@ -8,7 +8,8 @@
   1/f - 1.
 * The margin of a market is the mean over its resources, weighted by what they are likely worth
   (`newton_targets.likely_shares`). Nothing public tells more before a run. newton shapes its noise
-  by the prices that it finds, so whatever they are, it loses at most about `Need.most`.
+  by the prices that it finds, so whatever they are, it loses at most about `Need.most`. It splits
+  beta by them too, which only helps; here the parts are equal.
 
 If all supplies are multiplied by s, the part of a margin that is for noise falls about as 1/s, or a
 little faster, and bisection finds the supply for a given margin.
