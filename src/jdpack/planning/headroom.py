@@ -48,8 +48,14 @@ MARGIN_MOST = 0.2
 
 def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarning | None:
     """The warning that supply is too small for the budget; None if it is large enough."""
-    if budget.epsilon == math.inf:
-        return None
+    private = budget.epsilon != math.inf
+    said = _said(market, budget, policy) if private else None  # type: ignore[arg-type]
+    return None if said is None else SupplyWarning(*said)
+
+
+@functools.lru_cache(maxsize=64)
+def _said(market: Market, budget: Budget, policy: Policy[Any]) -> tuple[str, str] | None:
+    """The text and the hint of the warning: the same for every run on the same public numbers."""
     need = Need(market, budget, policy)
     if need.margin() <= MARGIN_MOST or crowd(market) <= 1.0 - need.margin():
         return None
@@ -63,7 +69,7 @@ def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarn
         so = "so only a few people can get something"
     if margin >= 1.0:
         so = "which is more than there is, so hardly anybody can get anything"
-    return SupplyWarning(
+    return (
         f"supply is too small for this budget: noise needs a margin of {short_percent(margin)} of "
         f"the supplies, {so}",
         f"{enough}; `jdpack plan` shows what else would help",
