@@ -54,7 +54,7 @@ WORDS = {
     "postgres": Words(
         "(CAST(CAST('x' || SUBSTR(ENCODE(SHA256(CONVERT_TO({}, 'UTF8')), 'hex'), 1, 14) "
         "AS BIT(56)) AS BIGINT) / 8)",
-        "OCTET_LENGTH({})",
+        "OCTET_LENGTH(CONVERT_TO({}, 'UTF8'))",
         "CAST({} AS DECIMAL(38, 0))",
         "DIV({}, {})",
     ),
@@ -290,7 +290,7 @@ class PostgreSQL(Warehouse):
 
         self.errors, self.where = (psycopg.Error,), where
         with self.explained():
-            self._db = psycopg.connect(address, autocommit=True)
+            self._db = psycopg.connect(address, autocommit=True, client_encoding="UTF8")
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -339,7 +339,7 @@ _PG_TYPES = {
 
 
 def _literal(sql: str) -> Any:
-    """A text that psycopg takes as it is."""
+    """A text that psycopg takes as it is, in the encoding of the connection."""
     return sql.encode()
 
 
