@@ -316,6 +316,12 @@ class PostgreSQL(Warehouse):
         with self.explained():
             self._db.execute(_literal(sql))
 
+    def create(self, table: str, query: str, source: str | None = None) -> None:
+        with self.steady():  # nobody else sees the table before others' rights are gone
+            super().create(table, query, source)
+            for (role,) in self.rows(_OTHERS.format(table)):
+                self.execute(f"REVOKE ALL ON {table} FROM {role}")
+
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
         with self.explained(), self._db.transaction():
@@ -328,6 +334,12 @@ class PostgreSQL(Warehouse):
         with contextlib.suppress(EngineError), self.explained():
             self._db.close()
 
+
+_OTHERS = (
+    "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
+    "END FROM pg_class, aclexplode(relacl) WHERE oid = '{}'::regclass AND grantee <> relowner"
+)
+"""Whoever has rights to a table that is not theirs, by the default privileges of its schema."""
 
 _PG_TYPES = {
     16: pa.bool_(),
