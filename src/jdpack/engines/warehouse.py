@@ -292,6 +292,7 @@ class PostgreSQL(Warehouse):
         with self.explained():
             self._db = psycopg.connect(address, autocommit=True, client_encoding="UTF8")
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self._db.execute("SET standard_conforming_strings TO on")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with self.explained():

@@ -1,31 +1,33 @@
-"""A PostgreSQL database that is not in UTF-8: ids, requests and groups are the same texts."""
+"""A PostgreSQL database with odd settings: ids, requests and groups are the same texts."""
 
 import psycopg
 import pytest
 
 from jdpack import DatabaseQuery, Group, Market, PersonBounds, solve
 
+GROUP = "Zürich\\'"
 MARKET = Market(
     supply={"h": 60.0},
     max_demand=1.0,
     max_value=1.0,
     agents=80,
     person=PersonBounds(requests=2),
-    groups=[Group("Zürich", cap={"h": 5.0})],
+    groups=[Group(GROUP, cap={"h": 5.0})],
 )
 SQL = 'SELECT id, request, "group", value, h FROM wishes ORDER BY id, request'
 
 
 @pytest.fixture
 def latin(server, new_database):
-    """A database in Latin-1, with people called é0 and so on, half of them from Zürich."""
+    """A database in Latin-1 in which a backslash escapes quotes, with people called é0 to é79."""
     name = f"{new_database()}_latin"
     with psycopg.connect(server.address(), autocommit=True) as db:
         db.execute(
             f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' "
             "TEMPLATE template0"
         )
-    rows = [(f"é{i}", r, "Zürich" if i % 2 else None) for i in range(80) for r in "öp"]
+        db.execute(f"ALTER DATABASE {name} SET standard_conforming_strings TO off")
+    rows = [(f"é{i}", r, GROUP if i % 2 else None) for i in range(80) for r in "öp"]
     with psycopg.connect(server.address(name), client_encoding="UTF8") as db:
         db.execute(
             'CREATE TABLE wishes (id text, request text, "group" text, value float8, h float8)'
@@ -34,7 +36,7 @@ def latin(server, new_database):
     return DatabaseQuery(server.address(name), SQL)
 
 
-def test_texts_are_the_same_in_a_database_that_is_not_in_utf_8(latin):
+def test_texts_are_the_same_whatever_the_database_makes_of_bytes_and_quotes(latin):
     def run(engine):
         return solve(
             MARKET,
