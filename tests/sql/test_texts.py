@@ -1,11 +1,14 @@
-"""A PostgreSQL database with odd settings: ids, requests and groups are the same texts."""
+"""Texts in SQL: names with quotes, and a PostgreSQL database with odd settings."""
 
 import psycopg
 import pytest
+import sqlglot
 
 from jdpack import DatabaseQuery, Group, Market, PersonBounds, solve
+from jdpack.engines.sql_encoding import text
+from jdpack.engines.warehouse import WORDS, translated
 
-GROUP = "Zürich\\'"
+GROUP = "Zürich\\' jd_source 7770770777000000'"
 MARKET = Market(
     supply={"h": 60.0},
     max_demand=1.0,
@@ -52,3 +55,16 @@ def test_texts_are_the_same_whatever_the_database_makes_of_bytes_and_quotes(lati
     assert memory.billboard.head == sql.billboard.head
     assert memory.shares.tolist() == sql.shares.tolist()
     assert set(memory.to_frame().id.str[0]) == {"é"}
+
+
+@pytest.mark.parametrize("dialect", WORDS)
+@pytest.mark.parametrize(
+    "name",
+    ["a 7770770777000000'; DROP TABLE x; --", "jd_source", "\\'", "12345", "'12345' 123456 '"],
+)
+def test_a_name_stays_a_name(dialect, name):
+    """Whatever a market calls its goods and groups, it is one text in one statement."""
+    sql = f"SELECT 65536 FROM jd_source WHERE a = '1.5' AND g = {text(name)}"
+    (found,) = sqlglot.parse(translated(sql, dialect, "SELECT 'x' AS g"), read=dialect)
+    texts = {one.this for one in found.find_all(sqlglot.exp.Literal) if one.is_string}
+    assert texts == {"1.5", name, "x"}

@@ -81,8 +81,11 @@ WORDS = {
 compiled and parsed again."""
 
 
-_NUMBER = re.compile(r"'[-+.0-9e]+'|(?<![\w.'])[0-9]{5,}(?![\w.'])")
-"""Numbers of some length, as texts or as they are."""
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?<![\w.])[0-9]{5,}(?![\w.])"""  # texts, names, numbers
+)
+_NUMBER = re.compile(r"'[-+.0-9e]+'|[0-9]+")
+"""Numbers, as texts or as they are."""
 
 
 def translated(sql: str, dialect: str, source: str | None = None) -> str:
@@ -91,15 +94,19 @@ def translated(sql: str, dialect: str, source: str | None = None) -> str:
     Rounds differ by their numbers only, so each form of a query is translated once.
     """
     if dialect == "duckdb":  # which has the functions as macros
-        return sql if source is None else sql.replace("jd_source", f"({source}\n) AS jd_source")
+        return sql if source is None else f"WITH jd_source AS NOT MATERIALIZED ({source}\n) {sql}"
+    if _MARK in sql or _MARK in (source or ""):  # which somebody wrote into a name
+        return _translated(sql, dialect, source)
     numbers: list[str] = []
 
     def name(found: re.Match[str]) -> str:
+        if not _NUMBER.fullmatch(found[0]):
+            return found[0]
         numbers.append(found[0])
         mark = f"{_MARK}{len(numbers) - 1:06d}"
         return f"'{mark}'" if found[0].startswith("'") else mark
 
-    form = _translated(_NUMBER.sub(name, sql), dialect, source)
+    form = _translated(_TOKEN.sub(name, sql), dialect, source)
     return re.sub(rf"'?{_MARK}([0-9]{{6}})'?", lambda mark: numbers[int(mark[1])], form)
 
 
