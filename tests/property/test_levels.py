@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from jdpack import Columns, Market, Neighbours
@@ -92,7 +93,7 @@ def test_negative_control_a_smaller_claim_is_refuted(neighbours):
 def test_negative_control_counting_rows_instead_of_agents_is_refuted(monkeypatch):
     """If every row counted, one agent could move a count by as many rows as it has."""
     monkeypatch.setattr(
-        "jdpack.records.levels.plain_ids", lambda ids, first, where: np.arange(len(ids))
+        "jdpack.records.levels.plain_ids", lambda ids, first, where: pa.array(range(len(ids)))
     )
     monkeypatch.setattr("jdpack.records.levels._check_count", lambda market, agents: None)
     found = search(Neighbours.REPLACE_ONE, range(10))

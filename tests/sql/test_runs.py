@@ -142,6 +142,22 @@ def test_codes_can_be_kept(database, tmp_path):
         assert db.execute(f"SELECT COUNT(*) FROM {name}").fetchone() == (200,)
 
 
+def test_rights_that_a_schema_gives_by_default_are_taken_back(database):
+    """Analysts who may read every new table must not read everybody's codes."""
+    people.fill("postgresql", database)
+    with psycopg.connect(database) as db:
+        db.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC, pg_monitor")
+        db.execute("CREATE TABLE other ()")
+    result = solve(
+        people.WIDE, DatabaseQuery(database, people.SQL), engine=Sql(keep=True), **BUDGET
+    )
+    name = f"jdpack_codes_{result.billboard.header.commitment[:8]}"
+    with psycopg.connect(database) as db:
+        for table, may in [("other", True), (name, False)]:
+            asked = f"SELECT has_table_privilege('pg_monitor', '{table}', 'SELECT')"
+            assert db.execute(asked).fetchone() == (may,)
+
+
 def test_what_does_not_fit_in_memory_is_for_its_owner_only(tmp_path, monkeypatch):
     """DuckDB alone would write codes to .tmp where the process runs, for everybody to read."""
     monkeypatch.chdir(tmp_path)

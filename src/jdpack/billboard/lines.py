@@ -6,7 +6,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jdpack.common import notebook
@@ -96,6 +96,17 @@ class Header:
         return bytes.fromhex(self.commitment)[:16]
 
     @property
+    def in_all(self) -> tuple[float, float]:
+        """The (epsilon, delta) of everything that the billboard shows.
+
+        Bounds that were chosen from the records are on it too, and what that cost adds up with the
+        budget of the run (basic composition).
+        """
+        more = self.market.provenance
+        epsilon = math.fsum([self.budget.epsilon, *(entry.epsilon for entry in more)])
+        return epsilon, math.fsum([self.budget.delta, *(entry.delta for entry in more)])
+
+    @property
     def why_not_private(self) -> str:
         """What every page and summary says about a billboard that is not private."""
         noise = "without noise" if self.budget.epsilon == math.inf else "with seeded noise"
@@ -104,7 +115,9 @@ class Header:
     @property
     def weakness(self) -> str | None:
         """What every page and summary says about a private run whose budget promises little."""
-        found = weakness(self.budget, self.market.agents) if self.private else None
+        epsilon, delta = self.in_all
+        whole = replace(self.budget, epsilon=epsilon, delta=delta)
+        found = weakness(whole, self.market.agents) if self.private else None
         return None if found is None else found.message
 
 

@@ -81,8 +81,11 @@ WORDS = {
 compiled and parsed again."""
 
 
-_NUMBER = re.compile(r"'[-+.0-9e]+'|(?<![\w.'])[0-9]{5,}(?![\w.'])")
-"""Numbers of some length, as texts or as they are."""
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?<![\w.])[0-9]{5,}(?![\w.])"""  # texts, names, numbers
+)
+_NUMBER = re.compile(r"'[-+.0-9e]+'|[0-9]+")
+"""Numbers, as texts or as they are."""
 
 
 def translated(sql: str, dialect: str, source: str | None = None) -> str:
@@ -91,15 +94,19 @@ def translated(sql: str, dialect: str, source: str | None = None) -> str:
     Rounds differ by their numbers only, so each form of a query is translated once.
     """
     if dialect == "duckdb":  # which has the functions as macros
-        return sql if source is None else sql.replace("jd_source", f"({source}\n) AS jd_source")
+        return sql if source is None else f"WITH jd_source AS NOT MATERIALIZED ({source}\n) {sql}"
+    if _MARK in sql or _MARK in (source or ""):  # which somebody wrote into a name
+        return _translated(sql, dialect, source)
     numbers: list[str] = []
 
     def name(found: re.Match[str]) -> str:
+        if not _NUMBER.fullmatch(found[0]):
+            return found[0]
         numbers.append(found[0])
         mark = f"{_MARK}{len(numbers) - 1:06d}"
         return f"'{mark}'" if found[0].startswith("'") else mark
 
-    form = _translated(_NUMBER.sub(name, sql), dialect, source)
+    form = _translated(_TOKEN.sub(name, sql), dialect, source)
     return re.sub(rf"'?{_MARK}([0-9]{{6}})'?", lambda mark: numbers[int(mark[1])], form)
 
 
@@ -292,6 +299,7 @@ class PostgreSQL(Warehouse):
         with self.explained():
             self._db = psycopg.connect(address, autocommit=True, client_encoding="UTF8")
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self._db.execute("SET standard_conforming_strings TO on")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with self.explained():
@@ -316,6 +324,12 @@ class PostgreSQL(Warehouse):
         with self.explained():
             self._db.execute(_literal(sql))
 
+    def create(self, table: str, query: str, source: str | None = None) -> None:
+        with self.steady():  # nobody else sees the table before others' rights are gone
+            super().create(table, query, source)
+            for (role,) in self.rows(_OTHERS.format(table)):
+                self.execute(f"REVOKE ALL ON {table} FROM {role}")
+
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
         with self.explained(), self._db.transaction():
@@ -328,6 +342,12 @@ class PostgreSQL(Warehouse):
         with contextlib.suppress(EngineError), self.explained():
             self._db.close()
 
+
+_OTHERS = (
+    "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
+    "END FROM pg_class, aclexplode(relacl) WHERE oid = '{}'::regclass AND grantee <> relowner"
+)
+"""Whoever has rights to a table that is not theirs, by the default privileges of its schema."""
 
 _PG_TYPES = {
     16: pa.bool_(),

@@ -169,10 +169,15 @@ def build(
 
 def promised(board: Billboard, *, adds_up: bool) -> dict[str, Any]:
     """The numbers that `promises.html` needs in addition to the billboard."""
-    budget = board.header.budget
-    revealed = budget.delta * board.header.market.agents
+    epsilon, delta = board.header.in_all
+    revealed, more = delta * board.header.market.agents, board.header.market.provenance
     return {
-        "e_to_epsilon": math.exp(min(budget.epsilon, 700.0)),
+        "e_to_epsilon": math.exp(min(epsilon, 700.0)),
+        "in_all": board.header.in_all,
+        "for_bounds": (
+            math.fsum(entry.epsilon for entry in more),
+            math.fsum(entry.delta for entry in more),
+        ),
         "adds_up": adds_up,
         "weak": board.header.weakness is not None,
         "revealed": revealed if revealed > REVEALED_MOST else None,

@@ -77,6 +77,12 @@ class Verdict:
             f"right: they cost rho {float(self.spent.rho):.6g} of {header.budget.rho:.6g}, for "
             f"epsilon {header.budget.epsilon:g}, delta {header.budget.delta:g}"
         )
+        if header.market.provenance:
+            epsilon, delta = header.in_all
+            yield (
+                "the bounds of the market were chosen from the records; with what that cost, this "
+                f"is epsilon {epsilon:g}, delta {delta:g}"
+            )
         if self.finished:
             yield "right: the certificate and the seed of the coins"
             if (may_exceed := excess_words(self.board)) is not None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from browser import boards
 from helpers import SHARE, finished_board, open_board
-from jdpack import Billboard, Budget, Market, MwuOnline, solve
+from jdpack import Billboard, Budget, Market, MwuOnline, Provenance, solve
 from jdpack.billboard.lines import Release, Step
 from jdpack.pages import billboard_page, chart, number_text, public_report
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace, deviation
@@ -41,6 +41,25 @@ def test_the_page_is_a_function_of_the_billboard():
         == billboard_page.public_page(board)
         == billboard_page.public_page(board)
     )
+
+
+def test_bounds_from_the_records_count_in_the_promise():
+    """They are on the page, so the promise about the page includes what they cost."""
+    market = a_market(provenance=[Provenance(0.5, 1e-7, "x"), Provenance(0.25, 2e-7, "y")])
+    budget = Budget.split(1.0, 1e-6, truncated=False)
+    board = Billboard(replace(open_board(market, []).header, budget=budget, private=True))
+    epsilon, delta = board.header.in_all
+    assert (epsilon, delta) == (budget.epsilon + 0.75, budget.delta + 3e-7)
+    for page in (billboard_page.public_page(board), public_report.public_report(board)):
+        words = text_of(page)
+        times = float(re.search(r"at most ([\d.,]+) times as likely", words)[1].replace(",", ""))
+        assert math.exp(epsilon) <= times < 1.01 * math.exp(epsilon)
+        assert "chosen from people’s records, with noise. That cost (0.75, 3e-07) more" in words
+    for language in ("de", "es", "fr"):
+        other = Billboard(replace(board.header, market=market.changed(languages=[language])))
+        assert re.search(r"\(0,75 ?; 3e-07\)", text_of(billboard_page.public_page(other)))
+    weak = replace(board.header, market=a_market(provenance=[Provenance(9.0, 1e-7, "x")]))
+    assert "is above 4" in weak.weakness
 
 
 def test_the_certificate_in_words():
