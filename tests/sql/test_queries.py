@@ -20,7 +20,7 @@ from jdpack.engines.memory import MemoryEngine
 from jdpack.engines.settings import Sql
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sql import SqlEngine
-from jdpack.engines.sql_encoding import Encoding, people
+from jdpack.engines.sql_encoding import Encoding, outside, people
 from jdpack.engines.sql_queries import Queries
 from jdpack.errors import AgentsError
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
@@ -298,6 +298,36 @@ def test_a_wide_bundle_and_too_many_agents_are_refused(place):
         opened(place, market, pa.table(GOOD))
 
 
+def test_rows_that_differ_when_they_are_read_again_are_refused(place):
+    """Records are checked in one reading of the query, and codes made in another."""
+    market = Market(
+        supply={"0": 9.0, "1": 9.0}, max_demand=1.0, max_value=5.0, agents=3, bundle_size=1
+    )
+    db = place.load(pa.table(GOOD | {"1": [0.0, 1.0, 0.0]}))
+    db.execute("CREATE SEQUENCE readings")
+    later = (
+        "CASE WHEN nextval('readings') > 3 THEN 1 ELSE \"1\" END"  # so agents 1 and 3 ask for both
+    )
+    engine = SqlEngine(market, db, "test", Sql())
+    with pytest.raises(AgentsError, match="gave other rows when it was read again"):
+        engine.encode(f'SELECT id, value, "0", {later} AS "1" FROM records', clamp=True)
+    db.execute("DROP SEQUENCE readings")
+    engine.encode("SELECT * FROM records -- the same each time", clamp=True)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [([1.0, None, 2.0], "value is missing"), ([1.0, 1.5, 2.0], "an option has two values")],
+)
+def test_every_row_of_a_long_table_needs_its_value(place, values, says):
+    market = Market(supply={"0": 9.0, "1": 9.0}, max_demand=1.0, max_value=5.0, agents=2,
+                    columns=LONG)  # fmt: skip
+    rows = {"id": [1, 1, 2], "value": values, "resource": ["0", "1", "1"], "amount": [0.5] * 3}
+    with pytest.raises(AgentsError, match=f"agent 1: {says}"):
+        opened(place, market, pa.table(rows))
+
+
 def test_a_person_beyond_a_bound_is_refused_with_clamp_too(place):
     market = Market(
         supply={"0": 9.0},
@@ -334,6 +364,7 @@ def test_every_query_compiles_for_every_dialect(dialect, options):
     texts = [
         *(encoding.check(), encoding.first_bad(), encoding.codes()),
         *(query for _, query in people(market, table)),
+        outside(market, table),
         queries.demand(table, prices),
         *queries.batch_demand(table, [(0, prices), (1, prices)]),
         *(query for _, query in queries.curvature(table, prices)),

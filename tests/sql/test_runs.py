@@ -23,6 +23,7 @@ from jdpack import (
     verify_run,
 )
 from jdpack.engines.settings import choice_of, from_dict, to_dict
+from jdpack.engines.warehouse import DuckDB
 from jdpack.errors import AgentsError, EngineError
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-6, "seed": 5}
@@ -139,6 +140,22 @@ def test_codes_can_be_kept(database, tmp_path):
     assert name == f"jdpack_codes_{result.billboard.header.commitment[:8]}"
     with psycopg.connect(database) as db:
         assert db.execute(f"SELECT COUNT(*) FROM {name}").fetchone() == (200,)
+
+
+def test_what_does_not_fit_in_memory_is_for_its_owner_only(tmp_path, monkeypatch):
+    """DuckDB alone would write codes to .tmp where the process runs, for everybody to read."""
+    monkeypatch.chdir(tmp_path)
+    previous = os.umask(0)
+    try:
+        db = DuckDB(None, 1, tmp_path)
+        db.execute("SET memory_limit = '30MB'")
+        db.execute("CREATE TABLE codes AS SELECT hash(range) AS a FROM range(5000000)")
+        (folder,) = tmp_path.iterdir()
+        assert list(folder.iterdir()) and folder.stat().st_mode & 0o777 == 0o700
+        db.close()
+    finally:
+        os.umask(previous)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- what can go wrong --------------------------------------------------------------------

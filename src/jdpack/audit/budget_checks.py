@@ -284,15 +284,23 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
     match step.noise:
         case Gaussian(scales):
             return worst(market, step.query, scales, board) / 2, 0.0
-        case TruncatedLaplace(scale, bound):
+        case TruncatedLaplace(scale, _):
             squared = worst(market, step.query, (scale,), board)
-            moves = [math.isqrt(round(squared * Fraction(scale) ** 2))]
-            if step.query == "demand":
-                touched = min(_width(market) * _records(market), len(market.resources))
-                moves = [max(caps(market))] * touched
-            return squared / 2, sum(_outside(scale, bound, move) for move in moves)
+            return squared / 2, _delta(market, step.query, step.noise, board)
         case _:
             return Fraction(10**9), 0.0
+
+
+def _delta(
+    market: Market, query: Query, noise: TruncatedLaplace, board: Billboard | None = None
+) -> float:
+    """The delta of truncated noise: answers that only one of two neighbours can give."""
+    if query == "demand":
+        touched = min(_width(market) * _records(market), len(market.resources))
+        moves = [max(caps(market))] * touched
+    else:
+        moves = [math.isqrt(round(worst(market, query, board=board)))]
+    return sum(_outside(noise.scale, noise.bound, move) for move in moves)
 
 
 def discreteness(market: Market, step: Step) -> Fraction:
@@ -628,7 +636,7 @@ class Probe:
         return {"name": self.name, "parts": self.parts}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        (scale,) = self._noise(market, budget).scales
+        (scale,) = deviation(self._noise(market, budget))
         return Outlook(100, 100.0 * scale * scale, scale, 100)
 
     def start(self, market: Market, budget: Budget) -> Step:
@@ -640,8 +648,26 @@ class Probe:
     def observe(self, state: Step, release: Release) -> Step:
         return state
 
-    def _noise(self, market: Market, budget: Budget) -> Gaussian:
+    def _noise(self, market: Market, budget: Budget) -> Gaussian | TruncatedLaplace:
         return Gaussian((math.sqrt(worst(market, "demand") * self.parts / (2.0 * budget.rho)),))
+
+
+@dataclass(frozen=True)
+class TruncatedProbe(Probe):
+    """The same, but each answer costs a part of the delta for truncated noise, and little rho."""
+
+    name: ClassVar[str] = "audit-truncated-probe"
+    truncated: ClassVar[bool] = True
+
+    def _noise(self, market: Market, budget: Budget) -> TruncatedLaplace:
+        scale = math.sqrt(worst(market, "demand") * 40.0 / (2.0 * budget.rho))
+        low = max(caps(market))
+        high = low + math.ceil(100.0 * scale)
+        while high - low > 1:
+            noise = TruncatedLaplace(scale, (low + high) // 2)
+            enough = _delta(market, "demand", noise) <= budget.truncation / self.parts
+            low, high = (low, noise.bound) if enough else (noise.bound, high)
+        return TruncatedLaplace(scale, high)
 
 
 def of_batch_filter(setting: Setting) -> Finding:
@@ -741,12 +767,17 @@ QUERIES: tuple[Query, ...] = (
 def of_filter(people: People, epsilon: float, delta: float) -> Finding:
     """The pipeline refuses a greedy run in the first round that the budget does not cover."""
     wrong, seen = [], []
-    for parts in (1.0 + 1e-9, 3.0 + 1e-9, 5.0 - 1e-9, 7.5):
-        setting = Setting(Probe(parts), epsilon, delta)
-        with known(Probe):
+    probes: list[Probe] = [Probe(parts) for parts in (1.0 + 1e-9, 3.0 + 1e-9, 5.0 - 1e-9, 7.5)]
+    probes += [TruncatedProbe(parts) for parts in (2.5, 5.5)]
+    for probe in probes:
+        setting = Setting(probe, epsilon, delta)
+        with known(type(probe)):
             tape = record(setting, people)
-        step = setting.policy.start(people.market, tape.budget)
-        right = math.floor(Fraction(tape.budget.rho) / cost(people.market, step)[0])
+        step, budget = probe.start(people.market, tape.budget), tape.budget
+        rho, tails = cost(people.market, step)
+        right = math.floor(Fraction(budget.rho) / rho)
+        if tails:
+            right = min(right, math.floor(budget.truncation / tails))
         seen.append(len(tape.calls))
         sooner = bool(people.market.groups) and len(tape.calls) < right  # the claim is coarser
         if (len(tape.calls) != right and not sooner) or not tape.error.startswith("BudgetError"):

@@ -27,7 +27,7 @@ from jdpack.engines.base import Allocation
 from jdpack.engines.settings import Place, Sql, Tell
 from jdpack.engines.shard import NOBODY, Rounds
 from jdpack.engines.sharded import Repairing
-from jdpack.engines.sql_encoding import Encoding, people, text
+from jdpack.engines.sql_encoding import Encoding, outside, people, text
 from jdpack.engines.sql_queries import Queries
 from jdpack.engines.warehouse import (
     CODES_MAX,
@@ -78,7 +78,7 @@ class SqlEngine(Repairing):
                 f"the engine sql, which takes {CODES_MAX} numbers per request",
                 "use another engine",
             )
-        warehouse, records = _records(source, threads)
+        warehouse, records = _records(source, threads, place.folder)
         engine = cls(market, warehouse, place.name, settings)
         try:
             with warehouse.steady():
@@ -128,6 +128,11 @@ class SqlEngine(Repairing):
             raise AgentsError("there are no agents", "the table has no rows")
         self._order = "place" if placed else ""
         self._db.create(self._codes, encoding.codes(), source)
+        if self._db.ask(outside(self.market, self._codes))[0]:
+            raise AgentsError(
+                "the query gave other rows when it was read again",
+                "its rows must be the same each time: no sample, and no LIMIT without an order",
+            )
         counts = f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {self._codes}"
         self._requests, self._count = self._db.ask(counts)
         if self._requests > self._count and self.market.requests == 1:
@@ -425,11 +430,11 @@ class SqlEngine(Repairing):
             self._db.close()
 
 
-def _records(source: Source, threads: int | None) -> tuple[Warehouse, str]:
+def _records(source: Source, threads: int | None, near: Path | None) -> tuple[Warehouse, str]:
     """The database that has the records, and the query for them in its own dialect."""
     query = source.query
     if query is None:
-        return _parquet(source, threads)
+        return _parquet(source, threads, near)
     warehouse: Warehouse
     dialect = {"postgresql": "postgres"}.get(query.kind, query.kind)
     records = query.sql
@@ -438,7 +443,7 @@ def _records(source: Source, threads: int | None) -> tuple[Warehouse, str]:
     try:
         match query.kind:
             case "duckdb":
-                warehouse = DuckDB(query.address, threads)
+                warehouse = DuckDB(query.address, threads, near)
             case "postgresql":
                 warehouse = PostgreSQL(query.address, query.where)
             case "spark":
@@ -456,7 +461,7 @@ def _records(source: Source, threads: int | None) -> tuple[Warehouse, str]:
     return warehouse, records
 
 
-def _parquet(source: Source, threads: int | None) -> tuple[DuckDB, str]:
+def _parquet(source: Source, threads: int | None, near: Path | None) -> tuple[DuckDB, str]:
     """DuckDB in this process, and a query for the rows of Parquet files in their order."""
     if source.paths is None:
         raise AgentsError(
@@ -475,7 +480,7 @@ def _parquet(source: Source, threads: int | None) -> tuple[DuckDB, str]:
     rows = f"(CASE filename {place} END) * CAST({2**40} AS BIGINT) + file_row_number AS jd_place"
     options = "filename = true, file_row_number = true, hive_partitioning = false"
     read = f"read_parquet([{', '.join(names)}], {options})"
-    return DuckDB(None, threads), f"SELECT *, {rows} FROM {read}"
+    return DuckDB(None, threads, near), f"SELECT *, {rows} FROM {read}"
 
 
 _PLACES = ("jd_place", "filename", "file_row_number")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jdpack.engines.sql_queries import Queries, _total, coin, number
+from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.market.totals import Total
 from jdpack.records.schema import is_long
@@ -70,7 +71,7 @@ class Encoding:
             "unknown": f"SUM(CASE WHEN {fine} THEN 0 ELSE 1 END)",
             "half": "SUM(CASE WHEN (resource IS NULL) <> (amount IS NULL) THEN 1 ELSE 0 END)",
             "twice": "COUNT(resource) - COUNT(DISTINCT resource)",
-            "values_of": "CASE WHEN MIN(value) = MAX(value) THEN 1 ELSE 2 END",
+            "values_of": "CASE WHEN MIN(value) < MAX(value) THEN 2 ELSE 1 END",
             # The largest and smallest amounts, so that none is lost in the maximum above.
             "least": "MIN(amount)",
         }
@@ -79,7 +80,8 @@ class Encoding:
         group += "COUNT(grp) = 0 THEN 1 ELSE 2 END AS groups_of"
         group = f", {group}" if market.groups else ""
         place = ", MIN(place) AS place" if self.placed else ""
-        columns = f"{', '.join(keys)}{group}{place}, MAX(value) AS value, {amounts}, {more}"
+        value = "CASE WHEN COUNT(value) = COUNT(*) THEN MAX(value) END AS value"  # none may lack
+        columns = f"{', '.join(keys)}{group}{place}, {value}, {amounts}, {more}"
         return f"SELECT {columns} FROM ({pairs}) AS pairs GROUP BY {', '.join(keys)}"
 
     def _common(self) -> list[str]:
@@ -258,6 +260,31 @@ class Encoding:
         own = "SELECT id, COUNT(*) AS n, COUNT(grp) AS g, MIN(grp) AS l, MAX(grp) AS m FROM "
         own += f"({self.options()}) AS o GROUP BY id"
         return f"SELECT id FROM ({own}) AS p WHERE g > 0 AND (g < n OR l <> m) ORDER BY id LIMIT 1"
+
+
+def outside(market: Market, table: str) -> str:
+    """How many numbers in the table of codes, or sums of them, are beyond the market's bounds.
+
+    Sensitivities rest on these codes. They come from another reading of the source than the one
+    that was checked, and a query may give other rows each time, such as a sample.
+    """
+    terms = []
+
+    def most(number: str, limit: str, o: int) -> None:
+        fine = f"{number} >= 0 AND {number} <= {limit}"
+        fine = fine if o == 0 else f"v{o} IS NULL OR {fine}"
+        terms.append(f"CASE WHEN {fine} THEN 0 ELSE 1 END")
+
+    for o in range(market.options):
+        codes = [f"c{o}_{j}" for j in range(len(market.resources))]
+        most(f"v{o}", str(market.value_cap_code), o)
+        for code in codes:
+            most(code, str(DEMAND_CODE_MAX), o)
+        width = _total([f"CASE WHEN {code} > 0 THEN 1 ELSE 0 END" for code in codes])
+        most(width, str(market.bundle_width), o)
+        for total in market.totals:
+            most(_counted(total, f"c{o}_"), wide(total.limit), o)
+    return f"SELECT SUM({_total(terms)}) FROM {table}"
 
 
 def people(market: Market, table: str) -> list[tuple[str, str]]:

@@ -12,6 +12,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -52,7 +54,7 @@ WORDS = {
     "postgres": Words(
         "(CAST(CAST('x' || SUBSTR(ENCODE(SHA256(CONVERT_TO({}, 'UTF8')), 'hex'), 1, 14) "
         "AS BIT(56)) AS BIGINT) / 8)",
-        "OCTET_LENGTH({})",
+        "OCTET_LENGTH(CONVERT_TO({}, 'UTF8'))",
         "CAST({} AS DECIMAL(38, 0))",
         "DIV({}, {})",
     ),
@@ -89,7 +91,7 @@ def translated(sql: str, dialect: str, source: str | None = None) -> str:
     Rounds differ by their numbers only, so each form of a query is translated once.
     """
     if dialect == "duckdb":  # which has the functions as macros
-        return sql if source is None else sql.replace("jd_source", f"({source}) AS jd_source")
+        return sql if source is None else sql.replace("jd_source", f"({source}\n) AS jd_source")
     numbers: list[str] = []
 
     def name(found: re.Match[str]) -> str:
@@ -231,17 +233,23 @@ class Warehouse(ABC):
 
 
 class DuckDB(Warehouse):
-    """DuckDB, in this process: in memory, or in a file."""
+    """DuckDB, in this process: in memory, or in a file.
+
+    What does not fit in memory goes to a folder that only its owner can read. DuckDB's own choice
+    would be one that everybody can: `.tmp` where the process runs, or next to the file.
+    """
 
     dialect = "duckdb"
 
-    def __init__(self, path: str | None, threads: int | None) -> None:
+    def __init__(self, path: str | None, threads: int | None, near: Path | None = None) -> None:
         import duckdb
 
         self.errors = (duckdb.Error,)
         self.where = path or "DuckDB in memory"
-        with self.explained():
-            self._db = duckdb.connect(path or ":memory:")
+        with contextlib.ExitStack() as made, self.explained():
+            spilled = made.enter_context(TemporaryDirectory(prefix="jdpack-", dir=near))
+            self._db = made.enter_context(duckdb.connect(path or ":memory:"))
+            self._db.execute("SET temp_directory = ?", [spilled])
             if threads is not None:
                 self._db.execute(f"SET threads = {threads}")
             for name, template in WORDS["duckdb"]._asdict().items():
@@ -249,6 +257,7 @@ class DuckDB(Warehouse):
                     names = ["x", "y"][: template.count("{}")]
                     macro = f"jd_{name}({', '.join(names)}) AS {template.format(*names)}"
                     self._db.execute(f"CREATE OR REPLACE TEMP MACRO {macro}")
+            self._made = made.pop_all()
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         with self.explained():
@@ -260,14 +269,14 @@ class DuckDB(Warehouse):
 
     def schema(self, source: str) -> pa.Schema:
         with self.explained():
-            return self._db.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").to_arrow_reader().schema
+            return self._db.sql(f"SELECT * FROM ({source}\n) AS s LIMIT 0").to_arrow_reader().schema
 
     def execute(self, sql: str) -> None:
         with self.explained():
             self._db.execute(sql)
 
     def close(self) -> None:
-        self._db.close()
+        self._made.close()
 
 
 class PostgreSQL(Warehouse):
@@ -281,7 +290,7 @@ class PostgreSQL(Warehouse):
 
         self.errors, self.where = (psycopg.Error,), where
         with self.explained():
-            self._db = psycopg.connect(address, autocommit=True)
+            self._db = psycopg.connect(address, autocommit=True, client_encoding="UTF8")
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -298,7 +307,7 @@ class PostgreSQL(Warehouse):
 
     def schema(self, source: str) -> pa.Schema:
         with self.explained():
-            found = self._db.execute(_literal(f"SELECT * FROM ({source}) AS s LIMIT 0"))
+            found = self._db.execute(_literal(f"SELECT * FROM ({source}\n) AS s LIMIT 0"))
             return pa.schema(
                 [(c.name, _PG_TYPES.get(c.type_code, pa.binary())) for c in found.description or ()]
             )
@@ -330,7 +339,7 @@ _PG_TYPES = {
 
 
 def _literal(sql: str) -> Any:
-    """A text that psycopg takes as it is."""
+    """A text that psycopg takes as it is, in the encoding of the connection."""
     return sql.encode()
 
 
@@ -360,7 +369,7 @@ class Spark(Warehouse):
 
     def schema(self, source: str) -> pa.Schema:
         with self.explained():
-            empty: pa.Table = self._spark.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").toArrow()
+            empty: pa.Table = self._spark.sql(f"SELECT * FROM ({source}\n) AS s LIMIT 0").toArrow()
             return empty.schema
 
     def execute(self, sql: str) -> None:

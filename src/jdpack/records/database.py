@@ -132,13 +132,15 @@ def connect(query: DatabaseQuery, *, write: bool = False) -> Any:
         case "postgresql":
             driver = _driver(query, "adbc_driver_postgresql")
             made = manager.connect(driver._driver_path(), query.address)
-            if not write:
-                try:
-                    with made.cursor() as cursor:
+            try:
+                with made.cursor() as cursor:
+                    cursor.execute("SET client_encoding TO 'UTF8'")  # whatever the database has
+                    made.commit()
+                    if not write:
                         cursor.execute("SET TRANSACTION READ ONLY")
-                except BaseException:
-                    made.close()
-                    raise
+            except BaseException:
+                made.close()
+                raise
             return made
         case "sqlite":
             driver = _driver(query, "adbc_driver_sqlite")

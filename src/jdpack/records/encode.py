@@ -21,7 +21,13 @@ from jdpack.market.market import Market, Neighbours
 from jdpack.records import encode_kernels, person_kernels, tables
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, space
-from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
+from jdpack.records.ids import (
+    check_same_type,
+    check_unique,
+    joined,
+    plain_ids,
+    refuse_without_ids,
+)
 from jdpack.records.schema import has_several
 from jdpack.records.tables import OptionRows, Piece
 from jdpack.records.threads import Threads
@@ -232,11 +238,7 @@ class _Encoder:
         market = self.market
         if ids is None:
             if has_several(market):
-                raise AgentsError(
-                    f"agents with several {'options' if market.requests == 1 else 'requests'} need "
-                    "ids",
-                    "give each row the id of its agent, and keep the rows of one agent together",
-                )
+                refuse_without_ids(market)
             if market.neighbours is Neighbours.ADD_REMOVE and not market.divisible:
                 # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(

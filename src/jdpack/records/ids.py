@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
+from jdpack.market.market import Market
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.parquet_guard import TEXT_MAX
@@ -103,6 +104,14 @@ def refuse_repeated(id: int | str, several: bool) -> None:
         "market file, or Market(options=...). Are they requests of one person? Then set requests "
         "in [person], or Market(person=...), and everything that one person asks for is protected. "
         "With an id for each row, only each row would be protected, and not the person",
+    )
+
+
+def refuse_without_ids(market: Market) -> None:
+    """Raise the error for rows of which nobody knows whose they are."""
+    raise AgentsError(
+        f"agents with several {'options' if market.requests == 1 else 'requests'} need ids",
+        "give each row the id of its agent, and keep the rows of one agent together",
     )
 
 

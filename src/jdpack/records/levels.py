@@ -13,7 +13,8 @@ from jdpack.market.levels import grids, widths
 from jdpack.market.market import Market, Neighbours
 from jdpack.records import tables
 from jdpack.records.arrow import to_numpy
-from jdpack.records.ids import plain_ids
+from jdpack.records.ids import check_same_type, plain_ids, refuse_without_ids
+from jdpack.records.schema import has_several
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
 
@@ -37,10 +38,14 @@ def count_levels(source: Source) -> Levels:
     found: list[NDArray[np.uint8]] = []
     for piece in source.pieces():
         for rows in tables.read(market, piece):
-            if rows.rows:
-                found.append(_levels(market, rows))
-            if rows.rows and rows.ids is not None:
+            if not rows.rows:
+                continue
+            found.append(_levels(market, rows))
+            if rows.ids is not None:
                 ids.append(plain_ids(rows.ids, rows.first, rows.where))
+                check_same_type(ids[0][0].as_py(), ids[-1][0].as_py())
+            elif has_several(market):  # each row would count as an agent
+                refuse_without_ids(market)
     levels = np.concatenate(found) if found else np.empty((0, len(widths(market))), np.uint8)
     who, agents = np.arange(len(levels)), len(levels)
     if ids:

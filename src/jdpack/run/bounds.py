@@ -62,8 +62,8 @@ def bounds(
         epsilon, delta: what it may cost; the market's delta if not given.
         share: the share of those who ask for a resource whose amounts a bound may clamp.
         ledger, dataset: the ledger that holds these people's total budget, and their name in it.
-        seed: draw reproducible noise, for experiments, without a ledger. The result is **not
-            private** and says so.
+        seed: draw reproducible noise, for experiments, without a ledger or an output. The result is
+            **not private** and says so.
         output: write the market file with the suggested bounds to this new path. It says what they
             cost.
 
@@ -95,12 +95,14 @@ def bounds(
                 "counts with seeded noise protect nobody and fit no budget",
                 "leave out the seed, or the ledger",
             )
+        if target is not None:
+            raise OutputError(
+                "bounds with seeded noise are not private, and a market file could not say so",
+                "leave out the seed, or the output; .market of the result is for experiments",
+            )
         levels, draws = count_levels(source), SeededRandomness(seed)
         answer = release_levels(market, levels, noise, filter, draws)
-        found = Bounds.of(market, budget, share, noise, answer, "")
-        if target is not None:
-            target.write(found)
-        return found
+        return Bounds.of(market, budget, share, noise, answer, "")
     if ledger is None or dataset is None:
         raise LedgerError(
             "bounds from records spend a part of these people's budget, so they need a ledger and "

@@ -200,6 +200,21 @@ def test_records_that_are_wrong_give_the_budget_back(place):
     assert Ledger.open(place / "ledger").balance("children").runs == 0
 
 
+def test_rows_of_which_nobody_knows_whose_they_are_are_refused(place):
+    """Each row would count as an agent, and one person could move more counts than are hidden."""
+    rows = {"values": np.ones(40), "demands": np.ones(40)}
+    paid = {"epsilon": 1.0, "delta": 1e-8, "ledger": place / "ledger", "dataset": "children"}
+    market = Market(supply=[50.0], max_demand=1.0, max_value=1.0, agents=40, options=4)
+    with pytest.raises(AgentsError, match="several options need ids"):
+        jdpack.bounds(market, **rows, **paid)
+    one = pd.DataFrame({"id": range(20), "value": 1.0, "resource 1": 1.0})
+    one.to_parquet(place / "a.parquet")
+    one.assign(id=[f"c{i}" for i in range(20)]).to_parquet(place / "b.parquet")
+    with pytest.raises(AgentsError, match="ids 0 and 'c0' mix numbers and texts"):
+        jdpack.bounds(market.changed(options=1), [place / "a.parquet", place / "b.parquet"], **paid)
+    assert kinds(place) == ["dataset", *["reserve", "cancel"] * 2]
+
+
 def test_a_file_that_cannot_be_written_is_refused_first(place):
     (place / "there.toml").write_text("mine")
     (place / "dotted.toml").write_text(
@@ -216,8 +231,12 @@ def test_a_file_that_cannot_be_written_is_refused_first(place):
             jdpack.bounds(place / market, place / "agents.csv", epsilon=1.0,
                           output=place / output, ledger=place / "ledger",
                           dataset="children")  # fmt: skip
+    paid = {"ledger": place / "ledger", "dataset": "children"}
     with pytest.raises(OutputError, match="no file to write again"):
         jdpack.bounds(Market.from_toml(place / "market.toml"), place / "agents.csv", epsilon=1.0,
+                      output=place / "x.toml", **paid)  # fmt: skip
+    with pytest.raises(OutputError, match="seeded noise are not private"):
+        jdpack.bounds(place / "market.toml", place / "agents.csv", epsilon=1.0,
                       output=place / "x.toml", seed=1)  # fmt: skip
     assert kinds(place) == ["dataset"] and (place / "there.toml").read_text() == "mine"
 
