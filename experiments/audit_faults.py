@@ -1081,18 +1081,6 @@ FAULTS = [
         hard=True,
     ),
     Fault(
-        "transfer-not-limited",
-        "Accounting: the filter adds up what it costs that noise is discrete, but refuses nothing "
-        "for it, so releases of small scale pass for normal noise at no cost.",
-        (
-            Edit(
-                "privacy/accounting.py",
-                "            limits = limits._replace(transfer=math.floor(most * _GRAIN))\n",
-                "            limits = limits._replace(transfer=max(math.inf, most))\n",
-            ),
-        ),
-    ),
-    Fault(
         "alpha-from-the-records",
         "Privacy: mwu-adaptive without an alpha takes one that suits how many agents want "
         "anything, and the header shows that number, which no budget pays for.",
