@@ -520,10 +520,17 @@ class Paths:
                 record(self.setting(Script()), people, one, 2) for one in (Sharded(), Parted())
             ]
             self.groups.append(Group(f"engines, groups, {'sparse' if wide else 'dense'}", tapes))
-        with tempfile.TemporaryDirectory() as folder:  # a store of other records must not be used
+        # A store of other records, or of the same ones under other bounds, must not be used.
+        with tempfile.TemporaryDirectory() as folder:
             kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
-            two = [people, people.replaced(250, nothing(people.market)), people]
-            tapes = [record(self.setting(Script()), one, kept) for one in two]
+            loose = people.market.changed(max_demand=2.0)
+            every = [
+                people,
+                people.replaced(250, nothing(people.market)),
+                replace(people, market=loose),
+                people,
+            ]
+            tapes = [record(self.setting(Script()), one, kept) for one in every]
         self.groups.append(Group("engines, store", tapes))
 
     def formats(self) -> None:
