@@ -16,13 +16,13 @@ demo: $(DEMO)/ready
 	rm -rf demo
 	$(DEMO)/bin/jdpack demo -o demo
 
-# In one process more than there are cores, because some tests wait, and at most four; each file of
+# In two processes more than there are cores, because some tests wait, and at most four; each file of
 # tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium, and
 # POSTGRESQL=no those that need PostgreSQL.
 BROWSER ?= yes
 POSTGRESQL ?= yes
-PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
-test: $(VENV)/ready
+PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 2))
+test:
 	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser) $(if $(filter no,$(POSTGRESQL)),,postgresql)
 	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
@@ -35,12 +35,12 @@ modules: $(VENV)/ready
 	$(BIN)/pytest --collect-only --quiet > /dev/null
 
 # Chromium for the tests of pages: the one that is there, or else one that is installed.
-browser: $(VENV)/ready
-	@$(BIN)/python tests/browser/chromium.py
+browser:
+	@$(PYTHON) tests/browser/chromium.py
 
 # PostgreSQL for the tests of databases: the one that is there, or else one that is installed.
-postgresql: $(VENV)/ready
-	@$(BIN)/python tests/postgresql.py
+postgresql:
+	@$(PYTHON) tests/postgresql.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -51,15 +51,19 @@ check: $(VENV)/ready
 setup: $(VENV)/ready
 
 # pip checks the hashes of all it installs. Python compiles what it imports, so pip need not compile
-# everything beforehand.
+# everything beforehand. Two pips install one half of a lock each, because pip uses a single core; the
+# last command checks that nothing is missing.
 $(DEMO)/ready: requirements/demo.lock
 $(DOCS)/ready: requirements/docs.lock
 $(VENV)/ready: requirements/test.lock
 $(DEMO)/ready $(DOCS)/ready $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jdpack needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --no-compile --require-hashes --requirement $(filter %.lock,$^)
+	half() { awk "/^[^ ]/ { n++ } n % 2 == $$1" $(filter %.lock,$^) | $(@D)/bin/python -m pip install \
+	  --quiet --no-compile --no-deps --require-hashes --requirement /dev/stdin; }; \
+	half 0 & half 1 && wait $$!
 	$(@D)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+	$(@D)/bin/python -m pip check
 	touch $@
 
 # The site of the docs, in site/; any warning fails. See site/index.html.

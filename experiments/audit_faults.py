@@ -1081,6 +1081,60 @@ FAULTS = [
         hard=True,
     ),
     Fault(
+        "alpha-from-the-records",
+        "Privacy: mwu-adaptive without an alpha takes one that suits how many agents want "
+        "anything, and the header shows that number, which no budget pays for.",
+        (
+            Edit(
+                "run/solve.py",
+                "    check_threads(threads)\n    target = Target.of(source, write_to)\n    if",
+                "    if isinstance(policy, MwuAdaptive) and policy.alpha is None:\n"
+                "        asked = np.count_nonzero(market.agents if values is None else values)\n"
+                "        alpha = policy.alpha_in(market, budget) * float(asked) / market.agents\n"
+                "        policy = replace(policy, alpha=max(1e-3, alpha))\n"
+                "    check_threads(threads)\n    target = Target.of(source, write_to)\n    if",
+            ),
+            Edit(
+                "run/solve.py",
+                "from pathlib import Path\nfrom typing import Any\n",
+                "from dataclasses import replace\nfrom pathlib import Path\n"
+                "from typing import Any\n\nimport numpy as np\n",
+            ),
+            Edit(
+                "run/solve.py",
+                "from jdpack.policies.base import Policy\n",
+                "from jdpack.policies.base import Policy\n"
+                "from jdpack.policies.mwu_adaptive import MwuAdaptive\n",
+            ),
+        ),
+    ),
+    Fault(
+        "beta-parts-of-the-last-prices",
+        "Certificate: beta is split by the prices of the last round, which are the best known, but "
+        "the noise that is bounded has moved them, so it chooses its own bound.",
+        (
+            Edit(
+                "protocol/bounds.py",
+                "    first = next(release.step for release in board.releases if "
+                "release.step.weight)\n",
+                "    first = list(board.rounds)[-1]\n",
+            ),
+        ),
+    ),
+    Fault(
+        "beta-parts-beyond-beta",
+        "Certificate: the tenth of beta that all resources share is added to the parts by worth, "
+        "so the parts sum to 1.1 beta, and repairs are that much more frequent.",
+        (
+            Edit(
+                "privacy/tail_bounds.py",
+                "EVEN_PART + (1.0 - EVEN_PART) * m * (each / whole)",
+                "EVEN_PART + m * (each / whole)",
+            ),
+        ),
+        hard=True,
+    ),
+    Fault(
         "repair-free-without-excess",
         "Accounting: an excess probability of 0 is taken as given, so the budget says that "
         "nothing is repaired and pays nothing for it, but winners are dropped all the same.",

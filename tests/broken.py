@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -34,7 +35,7 @@ from jdpack.policies.newton import Newton
 from jdpack.policies.registry import KINDS
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget, Filter
-from jdpack.privacy.noise import Gaussian
+from jdpack.privacy.noise import Gaussian, TruncatedLaplace
 from jdpack.privacy.queries import ChanceChange, DemandChange, Query
 from jdpack.protocol import bounds
 from jdpack.protocol.run_state import RunState
@@ -306,6 +307,16 @@ def filter_off_by_one() -> AbstractContextManager[Any]:
             self.late = True
 
     return mock.patch.object(Filter, "charge", late)
+
+
+def truncation_for_free() -> AbstractContextManager[Any]:
+    """Truncated noise costs no delta, although its support moves with the records."""
+    cost = TruncatedLaplace.cost
+
+    def free(self, *about):
+        return replace(cost(self, *about), delta=Fraction(0))
+
+    return mock.patch.object(TruncatedLaplace, "cost", free)
 
 
 # --- coins ----------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ settings.register_profile(
 )
 settings.load_profile("fixed")
 
+# Ray's workers would step back for all other tests, and the tests of Ray wait for them alone.
+os.environ["RAY_worker_niceness"] = "0"
+
 
 @pytest.fixture(autouse=True)
 def _small_markets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,14 @@ environment of its own.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
+import runpy
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +195,24 @@ def test_without_the_library_plots_are_refused(monkeypatch):
 # --- whole commands -----------------------------------------------------------------------
 
 
+def here(command, *, ready=False):
+    """Do what `watched` does in this process: starting Python takes longer than a small turn."""
+    _, what, *given = map(str, command)
+    begin, out = time.perf_counter(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        if what == "-c":
+            what, *given = given
+            patch.setattr(sys, "argv", ["-c", *given])
+            exec(what, {"__name__": "__main__"})
+        else:
+            patch.setattr(sys, "argv", [what, *given])
+            runpy.run_path(what, run_name="__main__")
+    text = out.getvalue()
+    return common.Watched(
+        text.removeprefix("ready\n") if ready else text, time.perf_counter() - begin, 10**8
+    )
+
+
 @pytest.mark.parametrize(
     ("program", "arguments", "rows"),
     [
@@ -206,6 +228,7 @@ def test_tables_are_written_with_csv_and_a_plot(
 ):
     name = program.__name__
     monkeypatch.setattr(memory, "measure", lambda *_: {"codes": 10**6, "peak": 2 * 10**8})
+    monkeypatch.setattr(databases, "watched", here)
     monkeypatch.setattr(sys, "argv", [name, *arguments, "--results", str(tmp_path)])
     program.main()
     table = capsys.readouterr().out
@@ -298,6 +321,7 @@ def test_scaling_small(tmp_path, monkeypatch, capsys):
 
 def test_parquet_small(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parquet, "fingerprint", lambda: "code")
+    monkeypatch.setattr(parquet, "watched", here)
     folders = ["--results", str(tmp_path), "--folder", str(tmp_path / "data")]
     command = ["parquet.py", "--agents", "2000", "--repeats", "1", *folders]
     monkeypatch.setattr(sys, "argv", command)

@@ -234,11 +234,12 @@ def test_coins_of_the_data_are_caught_every_time():
         assert not answers.of_seeds(pair)[0].passed
 
 
-def test_a_late_filter_is_caught_at_any_budget():
+def test_a_filter_that_is_late_or_forgets_truncation_is_caught_at_any_budget():
     for epsilon in (0.1, 1.0, 8.0):
         assert budget_checks.of_filter(crowd(), epsilon, DELTA).passed
-        with broken.filter_off_by_one():
-            assert not budget_checks.of_filter(crowd(), epsilon, DELTA).passed
+        for fault in (broken.filter_off_by_one, broken.truncation_for_free):
+            with fault():
+                assert not budget_checks.of_filter(crowd(), epsilon, DELTA).passed
 
 
 def test_a_sum_with_an_order_is_caught_every_time():

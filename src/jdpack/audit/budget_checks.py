@@ -284,15 +284,23 @@ def cost(market: Market, step: Step, board: Billboard | None = None) -> tuple[Fr
     match step.noise:
         case Gaussian(scales):
             return worst(market, step.query, scales, board) / 2, 0.0
-        case TruncatedLaplace(scale, bound):
+        case TruncatedLaplace(scale, _):
             squared = worst(market, step.query, (scale,), board)
-            moves = [math.isqrt(round(squared * Fraction(scale) ** 2))]
-            if step.query == "demand":
-                touched = min(_width(market) * _records(market), len(market.resources))
-                moves = [max(caps(market))] * touched
-            return squared / 2, sum(_outside(scale, bound, move) for move in moves)
+            return squared / 2, _delta(market, step.query, step.noise, board)
         case _:
             return Fraction(10**9), 0.0
+
+
+def _delta(
+    market: Market, query: Query, noise: TruncatedLaplace, board: Billboard | None = None
+) -> float:
+    """The delta of truncated noise: answers that only one of two neighbours can give."""
+    if query == "demand":
+        touched = min(_width(market) * _records(market), len(market.resources))
+        moves = [max(caps(market))] * touched
+    else:
+        moves = [math.isqrt(round(worst(market, query, board=board)))]
+    return sum(_outside(noise.scale, noise.bound, move) for move in moves)
 
 
 def discreteness(market: Market, step: Step) -> Fraction:
@@ -450,19 +458,22 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
 def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] | None:
     """For each resource, the least that may be certified of the load given.
 
-    Noise and coins exceed less than this with a probability above beta / m, for the records or, if
-    `spare`, for a neighbour with one agent more. Coins decide what is granted, and then which
-    grants are kept, each with the probability that the factor says. At worst every grant is a whole
-    cap.
+    Noise and coins exceed less than this with a probability above the resource's part of beta, for
+    the records or, if `spare`, for a neighbour with one agent more. Coins decide what is granted,
+    and then which grants are kept, each with the probability that the factor says. At worst every
+    grant is a whole cap.
     """
     market, posted = board.header.market, board.certificate
     assert posted is not None
     m, counted = len(market.resources), [r for r in board.releases if r.step.weight]
     if not all(isinstance(r.step.noise, Gaussian) for r in counted):
         return None
-    # The lattice moves the quantile a little.
-    z = float(scipy("special").ndtri(1.0 - beta / m)) * (1.0 - 1e-3)
     first, last = counted[0].step, counted[-1].step
+    parts, worth = np.full(m, beta / m), np.array(first.prices, float) * deviation(first.noise)
+    if board.header.policy.get("beta_parts") == "by worth" and worth.any():
+        parts = 0.1 * parts + 0.9 * beta * worth / worth.sum()
+    # The lattice moves the quantile a little.
+    quantiles = -scipy("special").ndtri(parts) * (1.0 - 1e-3)
     weight = first.weight if first.batch else sum(r.step.weight for r in counted)
     if last.batch is not None:  # the blocks that end last hold every batch once
         ends = {last.batch.index: last.span}
@@ -471,7 +482,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         counted = [counted[end] for end in sorted(ends)]
     chance = next((r for r in board.releases if r.step.query == "chance"), None)
     found = []
-    for j, supply in enumerate(market.supply_codes):
+    for j, (supply, z) in enumerate(zip(market.supply_codes, quantiles.tolist(), strict=True)):
         scales = [(deviation(r.step.noise) * m)[j] for r in counted]
         noise = sum((r.step.weight * s) ** 2 for r, s in zip(counted, scales, strict=True))
         total = sum(r.step.weight * r.answer[j] for r in counted) / weight
@@ -482,7 +493,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            least = _with_coins(total, f, spread**2, coins, scale, math.log(m / beta))
+            least = _with_coins(total, f, spread**2, coins, scale, -math.log(parts[j]))
         if f == 1.0 and _only_leave(board):
             least = min(least, _least_if_they_leave(counted, j, scales, z))
         found.append((least + caps(market)[j] * spare * f) / supply)
@@ -625,7 +636,7 @@ class Probe:
         return {"name": self.name, "parts": self.parts}
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        (scale,) = self._noise(market, budget).scales
+        (scale,) = deviation(self._noise(market, budget))
         return Outlook(100, 100.0 * scale * scale, scale, 100)
 
     def start(self, market: Market, budget: Budget) -> Step:
@@ -637,8 +648,26 @@ class Probe:
     def observe(self, state: Step, release: Release) -> Step:
         return state
 
-    def _noise(self, market: Market, budget: Budget) -> Gaussian:
+    def _noise(self, market: Market, budget: Budget) -> Gaussian | TruncatedLaplace:
         return Gaussian((math.sqrt(worst(market, "demand") * self.parts / (2.0 * budget.rho)),))
+
+
+@dataclass(frozen=True)
+class TruncatedProbe(Probe):
+    """The same, but each answer costs a part of the delta for truncated noise, and little rho."""
+
+    name: ClassVar[str] = "audit-truncated-probe"
+    truncated: ClassVar[bool] = True
+
+    def _noise(self, market: Market, budget: Budget) -> TruncatedLaplace:
+        scale = math.sqrt(worst(market, "demand") * 40.0 / (2.0 * budget.rho))
+        low = max(caps(market))
+        high = low + math.ceil(100.0 * scale)
+        while high - low > 1:
+            noise = TruncatedLaplace(scale, (low + high) // 2)
+            enough = _delta(market, "demand", noise) <= budget.truncation / self.parts
+            low, high = (low, noise.bound) if enough else (noise.bound, high)
+        return TruncatedLaplace(scale, high)
 
 
 def of_batch_filter(setting: Setting) -> Finding:
@@ -738,12 +767,17 @@ QUERIES: tuple[Query, ...] = (
 def of_filter(people: People, epsilon: float, delta: float) -> Finding:
     """The pipeline refuses a greedy run in the first round that the budget does not cover."""
     wrong, seen = [], []
-    for parts in (1.0 + 1e-9, 3.0 + 1e-9, 5.0 - 1e-9, 7.5):
-        setting = Setting(Probe(parts), epsilon, delta)
-        with known(Probe):
+    probes: list[Probe] = [Probe(parts) for parts in (1.0 + 1e-9, 3.0 + 1e-9, 5.0 - 1e-9, 7.5)]
+    probes += [TruncatedProbe(parts) for parts in (2.5, 5.5)]
+    for probe in probes:
+        setting = Setting(probe, epsilon, delta)
+        with known(type(probe)):
             tape = record(setting, people)
-        step = setting.policy.start(people.market, tape.budget)
-        right = math.floor(Fraction(tape.budget.rho) / cost(people.market, step)[0])
+        step, budget = probe.start(people.market, tape.budget), tape.budget
+        rho, tails = cost(people.market, step)
+        right = math.floor(Fraction(budget.rho) / rho)
+        if tails:
+            right = min(right, math.floor(budget.truncation / tails))
         seen.append(len(tape.calls))
         sooner = bool(people.market.groups) and len(tape.calls) < right  # the claim is coarser
         if (len(tape.calls) != right and not sooner) or not tape.error.startswith("BudgetError"):

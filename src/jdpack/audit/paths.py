@@ -736,6 +736,8 @@ class Paths:
             tapes.append(group.recorded)
             again += [tape for _, tape in group.replayed]
             steps += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+        picks = People.invented(ample(divisible=True), self.seed)  # an alpha, from public numbers
+        tapes.append(record(self.setting(MwuAdaptive()), picks))
         self.groups.append(Group("every policy", tapes))
         self.groups.append(Group("every policy, neighbours", again, replayed=True))
         self.found += _merged(steps, "every policy")

@@ -86,6 +86,11 @@ class Header:
         return not self.local and self.market.excess_probability == 0.0
 
     @property
+    def by_worth(self) -> bool:
+        """Whether the parts of beta follow prices and noise, and are not equal (`tail_bounds`)."""
+        return self.policy.get("beta_parts") == "by worth"
+
+    @property
     def order(self) -> bytes:
         """The key of the public random order of the agents (`common.batches`)."""
         return bytes.fromhex(self.commitment)[:16]

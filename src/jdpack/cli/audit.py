@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText, Quiet, next_step
+from jdpack.cli import options
 from jdpack.cli.progress import print_study, studying
 
 
@@ -18,7 +18,7 @@ def audit_command(
     agents: Annotated[
         str | None, typer.Argument(help="Records to test with; invented ones if not given.")
     ] = None,
-    policy: PolicyText = None,
+    policy: options.PolicyText = None,
     engine: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,14 +32,17 @@ def audit_command(
         int | None, typer.Option(help="How many records of one agent to replay; 16 if not given.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="The confidence of the lower bounds.")] = 0.95,
-    epsilon: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Instead of the market's.", rich_help_panel=options.PRIVACY),
+    ] = None,
+    delta: options.Delta = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the invented records.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page, text, JSON.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Attack the real pipeline on neighbouring data sets. CURATOR ONLY. A pass is no proof."""
     from jdpack.audit import audit
@@ -63,4 +66,4 @@ def audit_command(
     if not found.passed:
         raise typer.Exit(1)
     if not as_json:
-        next_step("jdpack plan", "MARKET" if market is None else market)
+        options.next_step("jdpack plan", "MARKET" if market is None else market)

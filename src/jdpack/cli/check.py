@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import (
-    Agents,
-    AsJson,
-    PolicyText,
-    Query,
-    Quiet,
-    Threads,
-    next_step,
-    records_of,
-)
+from jdpack.cli import options
 from jdpack.cli.progress import progress
 
 
 def check_command(
-    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Agents,
-    query: Query = None,
-    epsilon: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
-    policy: PolicyText = None,
-    clamp: Annotated[
-        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
-    ] = False,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    market: options.MarketFile,
+    agents: options.Agents,
+    query: options.Query = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    policy: options.PolicyText = None,
+    clamp: options.Clamp = False,
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Read a market and its table, spend nothing, say what looks wrong. CURATOR ONLY."""
     from jdpack.curator.check import check
@@ -42,7 +29,7 @@ def check_command(
     with progress(quiet) as show:
         found = check(
             market,
-            records_of(agents, query),
+            options.records_of(agents, query),
             epsilon=epsilon,
             delta=delta,
             policy=policy,
@@ -55,4 +42,4 @@ def check_command(
         raise typer.Exit(1)
     if not as_json:
         where = [agents] if query is None else [agents, "--query", query]
-        next_step("jdpack solve", market, *where, "-o", "out")
+        options.next_step("jdpack solve", market, *where, "-o", "out")

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import Agents, AsJson, Query, Quiet, Threads, next_step, records_of
+from jdpack.cli import options
 from jdpack.cli.progress import print_study, studying
 
 
 def compare_command(
-    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Agents,
-    query: Query = None,
+    market: options.MarketFile,
+    agents: options.Agents,
+    query: options.Query = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page, table, JSON.")
     ] = None,
@@ -26,16 +26,12 @@ def compare_command(
     patience: Annotated[
         float, typer.Option(help="Give up on a policy after this many seconds.")
     ] = 300.0,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Instead of the market's; inf: no noise.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
-    clamp: Annotated[
-        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
-    ] = False,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    clamp: options.Clamp = False,
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Compare policies with each other and the optimum. CURATOR ONLY: publish none of it."""
     from jdpack.curator.compare import compare
@@ -43,7 +39,7 @@ def compare_command(
     with studying(output, quiet) as show:
         found = compare(
             market,
-            records_of(agents, query),
+            options.records_of(agents, query),
             policies=policy or None,
             seeds=seeds,
             patience=patience,
@@ -55,4 +51,4 @@ def compare_command(
         )
     print_study(found, output, as_json)
     if not as_json:
-        next_step("jdpack plan", market)
+        options.next_step("jdpack plan", market)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, Query, Quiet, Threads, WriteTo, records_of
+from jdpack.cli import options
 from jdpack.cli.progress import progress
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular
@@ -39,12 +39,12 @@ def letters_command(
         int,
         typer.Option(help="Write printable pages too, this many letters in one file; 0: none."),
     ] = 0,
-    agents: MovedAgents = None,
-    query: Query = None,
-    write_to: WriteTo = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    agents: options.MovedAgents = None,
+    query: options.Query = None,
+    write_to: options.WriteTo = None,
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write one letter per person: check code, link, outcome, your own text. CURATOR ONLY."""
     from jdpack.curator.letters import letters
@@ -59,7 +59,7 @@ def letters_command(
     with progress(quiet) as show:
         path = letters(
             output,
-            records_of(agents, query),
+            options.records_of(agents, query),
             url=url,
             outcome=outcome,
             text=own,

@@ -18,6 +18,32 @@ if TYPE_CHECKING:
 
 PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
 
+MarketFile = Annotated[Path, typer.Argument(help="The market file (TOML). Public.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of the market's; inf: NOT PRIVATE, no noise.", rich_help_panel=PRIVACY
+    ),
+]
+Delta = Annotated[
+    float | None, typer.Option(help="Instead of the market's.", rich_help_panel=PRIVACY)
+]
+Ledger = Annotated[
+    str | None,
+    typer.Option(
+        help="The ledger of all runs on these people; it reserves the budget.",
+        rich_help_panel=PRIVACY,
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option(help="The name of these people in the ledger.", rich_help_panel=PRIVACY),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.", rich_help_panel=PRIVACY),
+]
+Clamp = Annotated[bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")]
 PolicyText = Annotated[
     str | None,
     typer.Option(

@@ -8,17 +8,15 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, PolicyText, next_step
+from jdpack.cli import options
 from jdpack.storage import new_folder
 
 
 def plan_command(
-    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    epsilon: Annotated[
-        float | None, typer.Option(help="Instead of the market's; inf: NOT PRIVATE, no noise.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Instead of the market's.")] = None,
-    policy: PolicyText = None,
+    market: options.MarketFile,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    policy: options.PolicyText = None,
     runs: Annotated[
         int | None, typer.Option(help="How many runs on the same people share the budget.")
     ] = None,
@@ -28,7 +26,7 @@ def plan_command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what a privacy budget buys in a market, before any record is read."""
     from jdpack.planning.plan import plan
@@ -46,4 +44,4 @@ def plan_command(
         print(f"\n{planned.details}\n")
     else:
         print("--details tells the rest")
-    next_step("jdpack check", market, "TABLE")
+    options.next_step("jdpack check", market, "TABLE")

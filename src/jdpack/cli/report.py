@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Query, Quiet, Threads, records_of
+from jdpack.cli import options
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -34,12 +34,12 @@ def report_command(
             show_default=False,
         ),
     ] = None,
-    agents: MovedAgents = None,
-    query: Query = None,
-    ledger: MovedLedger = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    agents: options.MovedAgents = None,
+    query: options.Query = None,
+    ledger: options.MovedLedger = None,
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write a report to publish and one for the curator only, each a single file."""
     from jdpack.curator.reports import report_run
@@ -51,7 +51,7 @@ def report_command(
     with progress(quiet) as show:
         found = report_run(
             path,
-            records_of(agents, query),
+            options.records_of(agents, query),
             folder=output,
             public=public,
             optimum=optimum,

@@ -7,31 +7,16 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import (
-    AllocationPlace,
-    AsJson,
-    Engine,
-    Memory,
-    MovedAgents,
-    MovedLedger,
-    Query,
-    Quiet,
-    Store,
-    Threads,
-    WorkerPatience,
-    Workers,
-    engine_of,
-    records_of,
-)
+from jdpack.cli import options
 from jdpack.cli.progress import progress
 from jdpack.cli.solve import print_result, told
 
 
 def resume_command(
     output: Annotated[Path, typer.Argument(help="The output folder of an interrupted run.")],
-    agents: MovedAgents = None,
-    query: Query = None,
-    ledger: MovedLedger = None,
+    agents: options.MovedAgents = None,
+    query: options.Query = None,
+    ledger: options.MovedLedger = None,
     reserve_again: Annotated[
         bool,
         typer.Option(
@@ -39,20 +24,20 @@ def resume_command(
             help="Charge the budget a second time if a ledger from a backup has forgotten the run.",
         ),
     ] = False,
-    threads: Threads = None,
-    engine: Engine = None,
-    store: Store = None,
-    memory: Memory = None,
-    workers: Workers = None,
-    allocation: AllocationPlace = None,
-    patience: WorkerPatience = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    threads: options.Threads = None,
+    engine: options.Engine = None,
+    store: options.Store = None,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    allocation: options.AllocationPlace = None,
+    patience: options.WorkerPatience = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Resume an interrupted run from its billboard. It spends no more than its budget."""
     from jdpack.run.solve import resume
 
-    where = engine_of(
+    where = options.engine_of(
         engine,
         store=store,
         memory=memory,
@@ -63,7 +48,7 @@ def resume_command(
     with told(output), progress(quiet) as show:
         result = resume(
             output,
-            records_of(agents, query),
+            options.records_of(agents, query),
             threads=threads,
             engine=where,
             ledger=ledger,

@@ -12,26 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jdpack.cli.options import (
-    PRIVACY,
-    Agents,
-    AllocationPlace,
-    AsJson,
-    Engine,
-    Memory,
-    PolicyText,
-    Query,
-    Quiet,
-    Store,
-    Threads,
-    WorkerPatience,
-    Workers,
-    WriteTo,
-    engine_of,
-    next_step,
-    records_of,
-    warm,
-)
+from jdpack.cli import options
 from jdpack.cli.progress import CtrlCError, progress
 
 if TYPE_CHECKING:
@@ -39,59 +20,38 @@ if TYPE_CHECKING:
 
 
 def solve_command(
-    market: Annotated[Path, typer.Argument(help="The market file (TOML). Public.")],
-    agents: Agents,
+    market: options.MarketFile,
+    agents: options.Agents,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to create.")],
-    query: Query = None,
-    write_to: WriteTo = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of the market's; inf: NOT PRIVATE, no noise.", rich_help_panel=PRIVACY
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Instead of the market's.", rich_help_panel=PRIVACY)
-    ] = None,
-    policy: PolicyText = None,
+    query: options.Query = None,
+    write_to: options.WriteTo = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    policy: options.PolicyText = None,
     warm_start: Annotated[
         Path | None, typer.Option(help="Start from an earlier billboard's prices (newton).")
     ] = None,
-    clamp: Annotated[
-        bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")
-    ] = False,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            help="The ledger of all runs on these people; it reserves the budget.",
-            rich_help_panel=PRIVACY,
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="The name of these people in the ledger.", rich_help_panel=PRIVACY),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.", rich_help_panel=PRIVACY),
-    ] = None,
+    clamp: options.Clamp = False,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    seed: options.Seed = None,
     force: Annotated[
         bool, typer.Option("--force", help="Run even if noise needs more than the whole supply.")
     ] = False,
-    threads: Threads = None,
-    engine: Engine = None,
-    store: Store = None,
-    memory: Memory = None,
-    workers: Workers = None,
-    allocation: AllocationPlace = None,
-    patience: WorkerPatience = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    threads: options.Threads = None,
+    engine: options.Engine = None,
+    store: options.Store = None,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    allocation: options.AllocationPlace = None,
+    patience: options.WorkerPatience = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Allocate a market's resources among the agents of a table."""
     from jdpack.run.solve import solve
 
-    where = engine_of(
+    where = options.engine_of(
         engine,
         store=store,
         memory=memory,
@@ -102,10 +62,10 @@ def solve_command(
     with told(output), progress(quiet) as show:
         result = solve(
             market,
-            records_of(agents, query),
+            options.records_of(agents, query),
             epsilon=epsilon,
             delta=delta,
-            policy=policy if warm_start is None else warm(policy, warm_start, market),
+            policy=policy if warm_start is None else options.warm(policy, warm_start, market),
             clamp=clamp,
             seed=seed,
             threads=threads,
@@ -142,4 +102,4 @@ def print_result(result: Result, output: Path, as_json: bool) -> None:
         print(json.dumps(summary.as_dict(result)))
         return
     print(summary.as_text(result, output))
-    next_step("jdpack letters", output)
+    options.next_step("jdpack letters", output)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jdpack.cli.options import AsJson, MovedAgents, MovedLedger, Query, Quiet, next_step, records_of
+from jdpack.cli import options
 from jdpack.cli.progress import progress
 from jdpack.errors import BillboardError
 
@@ -21,11 +21,11 @@ def verify_command(
             help="A billboard; or the output folder of a run, for the curator to check everything."
         ),
     ],
-    agents: MovedAgents = None,
-    query: Query = None,
-    ledger: MovedLedger = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    agents: options.MovedAgents = None,
+    query: options.Query = None,
+    ledger: options.MovedLedger = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Check a billboard: every line, price, cost, the certificate and the seed."""
     from jdpack.protocol.verify import verify
@@ -41,7 +41,7 @@ def verify_command(
         with progress(quiet) as show:
             verdict = verify_run(
                 path,
-                records_of(agents, query),
+                options.records_of(agents, query),
                 ledger=ledger,
                 progress=lambda done: show(Round(0, done, "reading")),
             )
@@ -49,6 +49,8 @@ def verify_command(
     if not verdict.finished:
         raise typer.Exit(1)
     if not as_json and os.path.isdir(path):
-        next_step("jdpack report", path)
+        options.next_step("jdpack report", path)
     elif not as_json:
-        next_step("jdpack allocate", path, "--id", "YOURS", "--value", "YOURS", "--demand", "YOURS")
+        options.next_step(
+            "jdpack allocate", path, "--id", "YOURS", "--value", "YOURS", "--demand", "YOURS"
+        )

@@ -8,7 +8,8 @@
   1/f - 1.
 * The margin of a market is the mean over its resources, weighted by what they are likely worth
   (`newton_targets.likely_shares`). Nothing public tells more before a run. newton shapes its noise
-  by the prices that it finds, so whatever they are, it loses at most about `Need.most`.
+  by the prices that it finds, so whatever they are, it loses at most about `Need.most`. It splits
+  beta by them too, which only helps; here the parts are equal.
 
 If all supplies are multiplied by s, the part of a margin that is for noise falls about as 1/s, or a
 little faster, and bisection finds the supply for a given margin.
@@ -47,8 +48,14 @@ MARGIN_MOST = 0.2
 
 def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarning | None:
     """The warning that supply is too small for the budget; None if it is large enough."""
-    if budget.epsilon == math.inf:
-        return None
+    private = budget.epsilon != math.inf
+    said = _said(market, budget, policy) if private else None  # type: ignore[arg-type]
+    return None if said is None else SupplyWarning(*said)
+
+
+@functools.lru_cache(maxsize=64)
+def _said(market: Market, budget: Budget, policy: Policy[Any]) -> tuple[str, str] | None:
+    """The text and the hint of the warning: the same for every run on the same public numbers."""
     need = Need(market, budget, policy)
     if need.margin() <= MARGIN_MOST or crowd(market) <= 1.0 - need.margin():
         return None
@@ -62,7 +69,7 @@ def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarn
         so = "so only a few people can get something"
     if margin >= 1.0:
         so = "which is more than there is, so hardly anybody can get anything"
-    return SupplyWarning(
+    return (
         f"supply is too small for this budget: noise needs a margin of {short_percent(margin)} of "
         f"the supplies, {so}",
         f"{enough}; `jdpack plan` shows what else would help",

@@ -37,7 +37,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -135,6 +135,8 @@ class State:
     held, of observed loads."""
     weights: tuple[int, ...]
     """The weights of the rounds that count, fixed before the first of them."""
+    tails: tuple[float, ...]
+    """The part of beta for each resource; equal until prices tell more."""
     swings: FloatArray
     """Over the rounds that count: sums of loads, log prices, their mean and what the model says
     that loads fell, and of the squares of each."""
@@ -184,13 +186,19 @@ class Newton:
     Args:
         start_prices: prices to start from, in value per unit of each resource, from an earlier
             run (`Newton.warm`) or any other public source. By default, a guess from the market.
+        beta_parts: how beta is split over the resources (`tail_bounds.tails`). Billboards from
+            before there was a choice have "even" parts.
     """
 
     start_prices: tuple[float, ...] | None = None
+    beta_parts: Literal["by worth", "even"] = "by worth"
 
     name: ClassVar[str] = "newton"
 
     def __post_init__(self) -> None:
+        if self.beta_parts not in ("by worth", "even"):
+            shown = checks.quoted(self.beta_parts)
+            raise MarketError(f"beta_parts must be 'by worth' or 'even', not {shown}")
         if self.start_prices is None:
             return
         object.__setattr__(self, "start_prices", tuple(self.start_prices))
@@ -227,7 +235,9 @@ class Newton:
 
     def to_dict(self) -> dict[str, Any]:
         start = self.start_prices
-        return {"name": self.name, "start_prices": None if start is None else list(start)}
+        found = {"name": self.name, "start_prices": None if start is None else list(start)}
+        # Even parts are written as they were before there was a choice.
+        return found if self.beta_parts == "even" else found | {"beta_parts": self.beta_parts}
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def outlook(self, market: Market, budget: Budget) -> Outlook:
@@ -283,6 +293,7 @@ class Newton:
             signs=zero,
             owed=zero,
             weights=weights,
+            tails=tail_bounds.tails(market, budget),
             swings=np.zeros((8, m)),
         )
         return self._aimed_at(state)
@@ -442,13 +453,13 @@ class Newton:
         spreads = [math.sqrt(own.variance) / sum(state.weights) for own in self._sums(shaped)]
         relative = np.array(spreads) / fixed_rounds.supplies(state.market)
         if newton_held.unsettled(doubt, relative, center / math.fsum(center.tolist())):
-            shaped = self._aimed_at(replace(shaped, weights=_spread()))
+            shaped = self._aimed_at(self._parted(replace(shaped, weights=_spread())))
             return replace(shaped, known=1.0 / (doubt + _ROUGH * _ROUGH / BRIDGE))
         # The targets have changed with the shape, and the prices to hold change with them.
         short = np.where(center <= state.floor, 0.0, state.targets - shaped.targets)
         moves = model.moves(center, short, _FOLLOW, np.ones(len(short)))
         prices = _turned(center, _bounded(state, moves, _MOST), state.floor)
-        return replace(shaped, center=prices, prices=prices)
+        return self._parted(replace(shaped, center=prices, prices=prices))
 
     def _after_heavy(
         self, state: State, before: FloatArray, loads: FloatArray, counting: int
@@ -466,7 +477,9 @@ class Newton:
         drift = np.array([portable_math.log(r) for r in (held / state.center).tolist()])
         there = state.targets - model.falls(state.center, drift)
         ahead = (sums + left * there) / whole
-        kept, reach = newton_held.bounds(state.market, state.budget, self._sums(state), weights)
+        kept, reach = newton_held.bounds(
+            state.market, state.budget, self._sums(state), state.tails, weights
+        )
         leave = newton_held.must_leave(kept, reach, first, ahead, _apart(weights))
         less = leave * whole / left
         moves = model.moves(held, less, _FOLLOW, np.ones(len(less)))
@@ -501,23 +514,32 @@ class Newton:
             dearer,
         )
         shape = shape if max(shape) > 1.0 else (1.0,)
-        return self._aimed_at(replace(state, shape=shape))
+        return self._aimed_at(self._parted(replace(state, shape=shape)))
+
+    def _parted(self, state: State) -> State:
+        """The state with the parts of beta, as if the next round were the first that counts."""
+        if self.beta_parts == "even":
+            return state
+        market, budget = state.market, state.budget
+        prices = fixed_rounds.price_codes(market, state.prices)
+        noise = self._noises(market, budget, state.weights, state.shape)[0]
+        return replace(state, tails=tail_bounds.tails(market, budget, prices, noise))
 
     def _aimed_at(self, state: State, swing: FloatArray | None = None) -> State:
         """The state with targets for its shape, if these parts of the loads swing with prices."""
         market, budget, sums = state.market, state.budget, self._sums(state)
         m, supply, weight = len(market.resources), fixed_rounds.supplies(market), sum(state.weights)
         if state.held_on:
-            kept, reach = newton_held.bounds(market, budget, sums, state.weights)
+            kept, reach = newton_held.bounds(market, budget, sums, state.tails, state.weights)
             free = newton_held.margins(kept, reach, _apart(state.weights))
             return replace(state, targets=np.maximum(1.0 - free, _LEAST), radii=free)
         coins, steep = None, np.zeros(m)
         if not market.divisible:
             deviations = np.array([math.sqrt(own.variance) for own in sums]) / weight
             coins = coins_expected(supply, deviations, swing)
-            steep = steepness(market, budget, sums, float(weight))
+            steep = steepness(market, budget, sums, state.tails, float(weight))
             coins = coins + spare_chance(steep) * tail_bounds.chance_scale(market, budget)
-        reach = radii(market, budget, sums, float(weight), coins)
+        reach = radii(market, budget, sums, state.tails, float(weight), coins)
         # If too little would be certified, aim for a full load and let it be scaled down. But where
         # resources are asked for together, scaling for one of them takes from all.
         alone = market.bundle_width == 1
@@ -526,7 +548,7 @@ class Newton:
         scaled = np.maximum(1.0, _SCALED * reach)
         targets = np.where(1.0 - margin < _WASTE, scaled, 1.0 - reach)
         if coins is not None:
-            plain = radii(market, budget, sums, float(weight), None)
+            plain = radii(market, budget, sums, state.tails, float(weight), None)
             free = _LANDING * reach + _LANDING_COINS * (reach - plain)
             targets = targets - np.minimum(1.0, steep) * free
         targets = np.maximum(targets, _LEAST)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -92,16 +93,20 @@ def unsettled(doubt: FloatArray, noise: FloatArray, shares: FloatArray) -> bool:
 
 
 def bounds(
-    market: Market, budget: Budget, sums: list[Sum], weights: tuple[int, ...]
+    market: Market,
+    budget: Budget,
+    sums: list[Sum],
+    tails: Sequence[float],
+    weights: tuple[int, ...],
 ) -> tuple[FloatArray, FloatArray]:
     """The bounds of `tail_bounds.leavings`: what is kept, and radii as parts of supply.
 
     There is a row for each bound and a column for each resource.
     """
-    tail, whole = tail_bounds.tail(market, budget), float(sum(weights))
+    whole = float(sum(weights))
     supply = np.array(market.supply_codes, dtype=np.float64)
     found = []
-    for noise in sums:
+    for noise, tail in zip(sums, tails, strict=True):
         assert noise.scales is not None
         found.append(tail_bounds.leavings(weights, noise.scales, float(DEMAND_CODE_MAX), tail))
     kept = np.array([[bound.kept for bound in each] for each in found]).T

@@ -20,7 +20,7 @@ and noise of equal scales is drawn together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -145,46 +145,51 @@ def on_grid(scales: FloatArray) -> FloatArray:
 
 
 def radii(
-    market: Market, budget: Budget, sums: list[Sum], weight: float, coins: FloatArray | None
+    market: Market,
+    budget: Budget,
+    sums: list[Sum],
+    tails: Sequence[float],
+    weight: float,
+    coins: FloatArray | None,
 ) -> FloatArray:
     """What the certificate will add to each load, as a part of supply.
 
-    `coins` is the variance that coins are expected to add to each load, in squared codes; None for
-    divisible goods.
+    `tails` has the part of beta for each resource (`tail_bounds.tails`), and `coins` the variance
+    that coins are expected to add to each load, in squared codes; None for divisible goods.
     """
-    tail = tail_bounds.tail(market, budget)
     supply = np.array(market.supply_codes, dtype=np.float64)
     each = [0.0] * len(sums) if coins is None else coins.tolist()
-    found: dict[tuple[float, float, float], float] = {}
-    columns = list(zip(sums, supply.tolist(), each, strict=True))
-    for noise, size, own in columns:
-        if (noise.variance, size, own) in found:
+    found: dict[tuple[float, ...], float] = {}
+    columns = list(zip(sums, tails, supply.tolist(), each, strict=True))
+    for noise, tail, size, own in columns:
+        if (noise.variance, tail, size, own) in found:
             continue
         if coins is None:
             radius = noise.radius(tail)
         else:
             coin = tail_bounds.coins_on(market, budget, noise, weight, size, own)
             radius = noise.radius_with_coins(coin, tail)
-        found[noise.variance, size, own] = radius / weight
-    radii = np.array([found[noise.variance, size, own] for noise, size, own in columns])
+        found[noise.variance, tail, size, own] = radius / weight
+    radii = np.array([found[noise.variance, *others] for noise, *others in columns])
     if budget.repaired:
         radii = radii + np.array(market.person_cap_codes, dtype=np.float64)
     return np.minimum(radii / supply, _UNBOUNDED)
 
 
-def steepness(market: Market, budget: Budget, sums: list[Sum], weight: float) -> FloatArray:
+def steepness(
+    market: Market, budget: Budget, sums: list[Sum], tails: Sequence[float], weight: float
+) -> FloatArray:
     """How steeply the certificate's factors fall, per resource, if a load is not certified to fit.
 
     Below 1, a load that is too large by a little is thinned by 1 / (1 - steepness) times as much.
     """
-    tail = tail_bounds.tail(market, budget)
-    found: dict[tuple[float, float], float] = {}
-    columns = list(zip(sums, market.supply_codes, strict=True))
-    for noise, size in columns:
-        if (noise.variance, size) not in found:
+    found: dict[tuple[float, ...], float] = {}
+    columns = list(zip(sums, tails, market.supply_codes, strict=True))
+    for noise, tail, size in columns:
+        if (noise.variance, tail, size) not in found:
             coins = tail_bounds.coins_on(market, budget, noise, weight, float(size), 0.0)
-            found[noise.variance, size] = noise.fits(coins, tail)[0].rise
-    return np.array([found[noise.variance, size] for noise, size in columns])
+            found[noise.variance, tail, size] = noise.fits(coins, tail)[0].rise
+    return np.array([found[noise.variance, *others] for noise, *others in columns])
 
 
 def spare_chance(steep: FloatArray) -> FloatArray:

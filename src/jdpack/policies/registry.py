@@ -20,6 +20,9 @@ KINDS: dict[str, type[Any]] = {
 }
 """Every policy by name; the first is the default."""
 
+EARLIER: dict[str, dict[str, Any]] = {"newton": {"beta_parts": "even"}}
+"""What a header means that does not say: it is from before a policy had this parameter."""
+
 
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
     """The policy that a billboard's header names."""
@@ -28,6 +31,8 @@ def from_dict(data: Mapping[str, Any]) -> Policy[Any]:
     if kind is None:
         raise BillboardError(f"policy {checks.quoted(name)} is not known")
     try:
-        return kind(**{key: value for key, value in data.items() if key != "name"})  # type: ignore[no-any-return]
+        given = {**EARLIER.get(kind.name, {}), **data}
+        del given["name"]
+        return kind(**given)  # type: ignore[no-any-return]
     except TypeError:
         raise BillboardError(f"policy {checks.quoted(dict(data))} has unknown parameters") from None

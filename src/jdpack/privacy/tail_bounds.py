@@ -30,6 +30,22 @@ exceeds with probability at most p = e^-tail.
   case, with 2 l^2 V in place of l^2 V / 2, for l up to 1 / (sqrt 2 peak), where `peak` bounds every
   w_t scale_t.
 
+Parts of beta. The loads of m resources are bounded together, and the bound of resource j may fail
+with probability p_j, where the p_j sum to beta. To first order, what is kept free loses the sum of
+g_j z(p_j), g_j = pi_j sigma_j, with pi_j the share of the optimum that the price of j explains,
+sigma_j its noise relative to supply, and z the normal quantile. z falls with ln p at the rate 1 /
+z, so the best p_j are in proportion to g_j, that is, to the price of a code times the noise scale
+in codes. Prices may have been misjudged, so a part e of beta goes to all resources alike: p_j =
+beta (e / m + (1 - e) w_j), w_j = g_j / sum g. To first order this is never worse than equal parts.
+It gains 1 / z times the sum of g_j ln(e + (1 - e) m w_j). The logarithm is concave, so this sum is
+at least (1 - e) times that of g_j ln(m w_j), which is sum g times a relative entropy, and not
+negative.
+The prices and scales are those of the first round that counts. They are public before its noise is
+drawn. Given all that was public then, the p_j are constants, and so are the rates that the bounds
+below fix beforehand. The rounds that count draw their noise after that, so each bound fails with
+probability at most p_j given that past, and some bound with probability at most beta. Prices of
+later rounds depend on the noise that is bounded, and must not be used.
+
 Noise and coins. The averaged load of a resource is A = O + N, where O is observed and N is a sum of
 noise as above. Coins grant each agent at most q, with mean a_i and variance v_i, given the rounds;
 the a_i sum to A and the v_i to Q. The billboard shows R = Q + E, where E is Gaussian noise of scale
@@ -89,6 +105,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jdpack.common import portable_math
@@ -96,11 +113,14 @@ from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.privacy import queries
 from jdpack.privacy.accounting import Budget
-from jdpack.privacy.noise import deviation, gaussian
+from jdpack.privacy.noise import Noise, deviation, gaussian
 from jdpack.privacy.queries import Query
 
 WELFARE_SHARE, LUCK_SHARE = 0.02, 0.01
 """Parts of rho for releases about value that close a run (`protocol.closing`)."""
+
+EVEN_PART = 0.1
+"""The part of beta that all resources share alike, whatever they seem to be worth (`tails`)."""
 
 CHANCE_MOST = 0.3
 """The largest part of rho for the release of how much coins decide."""
@@ -228,8 +248,31 @@ def chance_scale(market: Market, budget: Budget, apart: float = 1.0) -> float:
 
 
 def tail(market: Market, budget: Budget, beta: float | None = None) -> float:
-    """ln(1 / probability) for the load of one resource; beta is the budget's, or another."""
+    """ln(1 / probability) for one of equal parts of beta; beta is the budget's, or another."""
     return portable_math.log(len(market.resources) / (beta or budget.beta))
+
+
+def tails(
+    market: Market,
+    budget: Budget,
+    prices: Sequence[int] | None = None,
+    noise: Noise | None = None,
+    beta: float | None = None,
+) -> tuple[float, ...]:
+    """ln(1 / p_j) for the load of each resource j; the p_j sum to beta.
+
+    The parts are equal, or follow the prices and the noise of the first round that counts.
+    """
+    m, even = len(market.resources), tail(market, budget, beta)
+    scales = deviation(noise) if prices is not None and noise is not None else (0.0,)
+    scales = scales * m if len(scales) == 1 else scales
+    worth = [price * scale for price, scale in zip(prices or [0] * m, scales, strict=True)]
+    whole = math.fsum(worth)
+    if m == 1 or whole == 0.0:
+        return (even,) * m
+    # Rounded up by more than floats are off.
+    parts = [EVEN_PART + (1.0 - EVEN_PART) * m * (each / whole) for each in worth]
+    return tuple(even - portable_math.log(part) + 1e-12 for part in parts)
 
 
 @functools.lru_cache(maxsize=64)

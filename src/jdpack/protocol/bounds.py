@@ -52,17 +52,15 @@ def load_bounds(board: Billboard, beta: float | None = None) -> list[float]:
 
     They fail with probability at most `beta`, by default that of the budget.
     """
-    market, budget = board.header.market, board.header.budget
-    spare = _spare(board)
+    market, spare = board.header.market, _spare(board)
     if not market.divisible:
         return [
             max(0.0, min(load for load, _ in pairs) + q)
             for pairs, q in zip(_fitted(board, beta), spare, strict=True)
         ]
     policy = registry.from_dict(board.header.policy)
-    tail = tail_bounds.tail(market, budget, beta)
     totals, sums = _noisy_totals(board)
-    found = zip(totals, sums, market.supply_codes, spare, strict=True)
+    found = zip(totals, sums, _tails(board, beta), market.supply_codes, spare, strict=True)
     return [
         max(
             0.0,
@@ -70,7 +68,7 @@ def load_bounds(board: Billboard, beta: float | None = None) -> list[float]:
             / (board.weight * supply * DOWN)
             + q,
         )
-        for total, noise, supply, q in found
+        for total, noise, tail, supply, q in found
     ]
 
 
@@ -116,7 +114,6 @@ def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]
     """For each resource of indivisible goods: bounds on its load, each with its fit (C2, C3)."""
     market, budget = board.header.market, board.header.budget
     policy = registry.from_dict(board.header.policy)
-    tail = tail_bounds.tail(market, budget, beta)
     # How the bound is fitted must be fixed beforehand, and the weight of the rounds may not be.
     weight = float(policy.outlook(market, budget).weight)
     found, (totals, sums) = [], _noisy_totals(board)
@@ -129,7 +126,8 @@ def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]
         for release in counted
         for low, price in zip(counted[0].step.prices, release.step.prices, strict=True)
     )
-    for j, (total, noise, supply) in enumerate(zip(totals, sums, market.supply_codes, strict=True)):
+    columns = zip(totals, sums, _tails(board, beta), market.supply_codes, strict=True)
+    for j, (total, noise, tail, supply) in enumerate(columns):
         if board.header.coins:
             released = CHANCE_UNIT * closing_release(board, "chance").answer[j]
             variance = released * (board.weight / weight) ** 2
@@ -152,6 +150,15 @@ def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]
                 pairs.append(((observed + radius) / whole, Fit(radius, math.inf, 1.0)))
         found.append(pairs)
     return found
+
+
+def _tails(board: Billboard, beta: float | None) -> tuple[float, ...]:
+    """The part of beta for each resource, as a tail; it is known before the rounds that count."""
+    market, budget = board.header.market, board.header.budget
+    if not board.header.by_worth:
+        return tail_bounds.tails(market, budget, beta=beta)
+    first = next(release.step for release in board.releases if release.step.weight)
+    return tail_bounds.tails(market, budget, first.prices, first.noise, beta)
 
 
 def _noisy_totals(board: Billboard) -> tuple[list[int], list[Sum]]:
@@ -242,10 +249,11 @@ def dearest(board: Billboard) -> int:
 def value_tail(market: Market) -> float:
     """ln(1 / probability) for each event about value.
 
-    There is one for the welfare from below, one for it from above, one for X (C4), and one for the
-    luck if it is released. Coins add the variance of value and what thinning takes away, and with
-    several options the gaps (C5). The events are those of any run of the market, because which of
-    them occur may depend on the noise.
+    There are three in any run: the welfare from below and from above, and X (C4). If luck is
+    released, its noise is one more. Otherwise coins add three: the noise on the variance of value,
+    the coins given that variance, and those that thin; and with several options there are the gaps
+    (C5). Whether luck is released depends on the noise so far. But its own noise is drawn after
+    that, and coins fail as rarely given any billboard, so it does not add to these two.
     """
     events = 4 if market.divisible else 6 + (market.options > 1)
     return portable_math.log(events / VALUE_BETA)

@@ -7,12 +7,14 @@ are. `jdpack.privacy.tail_bounds` proves the bounds on sums of noise and coins.
 
 C1. Load of divisible goods. Let D_tj be the exact demand for resource j in round t (in codes), w_t
 the round's weight, W = sum_t w_t, and S_j the supply in codes. The averaged allocation has load L_j
-= sum_t w_t D_tj / (W S_j). The billboard shows D_tj with noise. The weighted noise of resource j
-sums to less than -r_j with probability at most beta / m, so L_j <= (sum_t w_t answer_tj + r_j) / (W
-S_j) for all j together. We add one cap, C / S_j, and call the result U_j, because a repair must be
-as rare for every neighbour of these records (`Budget`): C is what one agent can take of j in all,
-over all its requests (`Market.person_cap_codes`). f_j = min(1, 1 / U_j), and an option is
-scaled by the smallest f_j of the resources that it touches. So the load of j falls at least by f_j.
+= sum_t w_t D_tj / (W S_j). The billboard shows D_tj with noise. Each resource has its part beta_j
+of beta: equal parts or, with newton, parts that prices decide before the first round that counts
+(`tail_bounds.tails`). The weighted noise of resource j sums to less than -r_j with probability at
+most beta_j, so L_j <= (sum_t w_t answer_tj + r_j) / (W S_j) for all j together. We add one cap, C /
+S_j, and call the result U_j, because a repair must be as rare for every neighbour of these records
+(`Budget`): C is what one agent can take of j in all, over all its requests
+(`Market.person_cap_codes`). f_j = min(1, 1 / U_j), and an option is scaled by the smallest f_j of
+the resources that it touches. So the load of j falls at least by f_j.
 
 C2. Load of indivisible goods. Every request has a coin of its own. Coins grant each option with its
 averaged share as probability, so what is granted has the load of the averaged allocation plus the
@@ -21,7 +23,7 @@ variances that they add to each load, with noise. Every grant of an option that 
 is kept with probability at most f_j: given the grants, a request's coin is uniform on the width of
 its option, so it falls in the first f_j of that width with probability f_j, independently of all
 others. `tail_bounds` bounds noise, coins and thinning together, by several fits that hold together
-with probability 1 - beta / m. Fit i bounds the load before thinning by U_ij, and after it by g
+with probability 1 - beta_j. Fit i bounds the load before thinning by U_ij, and after it by g
 U_ij, where g is a function of f_j. f_j is the largest factor with which some fit has g U_ij <= 1 -
 C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers both.
 An option that touches several resources uses the smallest of their factors.

@@ -264,39 +264,30 @@ def _check_kind(array: Any, what: str) -> None:
         raise AgentsError(f"{what} are of type {array.dtype}, not numbers")
 
 
-def _id_array(ids: Any, n: int) -> pa.Array:
+def _one_each(given: Any, n: int, argument: str, things: str, hint: str) -> pa.Array:
+    """An argument that has one thing per value."""
     try:
-        array = pa.array(ids)
+        array = pa.array(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise AgentsError(
-            f"ids cannot be read: {clean(error)}", "ids are whole numbers or texts, one per value"
-        ) from None
+        raise AgentsError(f"{argument} cannot be read: {clean(error)}", hint) from None
     if len(array) != n:
-        raise AgentsError(f"there are {len(array)} ids for {n} values")
+        raise AgentsError(f"there are {len(array)} {things} for {n} values")
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
+def _id_array(ids: Any, n: int) -> pa.Array:
+    return _one_each(ids, n, "ids", "ids", "ids are whole numbers or texts, one per value")
+
+
 def _group_array(market: Market, groups_of: Any, n: int) -> NDArray[np.int64]:
-    try:
-        array = pa.array(groups_of)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise AgentsError(
-            f"groups_of cannot be read: {clean(error)}", "give a name or None for each value"
-        ) from None
-    if len(array) != n:
-        raise AgentsError(f"there are {len(array)} groups for {n} values")
+    hint = "give a name or None for each value"
+    array = _one_each(groups_of, n, "groups_of", "groups", hint)
     return _group_numbers(market, array, "groups_of")
 
 
 def _request_array(requests_of: Any, n: int) -> pa.Array:
-    try:
-        array = pa.array(requests_of)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise AgentsError(
-            f"requests_of cannot be read: {clean(error)}", "give a name for each value"
-        ) from None
-    if len(array) != n:
-        raise AgentsError(f"there are {len(array)} names of requests for {n} values")
+    hint = "give a name for each value"
+    array = _one_each(requests_of, n, "requests_of", "names of requests", hint)
     return _request_names(array, "requests_of")
 
 

@@ -12,10 +12,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "experiments"))
 
+import beta_parts
 import families
-from jdpack import Market, MwuAdaptive, Newton, solve
+from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
-from jdpack.policies import newton, newton_held
+from jdpack.policies import newton, newton_held, registry
 from jdpack.privacy import queries, tail_bounds
 from jdpack.protocol import bounds
 
@@ -250,6 +251,44 @@ def test_a_small_supply_does_not_cost_the_large_ones_anything(divisible):
     # The noise of an even relative shape would exceed the smallest supply, and so all of them.
     budget = run.billboard.header.budget
     assert floor(market, budget) > 1.0
+
+
+# --- parts of beta --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("divisible", "epsilon"), [(True, 1.0), (False, 1.0), (False, 8.0)])
+def test_beta_goes_to_what_binds(divisible, epsilon):
+    agents = beta_parts.some_bind(12, 1, 2)(12_000, np.random.default_rng(2))
+    market, records = agents.market(divisible=divisible), agents.solve_input()
+    kept, worth = {}, {}
+    for parts in ("by worth", "even"):
+        policy = Newton(beta_parts=parts)
+        run = solve(market, **records, epsilon=epsilon, delta=DELTA, seed=1, policy=policy)
+        board = run.billboard
+        assert max(run.loads) <= 1.0
+        assert ("beta_parts" in board.header.policy) == (parts == "by worth")
+        assert registry.from_dict(board.header.policy) == policy
+        verify(board)
+        # The policy aims by the parts that the certificate will use.
+        state = policy.start(market, board.header.budget)
+        for release in board.releases:
+            if release.step.weight:
+                break
+            state = policy.observe(state, release)
+        first = (release.step.prices, release.step.noise) if parts == "by worth" else ()
+        assert state.tails == tail_bounds.tails(market, board.header.budget, *first)
+        observed = sum(
+            r.step.weight * np.array(r.answer) for r in board.releases if r.step.weight
+        ) / (board.weight * np.array(market.supply_codes))
+        kept[parts] = (np.array(bounds.load_bounds(board)) - observed)[:2].mean()
+        worth[parts] = run.welfare
+    assert kept["by worth"] < 0.97 * kept["even"]
+    assert worth["by worth"] > worth["even"]
+
+
+def test_parts_of_beta_that_are_none_are_refused():
+    with pytest.raises(MarketError, match="beta_parts must be 'by worth' or 'even', not 'odd'"):
+        Newton(beta_parts="odd")
 
 
 # --- prices that are held -------------------------------------------------------------------

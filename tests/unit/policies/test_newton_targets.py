@@ -19,7 +19,7 @@ from jdpack.policies.newton_targets import (
     steering_shape,
     water_fill,
 )
-from jdpack.privacy import queries
+from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.tail_bounds import Sum
 
 GRID = 2.0**0.25
@@ -234,6 +234,7 @@ def test_a_radius_leaves_room_for_a_neighbour_only_if_there_is_a_repair(excess):
     market = a_market([100.0, 1000.0], excess_probability=excess)
     budget = budget_of(Newton(), market, 1.0, 1e-8)
     assert isinstance(budget, Budget) and budget.repaired == (excess == 0.0)
-    found = radii(market, budget, [Sum(0.0), Sum(0.0)], 1.0, None)
+    tails = tail_bounds.tails(market, budget)
+    found = radii(market, budget, [Sum(0.0), Sum(0.0)], tails, 1.0, None)
     cap = 0.0 if excess else DEMAND_CODE_MAX
     assert found == pytest.approx([cap / code for code in market.supply_codes])

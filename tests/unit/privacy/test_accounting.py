@@ -17,9 +17,10 @@ from opendp.mod import enable_features
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from jdpack import Budget, BudgetError
+from jdpack import Budget, BudgetError, Market, MwuOnline
 from jdpack.common.batches import Batch
 from jdpack.policies import nested_blocks
+from jdpack.policies.base import budget_of
 from jdpack.privacy import gdp, zcdp
 from jdpack.privacy.accounting import (
     EXACT_BETA,
@@ -169,6 +170,9 @@ def test_where_nothing_is_repaired_the_noise_has_all_of_delta():
     assert local.rho > 1.04 * Budget.split(1.0, 1e-6, truncated=False).rho
     assert proved(local) and not proved(replace(local, repaired=True))
     assert local.beta == Budget.split(1.0, 1e-6, truncated=False).beta
+    market = Market(supply=[9.0], max_demand=1.0, max_value=1.0, agents=5, excess_probability=0.1)
+    assert budget_of(MwuOnline(local=True), market, 1.0, 1e-6) == local
+    assert budget_of(MwuOnline(), market.changed(excess_probability=0.0), 1.0, 1e-6) != local
 
 
 @pytest.mark.parametrize("truncated", [False, True])

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 from mpmath import mp, mpf
+from scipy.optimize import minimize
 from scipy.stats import binom, norm
 
 from jdpack import Budget, Market
@@ -17,7 +18,7 @@ from jdpack.market.grid import CHANCE_UNIT
 from jdpack.policies.base import budget_of
 from jdpack.policies.newton import Newton
 from jdpack.privacy import queries, tail_bounds
-from jdpack.privacy.noise import deviation, gaussian
+from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.tail_bounds import (
     Coins,
     Sum,
@@ -473,6 +474,58 @@ def test_the_loads_of_all_resources_share_beta(m):
     market = Market(supply=[9.0] * m, max_demand=1.0, max_value=1.0, agents=5)
     budget = Budget.split(1.0, 1e-8, truncated=False)
     assert m * math.exp(-tail_bounds.tail(market, budget)) == pytest.approx(budget.beta)
+    rng = np.random.default_rng(m)
+    for _ in range(100):
+        prices = [int(p) for p in 10.0 ** rng.uniform(-1, 18, m)]  # some are 0
+        noise = Gaussian(tuple((10.0 ** rng.uniform(1, 9, m)).tolist()))
+        for beta in (None, 0.05, 1e-9):
+            tails = tail_bounds.tails(market, budget, prices, noise, beta)
+            used, whole = math.fsum(math.exp(-t) for t in tails), beta or budget.beta
+            assert used == pytest.approx(whole, rel=1e-11)
+            least = tail_bounds.EVEN_PART * whole / m
+            assert min(math.exp(-t) for t in tails) >= least * (1.0 - 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("prices", "noise"),
+    [
+        (None, None),
+        ((0, 0, 0), Gaussian((5.0,))),
+        ((1, 2, 3), NoNoise()),
+        ((4, 4, 4), Gaussian((5.0,))),
+    ],
+)
+def test_parts_of_beta_are_equal_where_nothing_tells_resources_apart(prices, noise):
+    market = Market(supply=[9.0] * 3, max_demand=1.0, max_value=1.0, agents=5)
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    even = tail_bounds.tail(market, budget)
+    assert tail_bounds.tails(market, budget, prices, noise) == pytest.approx((even,) * 3, abs=1e-11)
+
+
+def test_parts_of_beta_by_worth_are_close_to_the_best_and_never_worse_than_even():
+    """What is kept free loses sum g z, to first order; the best parts are found by a search."""
+    rng, beta, m = np.random.default_rng(3), 4e-9, 4
+    market = Market(supply=[9.0] * m, max_demand=1.0, max_value=1.0, agents=5)
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    gains = []
+    for _ in range(20):
+        worth = [int(10**6 * 10.0 ** rng.uniform(-3, 3)) + 1 for _ in range(m)]
+        tails = tail_bounds.tails(market, budget, worth, Gaussian((1.0,)), beta)
+
+        def lost(parts, worth=worth):
+            return float(np.dot(worth, norm.isf(np.asarray(parts))))
+
+        def of(logs):
+            return lost(beta * np.exp(logs) / np.exp(logs).sum())
+
+        ours, even = lost([math.exp(-t) for t in tails]), lost([beta / m] * m)
+        best = minimize(of, np.log(worth), method="Nelder-Mead").fun
+        assert best <= ours <= 1.005 * best and ours <= even * (1.0 + 1e-9)
+        gains.append(1.0 - ours / even)
+    assert max(gains) > 0.03
+    # Negative control: parts that fall with worth lose more than equal ones.
+    turned = np.array(worth, float) ** -1.0
+    assert lost(beta * turned / turned.sum()) > 1.01 * even
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])

@@ -16,7 +16,8 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, TruncatedLaplace, deviation
 from jdpack.privacy.tail_bounds import kept_at_most
-from jdpack.protocol import closing
+from jdpack.protocol import bounds, closing
+from jdpack.protocol import certificate as certificates
 from jdpack.protocol.bounds import dearest, factors, given_bounds, load_bounds
 from jdpack.protocol.certificate import certify
 
@@ -122,21 +123,57 @@ def fit_of(noise, released, scale, cap, guess, least, tail, normal):
     return radius + b * released
 
 
-def test_loads_of_a_fixed_schedule_have_the_normal_radius_and_one_cap():
+def parts_of(board):
+    """The part of beta for each of two resources, in ones."""
+    if board.header.policy.get("beta_parts") != "by worth":
+        return np.full(2, 0.5)
+    _, prices, _, scales = rounds_of(board)[0]
+    worth = np.array(prices, float) * scales
+    return 0.05 + 0.9 * worth / worth.sum()
+
+
+@pytest.mark.parametrize("parts", ["by worth", "even"])
+def test_loads_of_a_fixed_schedule_have_the_normal_radius_and_one_cap(parts):
     market = a_market(divisible=True)
-    board = played(market, (1.2, 0.3))
+    board = played(market, (1.2, 0.3), replace(POLICIES["newton"], beta_parts=parts))
     rounds, beta = rounds_of(board), board.header.budget.beta
+    own_part = parts_of(board)
+    assert (abs(own_part - 0.5) > 0.05).all() == (parts == "by worth")
     assert len(rounds) > 2
     whole = sum(w for w, *_ in rounds)
     for j, bound in enumerate(load_bounds(board)):
         scales = [deviation(r.step.noise) for r in board.releases if r.step.weight]
         own = [s[j] if len(s) > 1 else s[0] for s in scales]
         spread = math.sqrt(sum((w * s) ** 2 for (w, *_), s in zip(rounds, own, strict=True)))
-        radius = stats.norm.isf(beta / 2) * spread
+        radius = stats.norm.isf(beta * own_part[j]) * spread
         average = sum(w * answer[j] for w, _, answer, _ in rounds) / whole
         found = (bound * market.supply_codes[j] - average - DEMAND_CODE_MAX) * whole
         assert radius <= found <= 1.01 * radius
-        assert 1.01 * radius < math.sqrt(2 * math.log(2 / beta)) * spread
+        assert 1.01 * radius < math.sqrt(2 * math.log(1 / (beta * own_part[j]))) * spread
+
+
+@pytest.mark.parametrize("divisible", [False, True])
+def test_what_comes_after_the_prices_of_the_first_round_moves_no_part_of_beta(
+    divisible, monkeypatch
+):
+    """Otherwise noise could choose the bound that is about it."""
+    board = close(played(a_market(divisible=divisible), (1.2, 0.3)))
+    used, tails = [], tail_bounds.tails
+    monkeypatch.setattr(
+        tail_bounds, "tails", lambda *x, **y: used.append(tails(*x, **y)) or used[-1]
+    )
+    load_bounds(board)
+    first = next(i for i, r in enumerate(board.releases) if r.step.weight)
+    for i, release in enumerate(board.releases):
+        if release.step.weight:
+            step = replace(release.step, prices=(7, 9)) if i > first else release.step
+            board.releases[i] = Release(step, (11, 13))
+    load_bounds(board)
+    assert used[0] == used[1] and used[0][0] != used[0][1]
+    step = replace(board.releases[first].step, prices=(7, 9))
+    board.releases[first] = replace(board.releases[first], step=step)
+    load_bounds(board)
+    assert used[2] != used[1], "the prices of that round itself do"
 
 
 def test_loads_of_a_schedule_that_adapts_have_the_sub_gaussian_radius():
@@ -371,6 +408,43 @@ def test_value_of_indivisible_goods(loads, welfare, luck, options, kind):
     assert certificate.ratio_at_least == pytest.approx(smallest, rel=0.02)
     assert certificate.ratio_at_least <= smallest * (1 + 1e-9)
     assert smallest > 0.0 or welfare == 100.0
+
+
+@pytest.mark.parametrize("options", [1, 3])
+@pytest.mark.parametrize("divisible", [False, True])
+def test_value_beta_is_shared_by_the_events_that_occur(divisible, options, monkeypatch):
+    seen = set()
+
+    def watch(module, name, *events):
+        honest = getattr(module, name)
+
+        def watched(*about):
+            found = honest(*about)
+            released = about[1:] if name == "_released" else ()
+            seen.update((name, *released, event) for event in events if found != 0.0)
+            return found
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(certificates, "_released", "from below", "from above")
+    watch(certificates, "_mixture_radius", "X")
+    watch(bounds, "coin_luck", "noise", "coins")
+    watch(bounds, "thinned_away", "thinned")
+    watch(tail_bounds, "kept_at_most", "kept")  # for the gaps and, once more, for what is thinned
+    counts = set()
+    for loads, welfare in [((0.3, 0.3), 3000.0), ((0.3, 1.5), 100.0), ((1.5, 0.3), 3000.0)]:
+        market = a_market(divisible=divisible, options=options, bundle_size=1)
+        board = close(played(market, loads), chance=(10, 10, 10), welfare=welfare, luck=-300.0)
+        extent = closing.luck_range(board)  # only compares what it might use
+        with monkeypatch.context() as patched:
+            patched.setattr(closing, "luck_range", lambda board, extent=extent: extent)
+            seen.clear()
+            certify(board)
+        seen.discard(("_released", "luck", "from above"))
+        if options == 1:
+            seen.discard(("kept_at_most", "kept"))
+        counts.add(len(seen))
+    assert math.log(max(counts) / 0.01) == pytest.approx(events(market))
 
 
 def test_batches_that_are_thinned_need_no_chance_release():

@@ -136,8 +136,9 @@ class Running:
 
     def show(self, text: str) -> None:
         """Put a billboard there, and wait until readers have it."""
-        self.billboard.unlink(missing_ok=True)
-        self.billboard.write_text(text)
+        new = self.billboard.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.billboard)  # at once: the server would say that the file is missing
         whole = text[: text.rfind("\n") + 1].encode()
         self.until(lambda: self.get("/billboard.jsonl")[::2] == (200, whole))
 
