@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sqlite3
@@ -390,6 +391,21 @@ def test_a_column_of_several_types_in_sqlite(tmp_path):
     check_error(raised.value, "expected INT64 but got DOUBLE", "CAST")
     cast = "SELECT id, CAST(value AS REAL) AS value, beds, hours FROM people"
     assert solve(market, query(place, cast), seed=1)
+
+
+def test_what_duckdb_cannot_sort_in_memory_is_for_its_owner_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "private"))
+    (tmp_path / "private").mkdir()
+    path = str(tmp_path / "records.duckdb")
+    people.fill("duckdb", path)
+    asked = DatabaseQuery(path, people.SQL)
+    with reading.connect(asked) as db, db.cursor() as cursor:
+        cursor.execute("SELECT current_setting('temp_directory')")
+        folder = Path(cursor.fetchone()[0])
+        assert folder.parent == tmp_path / "private" and folder.stat().st_mode & 0o777 == 0o700
+    del db, cursor
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_a_duckdb_file_that_another_program_writes(tmp_path):

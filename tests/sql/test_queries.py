@@ -379,7 +379,7 @@ def test_every_query_compiles_for_every_dialect(dialect, options):
     ]
     for text in texts:
         own = warehouse.translated(text, dialect, "SELECT * FROM people")
-        assert not re.search(r"JD_(COIN|BYTES|WIDE|DIV)|FROM JD_SOURCE", own.upper())
+        assert not re.search(r"JD_(COIN|BYTES|WIDE|DIV)", own.upper())
         again = sqlglot.parse_one(own, read=dialect)
         assert again.sql(dialect) == sqlglot.parse_one(again.sql(dialect), read=dialect).sql(
             dialect

@@ -89,14 +89,17 @@ _NUMBER = re.compile(r"'[-+.0-9e]+'|[0-9]+")
 
 
 def translated(sql: str, dialect: str, source: str | None = None) -> str:
-    """A query in a database's own dialect; `source` replaces the table `jd_source`.
+    """A query in a database's own dialect; `source`, in that dialect, is the table `jd_source`.
 
     Rounds differ by their numbers only, so each form of a query is translated once.
     """
+    if source is not None:  # as it stands: whoever wrote it knows what it means
+        kept = "NOT MATERIALIZED " if dialect in ("duckdb", "postgres") else ""
+        return f"WITH jd_source AS {kept}({source}\n) {translated(sql, dialect)}"
     if dialect == "duckdb":  # which has the functions as macros
-        return sql if source is None else f"WITH jd_source AS NOT MATERIALIZED ({source}\n) {sql}"
-    if _MARK in sql or _MARK in (source or ""):  # which somebody wrote into a name
-        return _translated(sql, dialect, source)
+        return sql
+    if _MARK in sql:  # which somebody wrote into a name
+        return _translated(sql, dialect)
     numbers: list[str] = []
 
     def name(found: re.Match[str]) -> str:
@@ -106,7 +109,7 @@ def translated(sql: str, dialect: str, source: str | None = None) -> str:
         mark = f"{_MARK}{len(numbers) - 1:06d}"
         return f"'{mark}'" if found[0].startswith("'") else mark
 
-    form = _translated(_TOKEN.sub(name, sql), dialect, source)
+    form = _translated(_TOKEN.sub(name, sql), dialect)
     return re.sub(rf"'?{_MARK}([0-9]{{6}})'?", lambda mark: numbers[int(mark[1])], form)
 
 
@@ -115,7 +118,7 @@ _MARK = "7770770777"
 
 
 @lru_cache(maxsize=128)
-def _translated(sql: str, dialect: str, source: str | None) -> str:
+def _translated(sql: str, dialect: str) -> str:
     whole = sqlglot.parse_one(sql, read="duckdb")
     for node in reversed(list(whole.walk())):  # what is inside comes first
         if isinstance(node, exp.Anonymous) and node.name.upper().startswith("JD_"):
@@ -127,10 +130,6 @@ def _translated(sql: str, dialect: str, source: str | None) -> str:
         elif isinstance(node, exp.Div):
             node.set("typed", True)
             node.set("safe", False)
-        elif source is not None and isinstance(node, exp.Table) and node.name == "jd_source":
-            own = sqlglot.parse_one(source, read=dialect)
-            alias = exp.TableAlias(this=exp.to_identifier("jd_source"))
-            node.replace(exp.Subquery(this=own, alias=alias))
         elif isinstance(node, exp.Subquery) and dialect == "postgres" and _computes(node.this):
             # Otherwise PostgreSQL writes every expression out wherever its name occurs.
             node.this.set("offset", exp.Offset(expression=exp.Literal.number(0)))

@@ -16,9 +16,12 @@ import importlib
 import importlib.util
 import os
 import re
+import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -150,12 +153,21 @@ def connect(query: DatabaseQuery, *, write: bool = False) -> Any:
             )
         case "duckdb":
             driver = _driver(query, "adbc_driver_duckdb")
-            options = {"path": query.address}
+            # What it cannot sort in memory goes to a folder that only its owner can read. DuckDB's
+            # own choice, next to the file, would be one that everybody can.
+            spilled = mkdtemp(prefix="jdpack-")
+            options = {"path": query.address, "temp_directory": spilled}
             if not write:
                 options["access_mode"] = "READ_ONLY"
-            return manager.connect(
-                driver.driver_path(), entrypoint="duckdb_adbc_init", db_kwargs=options
-            )
+            try:
+                made = manager.connect(
+                    driver.driver_path(), entrypoint="duckdb_adbc_init", db_kwargs=options
+                )
+            except BaseException:
+                os.rmdir(spilled)
+                raise
+            weakref.finalize(made, shutil.rmtree, spilled, ignore_errors=True)
+            return made
         case "profile":
             return manager.connect(profile=query.address.partition(":")[2].removeprefix("//"))
         case other:

@@ -105,9 +105,9 @@ class Lifecycle:
 
     def _write_back(self, target: Target, folder: Output) -> None:
         hint = (
-            "the budget is spent, and the billboard and the files are complete; no row was "
-            f"written: once it can be, run `jdpack resume {folder.folder}`, which spends nothing "
-            "more"
+            "the budget is spent, and the billboard and the files are complete; all rows are there "
+            f"or none: run `jdpack resume {folder.folder}`, which writes them if they are missing, "
+            "and spends nothing more"
         )
         rows = rows_of(folder.private / "allocation.parquet")
         target.write(self.header.commitment, rows, hint)
