@@ -28,7 +28,7 @@ settings.register_profile(
 settings.load_profile("fixed")
 
 # Ray's workers would step back for all other tests, and the tests of Ray wait for them alone.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 
 @pytest.fixture(autouse=True)
