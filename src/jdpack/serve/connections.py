@@ -153,6 +153,13 @@ class Connection(HttpToolsProtocol):
         if self._sent > HEAD and not self.transport.is_closing():
             self.send_400_response("The request is too long.")
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the answer still goes to a reader who sends no more; one of a feed has left."""
+        stays = self._answering() and not self.cycle.chunked_encoding
+        if stays:
+            self.cycle.keep_alive = False
+        return stays
+
     def send_400_response(self, msg: str) -> None:
         if self._answering():  # an answer has begun and cannot be taken back
             self.transport.abort()

@@ -11,6 +11,7 @@ import socket
 import statistics
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -88,13 +89,13 @@ def drip(link: socket.socket, data: bytes, pause: float = 0.1) -> None:
             time.sleep(pause)
 
 
-def check_idle(server) -> None:
+def check_idle(server, seconds: float = PATIENT) -> None:
     """One that says nothing at all, and one that says nothing more."""
     with server.link() as never, server.link() as once:
         once.sendall(ASK)
         assert answer(once) == 200
         for link in (never, once):
-            ended_after(link, 4.0)
+            ended_after(link, seconds)
 
 
 def test_idle_connections_end(server):
@@ -103,19 +104,20 @@ def test_idle_connections_end(server):
 
 def test_the_test_of_idle_connections_can_fail(tmp_path):
     with run(tmp_path, limits=SHORT, more=NEVER) as server, pytest.raises(AssertionError) as error:
-        check_idle(server)
+        check_idle(server, 4.0)
     assert "it is still open" in str(error.value)
 
 
 def test_idle_ones_are_given_their_time(tmp_path):
-    with run(tmp_path, limits="idle=2, request=4.0") as server, server.link() as never:
-        begin = time.monotonic()
-        with server.link() as once:
+    with run(tmp_path, limits="idle=2, request=4.0") as server:
+        begin = time.monotonic()  # before the time of any can begin, however busy the machine
+        with server.link() as never, server.link() as once:
             once.sendall(ASK)
             assert answer(once) == 200
-            assert ended_after(once) > 1.9
-        ended_after(never)
-        assert time.monotonic() - begin > 3.9
+            ended_after(once)
+            assert time.monotonic() - begin > 1.9
+            ended_after(never)
+            assert time.monotonic() - begin > 3.9
 
 
 def test_slow_requests_end(server, opened):
@@ -284,17 +286,22 @@ def test_the_longest_wait_makes_room(tmp_path, opened):
         assert server.end() == (0, "")
 
 
+def let_wait(server) -> float:
+    """How long the system has let this process and the server wait for others, in seconds."""
+    pids = os.getpid(), server.process.pid
+    told = [path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(path.read_text().split()[1]) for path in told) / 1e9
+
+
 def answered_after(server) -> float:
-    begin = time.monotonic()
+    """How long a new reader waits for an answer, not counting what other processes take."""
+    begin = time.monotonic() - let_wait(server)
     assert server.get()[0] == 200
-    return time.monotonic() - begin
+    return time.monotonic() - let_wait(server) - begin
 
 
 def test_five_thousand_idle_connections(tmp_path, opened):
-    """The limits are the usual ones; a new reader waits for less than a second, and so on.
-
-    In the median: on a busy machine a single one may wait for other processes.
-    """
+    """The limits are the usual ones; a new reader waits for less than a second, and so on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard not in (resource.RLIM_INFINITY,) and hard < 5500:
         pytest.skip(f"this process may open {hard} files only, and the test needs 5,500")
@@ -325,15 +332,18 @@ connections.Crowd.enter = lambda *given: None
 """
 
 
-def check_few_descriptors(server, opened) -> None:
+def check_few_descriptors(server, opened, seconds: float = PATIENT) -> None:
     address = "127.0.0.1", server.port
     for _ in range(500):
-        opened.enter_context(socket.create_connection(address, timeout=3))
-    begin = time.monotonic()
-    with socket.create_connection(address, timeout=3) as link:
-        link.sendall(ASK)
-        assert answer(link) == 200
-    assert time.monotonic() - begin < 1.0
+        opened.enter_context(socket.create_connection(address, timeout=seconds))
+    waits = []
+    for _ in range(5):
+        begin = time.monotonic()
+        with socket.create_connection(address, timeout=seconds) as link:
+            link.sendall(ASK)
+            assert answer(link) == 200
+        waits.append(time.monotonic() - begin)
+    assert min(waits) < 1.0, waits  # the others may have waited for other processes
 
 
 def test_few_file_descriptors(tmp_path, opened):
@@ -344,7 +354,7 @@ def test_few_file_descriptors(tmp_path, opened):
 
 def test_the_test_of_few_file_descriptors_can_fail(tmp_path, opened):
     with run(tmp_path, limits="", more=FEW + STAY) as server, pytest.raises(TimeoutError):
-        check_few_descriptors(server, opened)
+        check_few_descriptors(server, opened, 3.0)
 
 
 def test_limits_within_file_descriptors(monkeypatch):

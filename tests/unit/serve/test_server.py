@@ -300,6 +300,7 @@ def test_old_clients_and_parts(server):
     server.show(text_of(FINISHED))
     whole = text_of(FINISHED).encode()
     for more in [b"", b"Connection: keep-alive\r\n", b"Range: bytes=0-9\r\n"]:
+        time.sleep(0.1)  # so that a look is due, and the answer comes after the end of the request
         found = server.raw(b"GET /billboard.jsonl HTTP/1.0\r\n" + more + b"\r\n", end=True)
         assert found.startswith(b"HTTP/1.1 200 ") and found.endswith(b"\r\n\r\n" + whole)
     for part in ["bytes=0-9", "bytes=-5", "bytes=5-", "bytes=0-1,4-5", "bytes=99999999-", "x"]:
@@ -594,26 +595,26 @@ def test_a_view_is_made_once_for_all(tmp_path, monkeypatch):
 
     async def reader(end):
         seen = set()
-        while time.monotonic() < end:
+        while len(seen) < 4 and time.monotonic() < end:
             seen.add((await site.view()).mark)
             await asyncio.sleep(0.01)
         return seen
 
-    async def writer(end):
-        line = 1
-        while time.monotonic() < end and line < 14:
-            line += 1
-            path.write_text(text_of(FINISHED, line))
+    async def writer(readers):
+        for line in itertools.count():
+            path.write_text(text_of(FINISHED, line % 12 + 1))
             await asyncio.sleep(0.07)
+            if all(one.done() for one in readers):
+                return
 
     async def all_of_them():
-        end = time.monotonic() + 3.2 * PAUSE
-        return await asyncio.gather(writer(end), *(reader(end) for _ in range(40)))
+        end = time.monotonic() + 60.0  # 4 pauses, on a machine that has nothing else to do
+        readers = [asyncio.ensure_future(reader(end)) for _ in range(40)]
+        return await asyncio.gather(writer(readers), *readers)
 
     _, *seen = in_a_thread(all_of_them)
-    gaps = np.diff(made[1:])
-    assert 3 <= len(made) <= 5 and gaps.min() > 0.95 * PAUSE
-    assert all(len(marks) >= 3 for marks in seen)
+    assert np.diff(made[1:]).min() > 0.95 * PAUSE
+    assert all(len(marks) == 4 for marks in seen)
 
 
 def test_a_view_that_takes_long_is_made_less_often(tmp_path, monkeypatch):
@@ -646,20 +647,20 @@ def test_nobody_waits_long_for_a_view(tmp_path, monkeypatch):
     make_folder(out)
     path = out / "public" / "billboard.jsonl"
     path.write_text(text_of(BEGUN))
-    site, of = Site(Folder(out)), View.of
+    site, of, go_on = Site(Folder(out)), View.of, threading.Event()
     site.look()
-    monkeypatch.setattr(View, "of", lambda *given: time.sleep(0.8) or of(*given))
+    monkeypatch.setattr(View, "of", lambda *given: go_on.wait(60) and of(*given))
     path.write_text(text_of(FINISHED))
 
     async def ask():
-        start = time.monotonic()
         views = await asyncio.gather(*(site.view() for _ in range(20)))
-        took = time.monotonic() - start
+        waited = site._looking.done()  # whether somebody waited for the new view
+        go_on.set()
         await site._looking
-        return took, [view.finished for view in views], (await site.view()).finished
+        return waited, [view.finished for view in views], (await site.view()).finished
 
-    took, first, later = in_a_thread(ask)
-    assert took < 0.7 and not any(first) and later
+    waited, first, later = in_a_thread(ask)
+    assert not waited and not any(first) and later
 
 
 def test_more_feeds_than_there_may_be(tmp_path):
@@ -693,10 +694,12 @@ def test_slow_readers_hold_up_nobody(server):
             slow.append(link)
         for link in [opened.enter_context(server.link()) for _ in range(20)]:
             link.sendall(b"GET / HT")  # and these never ask to the end
-        start = time.monotonic()
+        waits = []
         for _ in range(10):
+            start = time.monotonic()
             assert server.get("/billboard.jsonl")[2] == text.encode()
-        assert time.monotonic() - start < 5.0
+            waits.append(time.monotonic() - start)
+        assert min(waits) < 0.5  # the others may have waited for other processes
         # Whoever takes it later gets all of it.
         slow[0].settimeout(10)
         found = b""
