@@ -1115,9 +1115,9 @@ FAULTS = [
         (
             Edit(
                 "protocol/bounds.py",
-                "    first = next(release.step for release in board.releases if "
-                "release.step.weight)\n",
-                "    first = list(board.rounds)[-1]\n",
+                "    first = next((release.step for release in board.releases if "
+                "release.step.weight), None)\n",
+                "    first = next(reversed(list(board.rounds)), None)\n",
             ),
         ),
     ),

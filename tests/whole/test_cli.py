@@ -17,7 +17,17 @@ import pyarrow.parquet
 import pytest
 
 from helpers import run_cli
-from jdpack import Billboard, Market, MarketError, __version__, cli, compare, plan, solve
+from jdpack import (
+    Billboard,
+    Market,
+    MarketError,
+    Newton,
+    __version__,
+    cli,
+    compare,
+    plan,
+    solve,
+)
 from jdpack.audit import audit
 from jdpack.door import SystemRandomness
 from jdpack.pages import number_text
@@ -253,7 +263,7 @@ def test_a_wrong_policy_text_is_refused_in_the_same_words_everywhere(
 def test_the_default_is_newton_and_can_start_warm(jdpack, tmp_path):
     market, agents, first = write_market(tmp_path), write_agents(tmp_path), tmp_path / "first"
     out, _ = jdpack("solve", market, agents, "-o", first, "--json", "-q")
-    assert json.loads(out)["policy"] == {"name": "newton", "start_prices": None}
+    assert json.loads(out)["policy"] == Newton().to_dict()
     board = first / "public" / "billboard.jsonl"
     flags = ["--warm-start", board, "--json", "-q"]
     out, _ = jdpack("solve", market, agents, "-o", tmp_path / "again", *flags)

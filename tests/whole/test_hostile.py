@@ -331,6 +331,8 @@ def test_many_resources_take_no_square_of_memory():
         {"name": "mwu-online", "batch": 0, "local": False},
         {"name": "newton", "start_prices": [1e308] * 1000},
         {"name": "newton", "start_prices": ["x" * 10**6]},
+        {"name": "newton", "beta_parts": ["by worth"] * 1000},
+        {"name": "mwu-fixed", "beta_parts": "by worth"},
         {"name": "newton", "__class__": 1},
         {"name": ["newton"]},
         {},

@@ -155,9 +155,9 @@ def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]
 def _tails(board: Billboard, beta: float | None) -> tuple[float, ...]:
     """The part of beta for each resource, as a tail; it is known before the rounds that count."""
     market, budget = board.header.market, board.header.budget
-    if not board.header.by_worth:
+    first = next((release.step for release in board.releases if release.step.weight), None)
+    if not board.header.by_worth or first is None:
         return tail_bounds.tails(market, budget, beta=beta)
-    first = next(release.step for release in board.releases if release.step.weight)
     return tail_bounds.tails(market, budget, first.prices, first.noise, beta)
 
 
