@@ -11,6 +11,7 @@ from jdpack.cli.options import (
     AllocationPlace,
     AsJson,
     Engine,
+    KeepCodes,
     Memory,
     MovedAgents,
     MovedLedger,
@@ -46,6 +47,7 @@ def resume_command(
     workers: Workers = None,
     allocation: AllocationPlace = None,
     patience: WorkerPatience = None,
+    keep: KeepCodes = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,6 +61,7 @@ def resume_command(
         workers=workers,
         allocation=allocation,
         patience=patience,
+        keep=keep or None,
     )
     with told(output), progress(quiet) as show:
         result = resume(

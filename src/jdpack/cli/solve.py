@@ -18,6 +18,7 @@ from jdpack.cli.options import (
     AllocationPlace,
     AsJson,
     Engine,
+    KeepCodes,
     Memory,
     PolicyText,
     Query,
@@ -85,6 +86,7 @@ def solve_command(
     workers: Workers = None,
     allocation: AllocationPlace = None,
     patience: WorkerPatience = None,
+    keep: KeepCodes = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -98,6 +100,7 @@ def solve_command(
         workers=workers,
         allocation=allocation,
         patience=patience,
+        keep=keep or None,
     )
     with told(output), progress(quiet) as show:
         result = solve(

@@ -122,7 +122,7 @@ class SqlEngine(Repairing):
         if bad:
             self._refuse(encoding, source)
         if self.market.groups and (self.market.options > 1 or self.market.requests > 1):
-            for (id,) in self._db.rows(translated(encoding.groups(), self._db.dialect, source)):
+            for (id,) in self._db.rows(encoding.groups(), source):
                 refuse_groups(id)
         if rows == 0:
             raise AgentsError("there are no agents", "the table has no rows")
@@ -155,7 +155,7 @@ class SqlEngine(Repairing):
     def _refuse(self, encoding: Encoding, source: str) -> None:
         """Raise the error for a row that is refused."""
         market = self.market
-        (row,) = self._db.rows(translated(encoding.first_bad(), self._db.dialect, source))
+        (row,) = self._db.rows(encoding.first_bad(), source)
         problem, _ = encoding.problems()[int(row[0]) - 1]
         who, numbers = f"agent {row[1]!r}", row[2:]
         key = market.hint("{} in [agents]", "Market({}=...)")
@@ -217,20 +217,20 @@ class SqlEngine(Repairing):
 
     def _refuse_twice(self) -> None:
         query = f"SELECT id FROM {self._codes} GROUP BY id HAVING COUNT(*) > 1 ORDER BY id LIMIT 1"
-        ((id,),) = self._db.rows(translated(query, self._db.dialect))
+        ((id,),) = self._db.rows(query)
         refuse_repeated(id, several=False)
 
     def _check_people(self, clamp: bool) -> None:
         """Refuse a person whose requests lead beyond a bound."""
         keys = ", ".join(self._queries.keys)
         twice = f"SELECT id, request FROM {self._codes} GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1"
-        for id, request in self._db.rows(translated(twice, self._db.dialect)):
+        for id, request in self._db.rows(twice):
             raise AgentsError(
                 f"agent {id!r} has two requests named {request!r}",
                 "give each request of an agent its own name",
             )
         for bound, query in people(self.market, self._codes):
-            for (id,) in self._db.rows(translated(query, self._db.dialect)):
+            for (id,) in self._db.rows(query):
                 what = (
                     f"{self.market.requests} requests" if bound == "requests" else f"{bound} in all"
                 )

@@ -19,6 +19,7 @@ import sqlglot
 from sqlglot import exp
 
 from jdpack.errors import AgentsError, EngineError
+from jdpack.records import spark
 from jdpack.records.schema import clean
 
 CODES_MAX = 1500
@@ -173,7 +174,7 @@ class Warehouse(ABC):
         """Make a table of what a query returns; one of that name is replaced."""
         self.drop(table)
         text = f"CREATE {self.kind_of_table} {table} AS {translated(query, self.dialect, source)}"
-        self.execute(text)
+        self.execute(text, records=source is not None)
 
     kind_of_table = "TABLE"
 
@@ -187,8 +188,12 @@ class Warehouse(ABC):
 
     def ask(self, query: str, source: str | None = None) -> list[int]:
         """The whole numbers of the only row of an answer; sums of nothing are 0."""
-        (row,) = self.rows(translated(query, self.dialect, source))
+        (row,) = self.rows(query, source)
         return [0 if x is None else int(x) for x in row]
+
+    def rows(self, query: str, source: str | None = None) -> list[tuple[Any, ...]]:
+        """The rows of an answer."""
+        return self.fetch(translated(query, self.dialect, source), records=source is not None)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -196,17 +201,16 @@ class Warehouse(ABC):
         try:
             yield
         except self.errors as error:
-            text = re.sub(r"^(IO|[A-Z_]+): |^\[[^\]]*\] ", "", clean(Exception(str(error).strip())))
             raise EngineError(
-                f"the database {self.where!r} failed: {text}",
+                f"the database {self.where!r} failed: {spark.text(error)}",
                 "whatever is posted is kept and paid for: resume the run once the database is back",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()
 
     @abstractmethod
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of an answer, in the database's own dialect."""
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
+        """The rows of an answer, in the database's own dialect; `records` if it reads these."""
 
     @abstractmethod
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
@@ -217,8 +221,8 @@ class Warehouse(ABC):
         """The columns of a table or query in the database's own dialect."""
 
     @abstractmethod
-    def execute(self, sql: str) -> None:
-        """Change something, in the database's own dialect."""
+    def execute(self, sql: str, *, records: bool = False) -> None:
+        """Change something, in the database's own dialect; `records` if it reads these."""
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
@@ -250,7 +254,7 @@ class DuckDB(Warehouse):
                     macro = f"jd_{name}({', '.join(names)}) AS {template.format(*names)}"
                     self._db.execute(f"CREATE OR REPLACE TEMP MACRO {macro}")
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
             return self._db.execute(sql).fetchall()
 
@@ -262,7 +266,7 @@ class DuckDB(Warehouse):
         with self.explained():
             return self._db.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").to_arrow_reader().schema
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
             self._db.execute(sql)
 
@@ -284,7 +288,7 @@ class PostgreSQL(Warehouse):
             self._db = psycopg.connect(address, autocommit=True)
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
             return self._db.execute(_literal(sql)).fetchall()
 
@@ -303,7 +307,7 @@ class PostgreSQL(Warehouse):
                 [(c.name, _PG_TYPES.get(c.type_code, pa.binary())) for c in found.description or ()]
             )
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
             self._db.execute(_literal(sql))
 
@@ -335,38 +339,57 @@ def _literal(sql: str) -> Any:
 
 
 class Spark(Warehouse):
-    """Spark SQL, in a session of its own or on a cluster."""
+    """Spark SQL. Tables are files in the folder that `spark.sql.warehouse.dir` names."""
 
     dialect = "spark"
 
     def __init__(self, address: str) -> None:
+        self._open = contextlib.ExitStack()
+        self._spark = self._open.enter_context(spark.session(address))
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
 
-        self.errors, self.where = (PySparkException,), address
-        master = re.sub(r"^spark:(//)?(?=local)", "", address)
-        builder = SparkSession.builder.appName("jdpack").master(master)
-        self._own = SparkSession.getActiveSession() is None
-        with self.explained():
-            self._spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+        self.errors, self.where = (PySparkException, Py4JError, ConnectionError), address
+        self._codes = self._spark.newSession()  # shares the tables, but not the settings
+        for name, value in _CODES_SETTINGS.items():
+            self._codes.conf.set(name, value)
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def _session(self, records: bool) -> Any:
+        return self._spark if records else self._codes
+
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
-            return [tuple(row) for row in self._spark.sql(sql).collect()]
+            return [tuple(row) for row in self._session(records).sql(sql).collect()]
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         with self.explained():
-            yield from self._spark.sql(sql).toArrow().to_batches(2**16)
+            yield from spark.read(self._codes, sql).to_batches(2**16)
 
     def schema(self, source: str) -> pa.Schema:
         with self.explained():
-            empty: pa.Table = self._spark.sql(f"SELECT * FROM ({source}) AS s LIMIT 0").toArrow()
-            return empty.schema
+            return spark.read(self._spark, f"SELECT * FROM ({source}) AS s LIMIT 0").schema
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
-            self._spark.sql(sql)
+            self._session(records).sql(sql)
+
+    def drop(self, table: str) -> None:
+        super().drop(table)
+        with self.explained():  # a process that was killed leaves files that no catalog knows
+            context = self._spark.sparkContext
+            folder = self._spark.conf.get("spark.sql.warehouse.dir")
+            path = context._jvm.org.apache.hadoop.fs.Path(folder, table)
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
 
     def close(self) -> None:
-        if self._own:
-            self._spark.stop()
+        self._open.close()
+
+
+_RULES = "org.apache.spark.sql.catalyst.optimizer"
+_CODES_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",  # a number that does not fit is an error
+    # Otherwise Spark writes every expression out wherever its name occurs, which takes minutes.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.excludedRules": f"{_RULES}.PushDownPredicates",
+}
+"""Of queries to the table of codes."""
