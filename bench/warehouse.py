@@ -2,9 +2,11 @@
 
 Each place computes in a process of its own, on one core: encode the records, then ask for the
 demand and for the plain sums of all columns in turn, at other prices each time, and finally solve.
-Of several turns the fastest counts, because other work on the machine can only add. PostgreSQL is a
-private server on this machine, and Spark runs on it with one thread. The engine memory has the same
-round for comparison. For PostgreSQL there are also the rows that ADBC reads per second.
+Seconds are those of the fastest of several turns, because other work on the machine can only add;
+the ratio of a round and a plain sum is that of CPU time in all turns. PostgreSQL is a private
+server on this machine, and Spark runs on it with one thread. The engine memory has the same round
+for comparison. For PostgreSQL there are also the rows that ADBC reads per second. Runs of the same
+size must end with the same billboard everywhere.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ import json
 import sys
 import time
 import numpy as np
+import psutil
 from jdpack import DatabaseQuery, Market, MwuAdaptive, solve
 from jdpack.engines.settings import KINDS, Place
 from jdpack.records.source import Source
@@ -50,13 +53,20 @@ path, address, sql, engine, turns, run = sys.argv[1:]
 market, found = Market.from_toml(path), {}
 agents = DatabaseQuery(address, sql) if sql else address
 source = Source(market, agents, None, None, None, False)
+adbc = address.startswith("postgresql")
 
 def timed(work):
     begin = time.perf_counter()
     answer = work()
     return time.perf_counter() - begin, answer
 
-if address.startswith("postgresql"):
+def cpu():
+    own = psutil.Process()
+    servers = [psutil.Process(opened._db._db.info.backend_pid)] if adbc else []
+    every = [one.cpu_times() for one in [own, *own.children(recursive=True), *servers]]
+    return sum(one.user + one.system for one in every)
+
+if adbc:
     def read():
         with database.connect(agents) as db, db.cursor() as cursor:
             cursor.execute(sql)
@@ -69,15 +79,20 @@ found["encode"], opened = timed(
     lambda: with_engine.open(source, 1, Place("bench", None), lambda done: None)
 )
 rng, rounds, plains, m = np.random.default_rng(1), [], [], len(market.resources)
+found["round_cpu"] = found["plain_cpu"] = 0.0
 for turn in range(int(turns) + 1):
     prices = tuple(int(p) for p in rng.uniform(0.5, 1, m) * 2.0**52 / 65535 / m)
+    begin = cpu()
     seconds, demand = timed(lambda: opened.demand(prices))
     rounds.append(seconds)
+    found["round_cpu"] += (cpu() - begin) * (turn > 0)
     if engine == "sql":
         sums = ", ".join([*(f"SUM(c0_{j})" for j in range(m)), "SUM(v0)"])
+        begin = cpu()
         seconds, every = timed(lambda: opened._db.ask(f"SELECT {sums} FROM {opened._codes}"))
         assert all(0 < one < of for one, of in zip(demand, every))
         plains.append(seconds)
+        found["plain_cpu"] += (cpu() - begin) * (turn > 0)
 opened.close()
 found["round"] = min(rounds[1:])  # the first one compiles
 found["plain"] = min(plains[1:], default=None)
@@ -110,11 +125,13 @@ def measure(
         os.environ.update(spark.variables(folder, spark.LARGE))
         address, sql = spark.ADDRESS, f"SELECT * FROM parquet.`{parquet}`"
     engine = "memory" if place == "memory" else "sql"
+    os.environ["PGOPTIONS"] = "-c max_parallel_workers_per_gather=0"
     command = [sys.executable, "-c", _MEASURE, market, address, sql, engine, str(turns)]
     done = watched([*command, "yes" if run else "no"])
     found = json.loads(done.out.splitlines()[-1])
     row = {"place": PLACES[place], "agents": n, "encode": found["encode"], "round": found["round"]}
-    row |= {"plain": found["plain"], "run": found.get("run"), "adbc": found.get("adbc")}
+    row |= {key: found[key] for key in ("plain", "round_cpu", "plain_cpu")}
+    row |= {"run": found.get("run"), "adbc": found.get("adbc")}
     return row | {"head": found.get("head")}
 
 
@@ -134,7 +151,7 @@ def main() -> None:
     plots.check()
     rows: list[dict[str, Any]] = []
     text = [
-        "| place | agents | encode | a round | a plain sum | ratio | a whole run | ADBC |",
+        "| place | agents | encode | a round | a plain sum | CPU ratio | a whole run | ADBC |",
         "|---" * 8 + "|",
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -144,7 +161,7 @@ def main() -> None:
     for row in rows:
         plain, ratio, run, adbc = "", "", "", ""
         if row["plain"] is not None:
-            plain, ratio = f"{row['plain']:.3f} s", f"{row['round'] / row['plain']:.2f}"
+            plain, ratio = f"{row['plain']:.3f} s", f"{row['round_cpu'] / row['plain_cpu']:.2f}"
         if row["run"] is not None:
             run = f"{row['run']:.0f} s"
         if row["adbc"] is not None:

@@ -55,12 +55,14 @@ from jdpack.storage.files import write_whole
 class SqlEngine(Repairing):
     """All agents in a table of codes of a database."""
 
+    numbered = False  # tables have ids
+
     def __init__(self, market: Market, warehouse: Warehouse, run: str, settings: Sql) -> None:
         self._market, self._db, self._queries = market, warehouse, Queries(market)
         self._codes, self._shares = f"jdpack_codes_{run}", f"jdpack_shares_{run}"
         self._turns = f"jdpack_turns_{run}"
         self._settings, self._order = settings, ""
-        self._count = self._requests = self._clamped = 0
+        self.count = self.requests = self.clamped = 0
         self._digest = 0
         self._last: tuple[tuple[int, ...], list[int]] | None = None
         self._base: Rounds | None = None
@@ -93,22 +95,6 @@ class SqlEngine(Repairing):
     def market(self) -> Market:
         return self._market
 
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def requests(self) -> int:
-        return self._requests
-
-    @property
-    def clamped(self) -> int:
-        return self._clamped
-
-    @property
-    def numbered(self) -> bool:
-        return False
-
     # --- records --------------------------------------------------------------------------
 
     def encode(self, source: str, *, clamp: bool) -> None:
@@ -118,7 +104,7 @@ class SqlEngine(Repairing):
         """
         encoding = self._encoding(source, clamp)
         placed = encoding.placed
-        rows, bad, self._clamped = self._db.ask(encoding.check(), source)
+        rows, bad, self.clamped = self._db.ask(encoding.check(), source)
         if bad:
             self._refuse(encoding, source)
         if self.market.groups and (self.market.options > 1 or self.market.requests > 1):
@@ -129,12 +115,12 @@ class SqlEngine(Repairing):
         self._order = "place" if placed else ""
         self._db.create(self._codes, encoding.codes(), source)
         counts = f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {self._codes}"
-        self._requests, self._count = self._db.ask(counts)
-        if self._requests > self._count and self.market.requests == 1:
+        self.requests, self.count = self._db.ask(counts)
+        if self.requests > self.count and self.market.requests == 1:
             self._refuse_twice()
         if self.market.requests > 1:
             self._check_people(clamp)
-        tally = Tally(rows, self._count, self._requests, self._clamped, None)
+        tally = Tally(rows, self.count, self.requests, self.clamped, None)
         check_tallies(self.market, [tally])
         self._digest = self.digest(SHA256)
 

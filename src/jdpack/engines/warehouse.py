@@ -246,6 +246,7 @@ class DuckDB(Warehouse):
         self.where = path or "DuckDB in memory"
         with self.explained():
             self._db = duckdb.connect(path or ":memory:")
+            self._db.execute("SET enable_progress_bar = false")  # it writes to stdout
             if threads is not None:
                 self._db.execute(f"SET threads = {threads}")
             for name, template in WORDS["duckdb"]._asdict().items():

@@ -25,6 +25,7 @@ class Connection:
             self._db = duckdb.connect(path, read_only=not write)
         except duckdb.ConnectionException:  # this process has it open already, in the other way
             self._db = duckdb.connect(path, read_only=write)
+        self._db.execute("SET enable_progress_bar = false")  # it writes to stdout
         self._begin = "BEGIN TRANSACTION" if write else "BEGIN TRANSACTION READ ONLY"
         self._db.execute(self._begin)
 
