@@ -10,23 +10,25 @@ PEERS := .venv-peers
 # command then takes three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check kernels modules setup browser postgresql docs build bench fuzz experiments soak lock clean
+.PHONY: demo test check kernels modules setup browser postgresql spark docs build bench fuzz experiments soak lock clean
 
 demo: $(DEMO)/ready
 	rm -rf demo
 	$(DEMO)/bin/jdpack demo -o demo
 
 # In two processes more than there are cores, because some tests wait, and at most four; each file of
-# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium, and
-# POSTGRESQL=no those that need PostgreSQL.
+# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium,
+# POSTGRESQL=no those that need PostgreSQL, and SPARK=no those that need Java.
 BROWSER ?= yes
 POSTGRESQL ?= yes
+SPARK ?= yes
 PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 2))
 test:
-	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser) $(if $(filter no,$(POSTGRESQL)),,postgresql)
-	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser) $(if $(filter no,$(POSTGRESQL)),,postgresql) $(if $(filter no,$(SPARK)),,spark)
+	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(if $(filter no,$(SPARK)),JDPACK_JAVA=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
 	$(if $(filter no,$(POSTGRESQL)),@echo "skipped: the tests that need PostgreSQL")
+	$(if $(filter no,$(SPARK)),@echo "skipped: the tests of Spark")
 
 # What the tests compile: once, not in every process.
 kernels: $(VENV)/ready
@@ -41,6 +43,10 @@ browser:
 # PostgreSQL for the tests of databases: the one that is there, or else one that is installed.
 postgresql:
 	@$(PYTHON) tests/postgresql.py
+
+# Java for the tests of Spark: the one that is there, or else one that is installed.
+spark:
+	@$(PYTHON) tests/spark.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff format --check .
@@ -87,6 +93,7 @@ bench: $(VENV)/ready $(PEERS)/ready
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/parquet.py
 	$(BIN)/python bench/databases.py
+	$(BIN)/python bench/warehouse.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/serve.py

@@ -1,7 +1,7 @@
 """Settings for all tests: Hypothesis tries the same examples on every run and every machine.
 
 Also PostgreSQL: `server` is a real server that all processes share, and `database` the address of
-an empty database of its own for each test.
+an empty database of its own for each test. `spark_home` is the address of a small Spark.
 """
 
 import itertools
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import postgresql
+import spark
 
 settings.register_profile(
     "fixed",
@@ -49,15 +50,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> postgresql.Server:
     """The PostgreSQL server of this run of pytest, which `make postgresql` makes possible."""
-    if os.environ.get("JDPACK_POSTGRESQL") == "no":
-        pytest.skip("the tests that need PostgreSQL are left out")
+    postgresql.POSTGRESQL.for_test()
     folder, serves = tmp_path_factory.getbasetemp(), os.getpid()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, serves = folder.parent, os.getppid()
-    try:
-        return postgresql.shared(folder, serves)
-    except postgresql.MissingError as error:
-        pytest.fail(str(error), pytrace=False)
+    return postgresql.shared(folder, serves)
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark on this machine, which `make spark` makes possible."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in spark.variables(tmp_path_factory.mktemp("spark")).items():
+            patch.setenv(name, value)
+        yield spark.ADDRESS
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,7 @@
-"""Finds PostgreSQL for the tests of databases or installs it, and starts a private server.
+"""Finds PostgreSQL for the tests of databases or installs it (`programs`), and starts a server.
 
-`make test` runs this file first. It takes the programs in the folder that JDPACK_POSTGRESQL names,
-on the PATH, or where Debian and Homebrew keep them. If there are none, it installs them with
-apt-get, if it is root or may become root without a password. If nothing helps, it says so, and what
-to do.
+It takes the programs in the folder that JDPACK_POSTGRESQL names, on the PATH, or where Debian and
+Homebrew keep them.
 
 `Server.start` makes a new server in a folder of its own, on a free port of this machine and on a
 socket in that folder. PostgreSQL refuses to run as root, so root starts it as another user. A
@@ -24,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from programs import MissingError, Program, answers
 
 SUPERUSER = "curator"
 
@@ -35,7 +35,6 @@ _PLACES = [
     *(Path("/opt/homebrew/opt"), Path("/usr/local/opt")),
 ]
 _PROGRAMS = ["initdb", "pg_ctl", "postgres"]
-_INSTALL = ["install", "--yes", "--no-install-recommends", "postgresql"]
 _SETTINGS = {
     "max_connections": "100",
     "shared_buffers": "32MB",
@@ -44,77 +43,29 @@ _SETTINGS = {
 }
 _WATCH_SECONDS = 0.5
 
-HINT = (
-    "install PostgreSQL (Debian: apt install postgresql), or set JDPACK_POSTGRESQL to the folder "
-    "of its programs, which has initdb; `make test POSTGRESQL=no` leaves these tests out"
-)
 
-
-class MissingError(Exception):
-    """There is no PostgreSQL; the message says why."""
-
-
-def find() -> Path | None:
-    """The folder of working programs; MissingError if JDPACK_POSTGRESQL names another."""
-    if named := os.environ.get("JDPACK_POSTGRESQL"):
-        if not _works(Path(named)):
-            raise MissingError(f"JDPACK_POSTGRESQL is {named!r}, where no initdb starts")
-        return Path(named)
-    return next(filter(_works, _candidates()), None)
-
-
-def install() -> Path:
-    """Install PostgreSQL and return the folder; MissingError if that is impossible here."""
-    root = _root()
-    if root is None or not shutil.which("apt-get"):
-        raise MissingError("it is not installed, and only root can install it, with apt-get")
-    sys.stdout.write("installing PostgreSQL for the tests of databases, with apt-get\n")
-    sys.stdout.flush()
-    apt = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"]
-    commands = [[*apt, "update"], [*apt, *_INSTALL]]
-    failed = [why for command in commands if (why := _failure(command)) is not None]
-    if found := find():  # whatever the commands printed
-        return found
-    raise MissingError(f"apt-get: {failed[-1] if failed else 'what it installed does not start'}")
-
-
-def _candidates() -> Iterator[Path]:
+def _candidates() -> Iterator[str]:
     if on_path := shutil.which("initdb"):
-        yield Path(on_path).resolve().parent
+        yield str(Path(on_path).resolve().parent)
     for place in _PLACES:
         folders = [*place.glob("[0-9]*/bin"), *place.glob("postgresql@*/bin")]
-        yield from sorted(folders, key=_version, reverse=True)
+        yield from map(str, sorted(folders, key=_version, reverse=True))
 
 
 def _version(folder: Path) -> int:
     return int(folder.parent.name.partition("@")[2] or folder.parent.name.partition(".")[0])
 
 
-def _works(folder: Path) -> bool:
-    try:
-        for name in _PROGRAMS:
-            subprocess.run([folder / name, "--version"], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    return True
-
-
-def _root() -> list[str] | None:
-    """The prefix that runs a command as root; None if we may not."""
-    if os.geteuid() == 0:
-        return []
-    sudo = ["sudo", "-n"]
-    return sudo if shutil.which("sudo") and _failure([*sudo, "true"], quiet=True) is None else None
-
-
-def _failure(command: Sequence[str], quiet: bool = False) -> str | None:
-    """Why a command failed, if it did."""
-    out = subprocess.DEVNULL if quiet else None
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-    except OSError as error:
-        return str(error.strerror)
-    return f"exit code {done.returncode}" if done.returncode else None
+POSTGRESQL = Program(
+    name="PostgreSQL",
+    tests="the tests of databases",
+    variable="JDPACK_POSTGRESQL",
+    package="postgresql",
+    hint="install PostgreSQL (Debian: apt install postgresql), or set JDPACK_POSTGRESQL to the "
+    "folder of its programs, which has initdb; `make test POSTGRESQL=no` leaves these tests out",
+    candidates=_candidates,
+    works=lambda folder: all(answers(f"{folder}/{name}", "--version") for name in _PROGRAMS),
+)
 
 
 # --- a server -----------------------------------------------------------------------------
@@ -132,10 +83,8 @@ class Server:
 
     @classmethod
     def start(cls, serves: int) -> Server:
-        """A new server for the process `serves`; MissingError if there are no programs."""
-        programs = find()
-        if programs is None:
-            raise MissingError(f"there is no PostgreSQL: {HINT}")
+        """A new server for the process `serves`; MissingError if it does not start."""
+        programs = POSTGRESQL.needed()
         folder = Path(tempfile.mkdtemp(prefix="jdpack-pg-"))
         password = secrets.token_urlsafe(12)
         (folder / "password").write_text(password)
@@ -144,7 +93,7 @@ class Server:
             for made in (folder, folder / "password"):
                 shutil.chown(made, user)
         _run(
-            *(programs / "initdb", "--pgdata", folder / "data", "--username", SUPERUSER),
+            *(f"{programs}/initdb", "--pgdata", folder / "data", "--username", SUPERUSER),
             *("--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync"),
             *("--pwfile", folder / "password", "--encoding", "UTF8", "--locale", "C"),
             folder=folder,
@@ -152,7 +101,7 @@ class Server:
         with (folder / "data/postgresql.conf").open("a") as file:
             file.writelines(f"{name} = {value!r}\n" for name, value in _SETTINGS.items())
             file.write(f"unix_socket_directories = {str(folder)!r}\n")
-        server = cls(str(folder), str(programs), _free_port(), password)
+        server = cls(str(folder), programs, _free_port(), password)
         server.resume()
         subprocess.run(
             [sys.executable, __file__, "watch", str(serves), json.dumps(asdict(server))],
@@ -256,13 +205,7 @@ def main() -> int:
             return 0
         _watch(int(sys.argv[2]), Server(**json.loads(sys.argv[3])))
         return 0
-    try:
-        if find() is None:
-            sys.stdout.write(f"installed {install()}\n")
-    except MissingError as error:
-        sys.stderr.write(f"error: the tests of databases need PostgreSQL: {error}\nhint: {HINT}\n")
-        return 1
-    return 0
+    return POSTGRESQL.main()
 
 
 if __name__ == "__main__":

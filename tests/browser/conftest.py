@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from browser import chromium
+from browser.chromium import CHROMIUM
 from jdpack import Billboard
 from jdpack.pages.billboard_page import public_page
 
@@ -26,20 +26,10 @@ _FLAGS = [
 ]
 
 
-def path_of_chromium() -> str:
-    try:
-        found = chromium.find()
-    except chromium.MissingError as error:
-        pytest.fail(str(error), pytrace=False)
-    if found is None:
-        pytest.fail(f"there is no Chromium: {chromium.HINT}", pytrace=False)
-    return found
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path_of_chromium(), args=_FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM.for_test(), args=_FLAGS)
         yield browser
         browser.close()
 

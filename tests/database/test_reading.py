@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import sqlite3
@@ -403,8 +402,6 @@ def test_what_duckdb_cannot_sort_in_memory_is_for_its_owner_only(tmp_path, monke
         cursor.execute("SELECT current_setting('temp_directory')")
         folder = Path(cursor.fetchone()[0])
         assert folder.parent == tmp_path / "private" and folder.stat().st_mode & 0o777 == 0o700
-    del db, cursor
-    gc.collect()
     assert not folder.exists()
 
 

@@ -61,7 +61,8 @@ def test_the_allocation_is_in_the_table(place, tmp_path, market, sql, names):
     assert rows(place, "SELECT count(*), count(DISTINCT run) FROM given") == count
 
 
-def test_all_rows_or_none(filled, tmp_path):
+@pytest.mark.parametrize("engine", ["memory", "sql"])
+def test_all_rows_or_none(filled, tmp_path, engine):
     """A trigger refuses one row in the middle: none stays, and resume writes all of them."""
     with psycopg.connect(filled) as db:
         db.execute("CREATE TABLE given (run text, id text, granted boolean)")
@@ -77,6 +78,7 @@ def test_all_rows_or_none(filled, tmp_path):
         solve(
             WIDE,
             query(filled),
+            engine=engine,
             output=tmp_path / "out",
             write_to="given",
             ledger=tmp_path / "ledger",
@@ -158,16 +160,27 @@ def test_the_negative_control_of_all_or_none(filled, tmp_path, monkeypatch):
     assert 0 < rows(filled, "SELECT count(*) FROM given")[0][0] < 200
 
 
-def test_the_engine_sql_and_a_duckdb_file(tmp_path):
-    """The engine has the file open: what another connection writes there would be lost."""
-    place = str(tmp_path / "records.duckdb")
-    people.fill("duckdb", place)
-    with pytest.raises(OutputError, match="has the DuckDB file open"):
-        solve(WIDE, query(place), engine="sql", output=tmp_path / "out", write_to="given")
-    assert not (tmp_path / "out").exists()
-    solve(WIDE, query(place), output=tmp_path / "out", write_to="given")
-    with pytest.raises(OutputError, match="has the DuckDB file open"):
-        resume(tmp_path / "out", engine="sql")
+@pytest.mark.parametrize("kind", ["duckdb", "postgresql"])
+@pytest.mark.parametrize("engine", ["sql", "memory"])
+def test_whoever_has_the_database_open_loses_nothing(kind, engine, tmp_path, request):
+    """The engine sql has it open, and so may the process that calls jdpack."""
+    address = (
+        str(tmp_path / "a.duckdb") if kind == "duckdb" else request.getfixturevalue("database")
+    )
+    people.fill(kind, address)
+    connect = psycopg.connect if kind == "postgresql" else duckdb.connect
+    with connect(address) as mine:
+        mine.execute("CREATE TABLE mine AS SELECT 1 AS x")
+        mine.commit()
+        solve(WIDE, query(address), engine=engine, output=tmp_path / "out", write_to="given")
+        mine.execute("INSERT INTO mine VALUES (2)")
+        mine.commit()
+    assert sorted(rows(address, "SELECT id, granted FROM given")) == in_file(tmp_path / "out")
+    assert rows(address, "SELECT count(*) FROM mine") == [(2,)]
+    made = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'jdpack%'"
+    assert rows(address, made) == [(0,)]
+    resume(tmp_path / "out", engine=engine)
+    assert rows(address, "SELECT count(*) FROM given") == [(200,)]
 
 
 def test_letters_in_a_table(place, tmp_path, monkeypatch, capsys):

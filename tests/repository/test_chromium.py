@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from browser import chromium
+from browser.chromium import CHROMIUM
 
 ROOT = Path(__file__).parents[2]
 STARTS, FAILS = "exit 0", "exit 3"
@@ -72,10 +73,10 @@ def test_the_named_browser_comes_first(machine, monkeypatch, capsys):
     machine.has("chromium", STARTS)
     own = machine.has("own", STARTS, machine.home / "own")
     monkeypatch.setenv("JDPACK_CHROMIUM", own)
-    assert chromium.find() == own
+    assert CHROMIUM.find() == own
     for wrong in [str(machine.home / "nothing"), machine.has("broken", FAILS), str(machine.home)]:
         monkeypatch.setenv("JDPACK_CHROMIUM", wrong)
-        assert chromium.main() == 1
+        assert CHROMIUM.main() == 1
         err = capsys.readouterr().err
         assert err.startswith(
             f"error: the tests of pages need Chromium: JDPACK_CHROMIUM is {wrong!r}"
@@ -86,48 +87,48 @@ def test_the_named_browser_comes_first(machine, monkeypatch, capsys):
 @pytest.mark.parametrize("name", chromium.NAMES)
 def test_one_on_the_path(machine, name, capsys):
     path = machine.has(name, STARTS)
-    assert chromium.find() == path
-    assert chromium.main() == 0 and machine.ran == []
+    assert CHROMIUM.find() == path
+    assert CHROMIUM.main() == 0 and machine.ran == []
     assert capsys.readouterr() == ("", ""), "and not a word"
 
 
 def test_one_that_playwright_has_downloaded(machine, monkeypatch):
     machine.has("chrome", STARTS, machine.cached)
-    assert chromium.find() == str(machine.cached)
+    assert CHROMIUM.find() == str(machine.cached)
     elsewhere = machine.home / "place/chromium-1300/chrome-linux/chrome"
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(machine.home / "place"))
-    assert chromium.find() is None
+    assert CHROMIUM.find() is None
     machine.has("chrome", STARTS, elsewhere)
-    assert chromium.find() == str(elsewhere)
+    assert CHROMIUM.find() == str(elsewhere)
 
 
 def test_a_browser_that_does_not_start_is_skipped(machine):
     """Like Ubuntu's package, which is a script that asks for snap."""
     machine.has("chromium-browser", FAILS)
-    assert chromium.find() is None
+    assert CHROMIUM.find() is None
     machine.has("chrome", STARTS, machine.cached)
-    assert chromium.find() == str(machine.cached)
+    assert CHROMIUM.find() == str(machine.cached)
 
 
 # --- what is installed --------------------------------------------------------------------
 
 
-APT = ["apt-get --quiet update", f"apt-get --quiet {' '.join(chromium._INSTALL)}"]
+APT = ["apt-get --quiet update", f"apt-get --quiet {' '.join(CHROMIUM.apt)}"]
 
 
 def test_root_installs_it_with_apt(machine, monkeypatch, capsys):
     be(monkeypatch, root=True)
     machine.has("apt-get", f'[ "$2" = update ] || {{ {machine.makes(machine.bin / "chromium")}; }}')
-    assert chromium.main() == 0
+    assert CHROMIUM.main() == 0
     assert machine.ran == APT
     assert f"installed {machine.bin / 'chromium'}\n" in capsys.readouterr().out
-    assert chromium.main() == 0 and machine.ran == APT, "once"
+    assert CHROMIUM.main() == 0 and machine.ran == APT, "once"
 
 
 def test_a_user_who_may_become_root_does(machine):
     machine.has("apt-get", machine.makes(machine.bin / "chromium"))
     machine.has("sudo", 'shift; [ "$1" = true ] || "$@"')
-    assert chromium.main() == 0
+    assert CHROMIUM.main() == 0
     assert [line for line in machine.ran if not line.startswith("sudo")] == APT
     assert all(line.startswith("sudo -n ") for line in machine.ran if line not in APT)
 
@@ -138,11 +139,11 @@ def test_a_user_who_may_not_gets_it_from_playwright(machine, sudo):
     if sudo is not None:
         machine.has("sudo", sudo)
     machine.has("playwright", machine.makes(machine.cached))
-    assert chromium.main() == 0
+    assert CHROMIUM.main() == 0
     assert [line for line in machine.ran if not line.startswith("sudo")] == [
         "playwright install chromium"
     ]
-    assert chromium.find() == str(machine.cached)
+    assert CHROMIUM.find() == str(machine.cached)
 
 
 def test_where_apt_has_none_playwright_brings_it_with_its_libraries(machine, monkeypatch):
@@ -151,7 +152,7 @@ def test_where_apt_has_none_playwright_brings_it_with_its_libraries(machine, mon
     needs = machine.home / "libraries"
     brings = machine.makes(machine.cached, f"[ -e {needs} ]")
     machine.has("playwright", f'if [ "$1" = install-deps ]; then mkdir {needs}; else {brings}; fi')
-    assert chromium.main() == 0
+    assert CHROMIUM.main() == 0
     assert machine.ran == [*APT, "playwright install-deps chromium", "playwright install chromium"]
 
 
@@ -159,26 +160,26 @@ def test_a_package_list_that_cannot_be_updated_may_still_do(machine, monkeypatch
     be(monkeypatch, root=True)
     brings = machine.makes(machine.bin / "chromium")
     machine.has("apt-get", f'[ "$2" = install ] && {{ {brings}; }}')
-    assert chromium.main() == 0 and machine.ran == APT
+    assert CHROMIUM.main() == 0 and machine.ran == APT
 
 
 def test_where_nothing_helps_it_says_what_to_do(machine, monkeypatch, capfd):
-    assert chromium.main() == 1
+    assert CHROMIUM.main() == 1
     out, err = capfd.readouterr()
     assert out == "installing Chromium for the tests of pages, with Playwright\n"
     assert err == (
-        f"error: the tests of pages need Chromium: Playwright: exit code 3\nhint: {chromium.HINT}\n"
+        f"error: the tests of pages need Chromium: Playwright: exit code 3\nhint: {CHROMIUM.hint}\n"
     )
     assert "make test BROWSER=no" in err and "JDPACK_CHROMIUM" in err
     be(monkeypatch, root=True)
     machine.has("apt-get", "exit 100")
     machine.has("playwright", machine.makes(machine.cached, FAILS))
-    assert chromium.main() == 1
+    assert CHROMIUM.main() == 1
     err = capfd.readouterr().err
     assert "apt-get: exit code 100; Playwright: what it installed does not start\n" in err
     monkeypatch.setattr(chromium, "PLAYWRIGHT", [str(machine.home / "nothing")])
     machine.cached.unlink()
-    assert chromium.main() == 1
+    assert CHROMIUM.main() == 1
     assert "Playwright: No such file or directory\n" in capfd.readouterr().err
 
 

@@ -91,6 +91,8 @@ def code_cells(text: str) -> list[str]:
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     if "postgresql:///" in page.read_text(encoding="utf-8"):
         request.getfixturevalue("town")
+    if "spark:local" in page.read_text(encoding="utf-8"):
+        request.getfixturevalue("spark_home")
     monkeypatch.chdir(tmp_path)
     run = installed if page.name in ("README.md", "scale.md") else here  # scale.md starts Ray
     run_page(page.read_text(encoding="utf-8"), page, run)

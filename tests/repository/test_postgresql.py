@@ -1,5 +1,5 @@
-"""Where the tests' PostgreSQL comes from, on machines of all kinds, and how long a server lives.
-The commands that install are fakes: nothing is installed.
+"""Where the tests' PostgreSQL and Java come from, and how long a server lives.
+The commands that install are fakes: nothing is installed. `test_chromium.py` has more of them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +15,8 @@ import psycopg
 import pytest
 
 import postgresql
+from postgresql import POSTGRESQL
+from spark import JAVA
 
 ROOT = Path(__file__).parents[2]
 STARTS, FAILS = "exit 0", "exit 3"
@@ -28,7 +29,7 @@ class Machine:
         self.bin, self.log = folder / "bin", folder / "log"
         self.bin.mkdir()
         self.log.touch()
-        for needed in ["env", "mkdir", "chmod"]:
+        for needed in ["env"]:
             (self.bin / needed).symlink_to(shutil.which(needed))
 
     def has(self, name: str, script: str) -> None:
@@ -58,67 +59,65 @@ def machine(tmp_path, monkeypatch):
     return made
 
 
-def test_the_named_folder_comes_first(machine, tmp_path, monkeypatch, capsys):
-    machine.has_programs(tmp_path / "lib/15/bin")
-    own = machine.has_programs(tmp_path / "own")
-    monkeypatch.setenv("JDPACK_POSTGRESQL", str(own))
-    assert postgresql.find() == own
-    for wrong in [tmp_path / "nothing", machine.has_programs(tmp_path / "broken", FAILS)]:
-        monkeypatch.setenv("JDPACK_POSTGRESQL", str(wrong))
-        monkeypatch.setattr(sys, "argv", ["postgresql.py"])
-        assert postgresql.main() == 1
-        assert f"JDPACK_POSTGRESQL is {str(wrong)!r}" in capsys.readouterr().err
-    assert machine.ran == [], "and nothing is installed in its place"
-
-
-def test_the_newest_of_those_that_work(machine, tmp_path):
-    assert postgresql.find() is None
+def test_the_newest_of_those_that_work(machine, tmp_path, monkeypatch, capsys):
+    assert POSTGRESQL.find() is None
     old = machine.has_programs(tmp_path / "lib/9/bin")
-    assert postgresql.find() == old
+    assert POSTGRESQL.find() == str(old)
     new = machine.has_programs(tmp_path / "lib/15/bin")
     machine.has_programs(tmp_path / "lib/17/bin", FAILS)
-    assert postgresql.find() == new
-
-
-def test_root_installs_it_with_apt(machine, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(sys, "argv", ["postgresql.py"])
-    made = tmp_path / "lib/15/bin"
-    scripts = "".join(
-        f"echo '#!/bin/sh' > {made}/{name}; chmod +x {made}/{name}; "
-        for name in postgresql._PROGRAMS
-    )
-    machine.has("apt-get", f'[ "$2" = update ] || {{ mkdir -p {made}; {scripts}}}')
-    assert postgresql.main() == 0
-    assert f"installed {made}" in capsys.readouterr().out
-    install = " ".join(postgresql._INSTALL)
-    assert machine.ran == ["apt-get --quiet update", f"apt-get --quiet {install}"]
-    assert postgresql.main() == 0 and len(machine.ran) == 2, "a second time nothing is installed"
+    assert POSTGRESQL.find() == str(new)
+    own = machine.has_programs(tmp_path / "own")
+    monkeypatch.setenv("JDPACK_POSTGRESQL", str(own))
+    assert POSTGRESQL.find() == str(own)
+    (own / "pg_ctl").unlink()
+    assert POSTGRESQL.main() == 1
+    assert f"JDPACK_POSTGRESQL is {str(own)!r}" in capsys.readouterr().err
 
 
 def test_otherwise_it_says_what_to_do(machine, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["postgresql.py"])
     machine.has("apt-get", FAILS)
-    assert postgresql.main() == 1
+    assert POSTGRESQL.main() == 1
     err = capsys.readouterr().err
     assert err.startswith("error: the tests of databases need PostgreSQL: it is not installed")
     assert "POSTGRESQL=no" in err and machine.ran == []
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert postgresql.main() == 1
+    assert POSTGRESQL.main() == 1
     assert "apt-get: exit code 3" in capsys.readouterr().err
+    assert machine.ran[-1] == f"apt-get --quiet {' '.join(POSTGRESQL.apt)}"
 
 
-def test_make_leaves_the_tests_out_on_request():
-    for given, wanted in [("POSTGRESQL=no", True), ("POSTGRESQL=yes", False)]:
+def test_java_must_be_new_enough(machine, monkeypatch, capsys):
+    monkeypatch.delenv("JDPACK_JAVA", raising=False)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    machine.has("java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
+    assert JAVA.find() is None and JAVA.main() == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the tests of Spark need Java 17 or newer: it is not installed")
+    assert "SPARK=no" in err
+    machine.has("java", "echo 'openjdk version \"21.0.1\" 2023-10-17' >&2")
+    assert JAVA.find() == str(machine.bin / "java") and JAVA.main() == 0
+    machine.has("java", "echo 'openjdk version \"21.0.1\" 2023-10-17' >&2; exit 3")
+    assert JAVA.find() is None
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "script"),
+    [
+        ("POSTGRESQL", "JDPACK_POSTGRESQL=no", "tests/postgresql.py"),
+        ("SPARK", "JDPACK_JAVA=no", "tests/spark.py"),
+    ],
+)
+def test_make_leaves_the_tests_out_on_request(option, variable, script):
+    for given in ("no", "yes"):
         done = subprocess.run(
-            ["make", "--dry-run", "--no-print-directory", "test", given, "BROWSER=no"],
+            ["make", "--dry-run", "--no-print-directory", "test", f"{option}={given}"],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
         )
-        assert ("JDPACK_POSTGRESQL=no" in done.stdout) == wanted
-        assert ("tests/postgresql.py" in done.stdout) != wanted
+        assert (variable in done.stdout) == (given == "no")
+        assert (script in done.stdout) != (given == "no")
 
 
 def test_a_server_that_tests_share(server, new_database):

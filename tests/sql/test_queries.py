@@ -144,19 +144,17 @@ def compare(memory: MemoryEngine, sql: SqlEngine, rng: np.random.Generator) -> N
 # --- every query --------------------------------------------------------------------------
 
 
-@settings(max_examples=6)
-@given(
-    seed=st.integers(0, 2**32),
-    sparse=st.booleans(),
-    options=st.integers(1, 3),
-    texts=st.booleans(),
-    divisible=st.booleans(),
-    long=st.booleans(),
-    terms=st.sampled_from([20, 2000]),
-)
-def test_every_query_has_the_same_answer(
-    place, seed, sparse, options, texts, divisible, long, terms
-):
+def compare_all(
+    place: Any,
+    seed: int,
+    sparse: bool,
+    options: int,
+    texts: bool,
+    divisible: bool,
+    long: bool,
+    terms: int,
+) -> None:
+    """Every query about random agents; those of more than `terms` terms are cut."""
     rng = np.random.default_rng(seed)
     layout = {"columns": LONG} if long else {}
     market = random_market(
@@ -167,7 +165,7 @@ def test_every_query_has_the_same_answer(
     records = random_records(rng, market, ids=ids)
     table = (long_table if long else wide_table)(records)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_queries, "_TERMS", terms)  # so that rounds are cut into several queries
+        patch.setattr(sql_queries, "_TERMS", terms)
         patch.setattr(sql_queries, "_COLUMNS", terms)
         sql = opened(place, market, table)
         try:
@@ -176,9 +174,27 @@ def test_every_query_has_the_same_answer(
             sql.close()
 
 
+@settings(max_examples=6)
+@given(
+    seed=st.integers(0, 2**32),
+    sparse=st.booleans(),
+    options=st.integers(1, 3),
+    texts=st.booleans(),
+    divisible=st.booleans(),
+    long=st.booleans(),
+    terms=st.sampled_from([20, 2000]),
+)
+def test_every_query_has_the_same_answer(place, **example):
+    compare_all(place, **example)
+
+
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**32), options=st.integers(1, 2), clamp=st.booleans())
-def test_groups_totals_and_requests_too(place, seed, options, clamp):
+def test_groups_totals_and_requests_too(place, **example):
+    compare_people(place, **example)
+
+
+def compare_people(place: Any, seed: int, options: int, clamp: bool) -> None:
     """What clamping does to numbers and totals, derived resources, and coins per request."""
     rng = np.random.default_rng(seed)
     n = 30

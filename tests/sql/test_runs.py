@@ -10,8 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from database import people
-from helpers import check_error
+from helpers import check_error, run_cli
 from jdpack import (
+    Billboard,
     Columns,
     DatabaseQuery,
     Market,
@@ -132,14 +133,68 @@ def test_the_order_of_a_query_orders_the_options(kind, tmp_path, request):
         )
 
 
-def test_codes_can_be_kept(database, tmp_path):
+def test_codes_can_be_kept(tmp_path, monkeypatch, capsys):
+    address, market = str(tmp_path / "records.duckdb"), tmp_path / "market.toml"
+    people.fill("duckdb", address)
+    market.write_text(
+        "agents = {count = 200}\nvalue = {max = 10}\nprivacy = {epsilon = 2, delta = 1e-6}\n"
+        'resource = [{name = "beds", supply = 60, max_demand = 1}, '
+        '{name = "hours", supply = 40, max_demand = 1}]\n'
+    )
+    out = str(tmp_path / "out")
+    asked = ["solve", str(market), address, "--query", people.SQL, "-o", out, "--keep", "--quiet"]
+    code, _, err = run_cli(monkeypatch, capsys, *asked)
+    assert code != 0 and "--keep is for --engine sql" in err
+    code, _, err = run_cli(monkeypatch, capsys, *asked, "--engine", "sql")
+    assert code == 0, err
+    run = Billboard.read(f"{out}/public/billboard.jsonl").header.commitment
+    assert tables_of(address) == {f"jdpack_codes_{run[:8]}"}
+    with duckdb.connect(address) as db:
+        assert db.execute(f"SELECT COUNT(*) FROM jdpack_codes_{run[:8]}").fetchone() == (200,)
+
+
+def test_nobody_else_reads_the_codes(database, server, tmp_path):
+    """The tables belong to the role of the run; another role that sees the schema is refused."""
     people.fill("postgresql", database)
-    query = DatabaseQuery(database, people.SQL)
-    result = solve(people.WIDE, query, engine=Sql(keep=True), **BUDGET)
-    (name,) = tables_of(database)
-    assert name == f"jdpack_codes_{result.billboard.header.commitment[:8]}"
-    with psycopg.connect(database) as db:
-        assert db.execute(f"SELECT COUNT(*) FROM {name}").fetchone() == (200,)
+    name = database.partition("?")[0].rpartition("/")[2]
+    roles = [f"{role}_{name}" for role in ("runner", "other")]
+    with psycopg.connect(database, autocommit=True) as db:
+        for role in roles:
+            db.execute(f"CREATE ROLE {role} LOGIN")
+            db.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+        db.execute(f"GRANT SELECT ON people TO {roles[0]}")
+    runner, other = (server.address(name, role) for role in roles)
+    refused: list[str] = []
+
+    def look(progress):
+        if progress.stage == "rounds" and progress.rounds == 2:
+            for table in sorted(tables_of(database)):
+                with psycopg.connect(other) as db, pytest.raises(psycopg.Error) as error:
+                    db.execute(f"SELECT * FROM {table}")
+                refused.append(f"{table}: {error.value}")
+
+    try:
+        policy = MwuOnline(batch=40)
+        query = DatabaseQuery(runner, people.SQL)
+        made = solve(
+            people.WIDE, query, engine=Sql(keep=True), policy=policy, progress=look, **BUDGET
+        )
+        run = made.billboard.header.commitment[:8]
+        assert refused == [
+            f"jdpack_{what}_{run}: permission denied for table jdpack_{what}_{run}"
+            for what in ("codes", "turns")
+        ]
+        with psycopg.connect(runner) as db:  # the control: whoever owns it reads it
+            count = db.execute(f"SELECT COUNT(*) FROM jdpack_codes_{run}").fetchone()
+        assert count == (200,)
+        with pytest.raises(EngineError, match="permission denied for table people"):
+            solve(people.WIDE, DatabaseQuery(other, people.SQL), engine="sql", **BUDGET)
+        assert tables_of(database) == {f"jdpack_codes_{run}"}
+    finally:
+        with psycopg.connect(database, autocommit=True) as db:
+            for role in roles:
+                db.execute(f"DROP OWNED BY {role}")
+                db.execute(f"DROP ROLE {role}")
 
 
 def test_rights_that_a_schema_gives_by_default_are_taken_back(database):

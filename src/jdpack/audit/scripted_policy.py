@@ -46,6 +46,11 @@ class Script:
     name: ClassVar[str] = "audit-script"
     truncated: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        # A header has lists.
+        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "queries", tuple(self.queries))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -86,6 +86,10 @@ AllocationPlace = Annotated[
 WorkerPatience = Annotated[
     float | None, typer.Option(help="Seconds to wait for a worker (ray).", rich_help_panel=ENGINE)
 ]
+KeepCodes = Annotated[
+    bool,
+    typer.Option("--keep", help="Keep the table of codes (sql). Private.", rich_help_panel=ENGINE),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Cores to use; all if not given.", rich_help_panel=ENGINE)
 ]

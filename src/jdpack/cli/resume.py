@@ -31,6 +31,7 @@ def resume_command(
     workers: options.Workers = None,
     allocation: options.AllocationPlace = None,
     patience: options.WorkerPatience = None,
+    keep: options.KeepCodes = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -44,6 +45,7 @@ def resume_command(
         workers=workers,
         allocation=allocation,
         patience=patience,
+        keep=keep or None,
     )
     with told(output), progress(quiet) as show:
         result = resume(

@@ -151,6 +151,8 @@ class RayEngine(Combined):
     seconds = 0.0
     """How long the slowest worker took for the last question."""
 
+    numbered = False  # tables have ids
+
     def __init__(
         self,
         market: Market,
@@ -171,7 +173,7 @@ class RayEngine(Combined):
         rest = clamp, threads, settings.store
         self._workers: list[Any] = [actor.remote(market, own, *rest) for own in pieces]
         self._digests: list[int] = []
-        self._count = self._requests = self._clamped = 0
+        self.count = self.requests = self.clamped = 0
 
     @classmethod
     def open(
@@ -199,22 +201,6 @@ class RayEngine(Combined):
             engine.close()
             raise
         return engine
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def requests(self) -> int:
-        return self._requests
-
-    @property
-    def clamped(self) -> int:
-        return self._clamped
-
-    @property
-    def numbered(self) -> bool:
-        return False  # tables have ids
 
     def write(self, board: Billboard, allocation: Allocation, folder: Path) -> None:
         """Write one file per worker, to the folder `allocation` or to where the settings say.
@@ -319,9 +305,9 @@ class RayEngine(Combined):
         check_tallies(self.market, tallies)
         workers, pieces, digests = zip(*busy, strict=True)
         self._workers, self._pieces, self._digests = list(workers), list(pieces), list(digests)
-        self._count = sum(t.agents for t in tallies)
-        self._requests = sum(t.requests for t in tallies)
-        self._clamped = sum(t.clamped for t in tallies)
+        self.count = sum(t.agents for t in tallies)
+        self.requests = sum(t.requests for t in tallies)
+        self.clamped = sum(t.clamped for t in tallies)
         self._check_unique()
 
     def _check_place(self, place: str) -> None:
@@ -363,7 +349,7 @@ class RayEngine(Combined):
         if None not in ends and all(a[1] < b[0] for a, b in pairwise(ends)):
             return
         compare = ray.remote(num_cpus=0)(_repeated)
-        buckets = -(-self._count // _BUCKET)
+        buckets = -(-self.count // _BUCKET)
         for bucket in range(buckets):  # keys do not pass through the driver
             found = [worker.keys.remote(bucket, buckets) for worker in self._workers]
             suspects = self._get(compare.remote(*found), "the comparison of ids", _READING)

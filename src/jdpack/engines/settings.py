@@ -124,9 +124,7 @@ class Ray:
 
 @dataclass(frozen=True)
 class Sql:
-    """Codes in a database, which computes every sum itself: DuckDB or PostgreSQL.
-
-    Spark works too, but is not in the tests yet.
+    """Codes in a database, which computes every sum itself: DuckDB, PostgreSQL or Spark.
 
     The records are a query to that database, or Parquet files, which DuckDB reads in this process.
     """

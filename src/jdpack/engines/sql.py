@@ -55,12 +55,14 @@ from jdpack.storage.files import write_whole
 class SqlEngine(Repairing):
     """All agents in a table of codes of a database."""
 
+    numbered = False  # tables have ids
+
     def __init__(self, market: Market, warehouse: Warehouse, run: str, settings: Sql) -> None:
         self._market, self._db, self._queries = market, warehouse, Queries(market)
         self._codes, self._shares = f"jdpack_codes_{run}", f"jdpack_shares_{run}"
         self._turns = f"jdpack_turns_{run}"
         self._settings, self._order = settings, ""
-        self._count = self._requests = self._clamped = 0
+        self.count = self.requests = self.clamped = 0
         self._digest = 0
         self._last: tuple[tuple[int, ...], list[int]] | None = None
         self._base: Rounds | None = None
@@ -93,22 +95,6 @@ class SqlEngine(Repairing):
     def market(self) -> Market:
         return self._market
 
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def requests(self) -> int:
-        return self._requests
-
-    @property
-    def clamped(self) -> int:
-        return self._clamped
-
-    @property
-    def numbered(self) -> bool:
-        return False
-
     # --- records --------------------------------------------------------------------------
 
     def encode(self, source: str, *, clamp: bool) -> None:
@@ -118,11 +104,11 @@ class SqlEngine(Repairing):
         """
         encoding = self._encoding(source, clamp)
         placed = encoding.placed
-        rows, bad, self._clamped = self._db.ask(encoding.check(), source)
+        rows, bad, self.clamped = self._db.ask(encoding.check(), source)
         if bad:
             self._refuse(encoding, source)
         if self.market.groups and (self.market.options > 1 or self.market.requests > 1):
-            for (id,) in self._db.rows(translated(encoding.groups(), self._db.dialect, source)):
+            for (id,) in self._db.rows(encoding.groups(), source):
                 refuse_groups(id)
         if rows == 0:
             raise AgentsError("there are no agents", "the table has no rows")
@@ -134,12 +120,12 @@ class SqlEngine(Repairing):
                 "its rows must be the same each time: no sample, and no LIMIT without an order",
             )
         counts = f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {self._codes}"
-        self._requests, self._count = self._db.ask(counts)
-        if self._requests > self._count and self.market.requests == 1:
+        self.requests, self.count = self._db.ask(counts)
+        if self.requests > self.count and self.market.requests == 1:
             self._refuse_twice()
         if self.market.requests > 1:
             self._check_people(clamp)
-        tally = Tally(rows, self._count, self._requests, self._clamped, None)
+        tally = Tally(rows, self.count, self.requests, self.clamped, None)
         check_tallies(self.market, [tally])
         self._digest = self.digest(SHA256)
 
@@ -160,7 +146,7 @@ class SqlEngine(Repairing):
     def _refuse(self, encoding: Encoding, source: str) -> None:
         """Raise the error for a row that is refused."""
         market = self.market
-        (row,) = self._db.rows(translated(encoding.first_bad(), self._db.dialect, source))
+        (row,) = self._db.rows(encoding.first_bad(), source)
         problem, _ = encoding.problems()[int(row[0]) - 1]
         who, numbers = f"agent {row[1]!r}", row[2:]
         key = market.hint("{} in [agents]", "Market({}=...)")
@@ -222,20 +208,20 @@ class SqlEngine(Repairing):
 
     def _refuse_twice(self) -> None:
         query = f"SELECT id FROM {self._codes} GROUP BY id HAVING COUNT(*) > 1 ORDER BY id LIMIT 1"
-        ((id,),) = self._db.rows(translated(query, self._db.dialect))
+        ((id,),) = self._db.rows(query)
         refuse_repeated(id, several=False)
 
     def _check_people(self, clamp: bool) -> None:
         """Refuse a person whose requests lead beyond a bound."""
         keys = ", ".join(self._queries.keys)
         twice = f"SELECT id, request FROM {self._codes} GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 1"
-        for id, request in self._db.rows(translated(twice, self._db.dialect)):
+        for id, request in self._db.rows(twice):
             raise AgentsError(
                 f"agent {id!r} has two requests named {request!r}",
                 "give each request of an agent its own name",
             )
         for bound, query in people(self.market, self._codes):
-            for (id,) in self._db.rows(translated(query, self._db.dialect)):
+            for (id,) in self._db.rows(query):
                 what = (
                     f"{self.market.requests} requests" if bound == "requests" else f"{bound} in all"
                 )

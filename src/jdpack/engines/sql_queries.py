@@ -5,11 +5,11 @@ The table has one row per request: its agent's `id` and, if agents may make seve
 `c<o>_<resource>`. An option that a request does not have is null. So every query reads each row
 once and needs no join and no sort.
 
-Why the numbers are exact. Costs are sums of codes times prices: in 64-bit integers if they are sure
-to fit, and otherwise in doubles, which decide exactly (`jdpack.market.market`). The curvature
-queries compute in doubles, in the same order as `jdpack.engines.curvature`. They only add,
-multiply, divide and take roots, which IEEE 754 rounds alike everywhere. Everything that is summed
-is a 64-bit integer, cut in two where a sum might exceed 63 bits.
+Why the numbers are exact. Costs are sums of codes times prices in doubles, which decide exactly
+(`jdpack.market.market`) and take less time than integers, whose overflow databases check. The
+curvature queries compute in doubles, in the same order as `jdpack.engines.curvature`. They only
+add, multiply, divide and take roots, which IEEE 754 rounds alike everywhere. Everything that is
+summed is a 64-bit integer, cut in two where a sum might exceed 63 bits.
 
 The text is in the dialect of DuckDB; `jdpack.engines.warehouse` translates it. `JD_COIN` and
 `JD_BYTES` stand for what every database writes in its own way.
@@ -26,7 +26,6 @@ from jdpack.market.grid import (
     BAND,
     CHANCE_MAX,
     CURVATURE_UNIT,
-    DEMAND_CODE_MAX,
     PRICE_UNITS_PER_VALUE_CODE,
     SHARE,
 )
@@ -471,10 +470,6 @@ def coin(id: str, key: bytes, *, request: bool) -> str:
 
 def _affordable(prices: Prices) -> str:
     """Whether the only option costs at most its value."""
-    if DEMAND_CODE_MAX * sum(prices) < 2**63:
-        terms = [f"CAST(c0_{j} AS BIGINT) * {p}" for j, p in enumerate(prices) if p > 0]
-        worth = f"CAST(v0 AS BIGINT) * {PRICE_UNITS_PER_VALUE_CODE}"
-        return f"({_total(terms or ['0'])} <= {worth})"
     return f"({_cost(0, [number(p) for p in prices])} <= {_worth(0)})"
 
 

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import sqlglot
 from sqlglot import exp
 
 from jdpack.errors import AgentsError, EngineError
+from jdpack.records import duckdb_file, spark
 from jdpack.records.schema import clean
 
 CODES_MAX = 1500
@@ -181,7 +181,7 @@ class Warehouse(ABC):
         """Make a table of what a query returns; one of that name is replaced."""
         self.drop(table)
         text = f"CREATE {self.kind_of_table} {table} AS {translated(query, self.dialect, source)}"
-        self.execute(text)
+        self.execute(text, records=source is not None)
 
     kind_of_table = "TABLE"
 
@@ -195,8 +195,12 @@ class Warehouse(ABC):
 
     def ask(self, query: str, source: str | None = None) -> list[int]:
         """The whole numbers of the only row of an answer; sums of nothing are 0."""
-        (row,) = self.rows(translated(query, self.dialect, source))
+        (row,) = self.rows(query, source)
         return [0 if x is None else int(x) for x in row]
+
+    def rows(self, query: str, source: str | None = None) -> list[tuple[Any, ...]]:
+        """The rows of an answer."""
+        return self.fetch(translated(query, self.dialect, source), records=source is not None)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -204,17 +208,16 @@ class Warehouse(ABC):
         try:
             yield
         except self.errors as error:
-            text = re.sub(r"^(IO|[A-Z_]+): |^\[[^\]]*\] ", "", clean(Exception(str(error).strip())))
             raise EngineError(
-                f"the database {self.where!r} failed: {text}",
+                f"the database {self.where!r} failed: {spark.text(error)}",
                 "whatever is posted is kept and paid for: resume the run once the database is back",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()
 
     @abstractmethod
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of an answer, in the database's own dialect."""
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
+        """The rows of an answer, in the database's own dialect; `records` if it reads these."""
 
     @abstractmethod
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
@@ -225,8 +228,8 @@ class Warehouse(ABC):
         """The columns of a table or query in the database's own dialect."""
 
     @abstractmethod
-    def execute(self, sql: str) -> None:
-        """Change something, in the database's own dialect."""
+    def execute(self, sql: str, *, records: bool = False) -> None:
+        """Change something, in the database's own dialect; `records` if it reads these."""
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[None]:
@@ -239,11 +242,7 @@ class Warehouse(ABC):
 
 
 class DuckDB(Warehouse):
-    """DuckDB, in this process: in memory, or in a file.
-
-    What does not fit in memory goes to a folder that only its owner can read. DuckDB's own choice
-    would be one that everybody can: `.tmp` where the process runs, or next to the file.
-    """
+    """DuckDB, in this process: in memory, or in a file."""
 
     dialect = "duckdb"
 
@@ -253,9 +252,7 @@ class DuckDB(Warehouse):
         self.errors = (duckdb.Error,)
         self.where = path or "DuckDB in memory"
         with contextlib.ExitStack() as made, self.explained():
-            spilled = made.enter_context(TemporaryDirectory(prefix="jdpack-", dir=near))
-            self._db = made.enter_context(duckdb.connect(path or ":memory:"))
-            self._db.execute("SET temp_directory = ?", [spilled])
+            self._db = duckdb_file.opened(made, path or ":memory:", near=near)
             if threads is not None:
                 self._db.execute(f"SET threads = {threads}")
             for name, template in WORDS["duckdb"]._asdict().items():
@@ -265,7 +262,7 @@ class DuckDB(Warehouse):
                     self._db.execute(f"CREATE OR REPLACE TEMP MACRO {macro}")
             self._made = made.pop_all()
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
             return self._db.execute(sql).fetchall()
 
@@ -277,7 +274,7 @@ class DuckDB(Warehouse):
         with self.explained():
             return self._db.sql(f"SELECT * FROM ({source}\n) AS s LIMIT 0").to_arrow_reader().schema
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
             self._db.execute(sql)
 
@@ -300,7 +297,7 @@ class PostgreSQL(Warehouse):
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._db.execute("SET standard_conforming_strings TO on")
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
             return self._db.execute(_literal(sql)).fetchall()
 
@@ -319,7 +316,7 @@ class PostgreSQL(Warehouse):
                 [(c.name, _PG_TYPES.get(c.type_code, pa.binary())) for c in found.description or ()]
             )
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
             self._db.execute(_literal(sql))
 
@@ -363,38 +360,57 @@ def _literal(sql: str) -> Any:
 
 
 class Spark(Warehouse):
-    """Spark SQL, in a session of its own or on a cluster."""
+    """Spark SQL. Tables are files in the folder that `spark.sql.warehouse.dir` names."""
 
     dialect = "spark"
 
     def __init__(self, address: str) -> None:
+        self._open = contextlib.ExitStack()
+        self._spark = self._open.enter_context(spark.session(address))
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
 
-        self.errors, self.where = (PySparkException,), address
-        master = re.sub(r"^spark:(//)?(?=local)", "", address)
-        builder = SparkSession.builder.appName("jdpack").master(master)
-        self._own = SparkSession.getActiveSession() is None
-        with self.explained():
-            self._spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+        self.errors, self.where = (PySparkException, Py4JError, ConnectionError), address
+        self._codes = self._spark.newSession()  # shares the tables, but not the settings
+        for name, value in _CODES_SETTINGS.items():
+            self._codes.conf.set(name, value)
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def _session(self, records: bool) -> Any:
+        return self._spark if records else self._codes
+
+    def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
-            return [tuple(row) for row in self._spark.sql(sql).collect()]
+            return [tuple(row) for row in self._session(records).sql(sql).collect()]
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         with self.explained():
-            yield from self._spark.sql(sql).toArrow().to_batches(2**16)
+            yield from spark.read(self._codes, sql).to_batches(2**16)
 
     def schema(self, source: str) -> pa.Schema:
         with self.explained():
-            empty: pa.Table = self._spark.sql(f"SELECT * FROM ({source}\n) AS s LIMIT 0").toArrow()
-            return empty.schema
+            return spark.read(self._spark, f"SELECT * FROM ({source}\n) AS s LIMIT 0").schema
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, *, records: bool = False) -> None:
         with self.explained():
-            self._spark.sql(sql)
+            self._session(records).sql(sql)
+
+    def drop(self, table: str) -> None:
+        super().drop(table)
+        with self.explained():  # a process that was killed leaves files that no catalog knows
+            context = self._spark.sparkContext
+            folder = self._spark.conf.get("spark.sql.warehouse.dir")
+            path = context._jvm.org.apache.hadoop.fs.Path(folder, table)
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
 
     def close(self) -> None:
-        if self._own:
-            self._spark.stop()
+        self._open.close()
+
+
+_RULES = "org.apache.spark.sql.catalyst.optimizer"
+_CODES_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",  # a number that does not fit is an error
+    # Otherwise Spark writes every expression out wherever its name occurs, which takes minutes.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.excludedRules": f"{_RULES}.PushDownPredicates",
+}
+"""Of queries to the table of codes."""

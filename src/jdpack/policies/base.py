@@ -21,7 +21,7 @@ State = TypeVar("State")
 
 
 class Policy(Protocol[State]):
-    """An algorithm: an immutable configuration and three pure functions."""
+    """An algorithm: an immutable, hashable configuration and three pure functions."""
 
     @property
     def truncated(self) -> bool:

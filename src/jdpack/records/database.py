@@ -1,7 +1,7 @@
 """Private: read the records from a database, as a stream of Arrow batches.
 
-ADBC drivers read PostgreSQL, DuckDB, SQLite and whatever else has one. The rows stay in the
-database: a batch is encoded and forgotten.
+ADBC drivers read PostgreSQL, SQLite and whatever else has one; DuckDB and Spark have their own
+modules. The rows stay in the database: a batch is encoded and forgotten.
 
 The order of the rows. Codes and shares have the order of the records, and some results need the
 records a second time: what is granted, letters, reports. So the same query must give the same rows
@@ -16,12 +16,9 @@ import importlib
 import importlib.util
 import os
 import re
-import shutil
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -30,6 +27,7 @@ import pyarrow.compute as pc
 
 from jdpack.errors import AgentsError, JdpackError
 from jdpack.market.market import Market
+from jdpack.records import duckdb_file, spark
 from jdpack.records.arrow import to_numpy
 from jdpack.records.ids import keys
 from jdpack.records.readers import Rows
@@ -55,7 +53,7 @@ from jdpack.storage.address import (
 
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _BATCH_ROWS = 2**16
-_KNOWN = ("postgresql", "duckdb", "sqlite")
+_KNOWN = ("postgresql", "duckdb", "sqlite", "spark")
 """Databases whose SQL we know well enough to add an order to a query."""
 
 Failed = Callable[[str, str], JdpackError]
@@ -68,9 +66,9 @@ class DatabaseQuery:
 
     Args:
         address: a database: "postgresql://host/name", the path of a DuckDB or SQLite file, an
-            address of any other database that has an ADBC driver, or "profile://name" for a
-            connection profile of ADBC. Passwords come from the environment or a file, never from
-            here.
+            address of any other database that has an ADBC driver, "profile://name" for a
+            connection profile of ADBC, or a master of Spark, such as "spark:local[4]". Passwords
+            come from the environment or a file, never from here.
         sql: one SELECT. Its columns are those of a table of agents. Where agents may have several
             options or requests, it ends with ORDER BY, because their order counts.
     """
@@ -130,6 +128,9 @@ def _kind_of_file(path: str) -> str:
 
 def connect(query: DatabaseQuery, *, write: bool = False) -> Any:
     """A connection, with a transaction. Without `write` it cannot change anything."""
+    if query.kind == "duckdb":
+        _driver(query, "duckdb")
+        return duckdb_file.Connection(query.address, write=write)
     manager = _driver(query, "adbc_driver_manager.dbapi")
     match query.kind:
         case "postgresql":
@@ -151,23 +152,6 @@ def connect(query: DatabaseQuery, *, write: bool = False) -> Any:
             return manager.connect(
                 driver._driver_path(), f"file:{path}?mode={'rw' if write else 'ro'}"
             )
-        case "duckdb":
-            driver = _driver(query, "adbc_driver_duckdb")
-            # What it cannot sort in memory goes to a folder that only its owner can read. DuckDB's
-            # own choice, next to the file, would be one that everybody can.
-            spilled = mkdtemp(prefix="jdpack-")
-            options = {"path": query.address, "temp_directory": spilled}
-            if not write:
-                options["access_mode"] = "READ_ONLY"
-            try:
-                made = manager.connect(
-                    driver.driver_path(), entrypoint="duckdb_adbc_init", db_kwargs=options
-                )
-            except BaseException:
-                os.rmdir(spilled)
-                raise
-            weakref.finalize(made, shutil.rmtree, spilled, ignore_errors=True)
-            return made
         case "profile":
             return manager.connect(profile=query.address.partition(":")[2].removeprefix("//"))
         case other:
@@ -206,7 +190,9 @@ def explained(query: DatabaseQuery, what: str, failed: Failed = AgentsError) -> 
 def _is_drivers(error: Exception) -> bool:
     if isinstance(error, OSError | pa.ArrowException | ValueError | RuntimeError):
         return True
-    return type(error).__module__.startswith("adbc_driver")
+    return type(error).__module__.startswith(
+        ("adbc_driver", "duckdb", "_duckdb", "pyspark", "py4j")
+    )
 
 
 _HINTS = {
@@ -283,7 +269,8 @@ def ordered(market: Market, query: DatabaseQuery) -> str:
             )
         return query.sql
     names = [market.columns.id, *([market.columns.resource] if is_long(market) else [])]
-    by = ", ".join(quoted(name) for name in names)
+    quote = spark_quoted if query.kind == "spark" else quoted
+    by = ", ".join(quote(name) for name in names)
     return f"SELECT * FROM (\n{query.sql}\n) AS records ORDER BY {by}"
 
 
@@ -292,26 +279,41 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def spark_quoted(name: str) -> str:
+    """A name as Spark writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def stream(market: Market, piece: QueryPiece, rows: int) -> Iterator[Rows]:
     """The rows of a query, at most `rows` at a time."""
     query, first, total = piece.query, 0, 0
     sql = ordered(market, query)
-    with explained(query, "read the records from"), connect(query) as db, db.cursor() as cursor:
+    with explained(query, "read the records from"), _reader(query, sql) as reader:
+        names = [name for name in reader.schema.names if not is_ignored(market, name)]
+        empty = _plain(reader.schema.empty_table().select(names), query)
+        check_columns(market, empty.schema, "the query")
+        for batches in _gathered(reader, rows):
+            table = _plain(pa.Table.from_batches(batches).select(names), query)
+            check_texts(table, "the query")
+            for some in table.combine_chunks().to_batches(max_chunksize=rows):
+                total = (total + _trace(market, some, first)) % 2**64
+                yield Rows(some, first, "the query")
+                first += some.num_rows
+    piece.trace.check((total, first))
+
+
+@contextmanager
+def _reader(query: DatabaseQuery, sql: str) -> Iterator[pa.RecordBatchReader]:
+    if query.kind == "spark":
+        with spark.session(query.address) as session:
+            yield spark.read(session, sql).to_reader()
+        return
+    with connect(query) as db, db.cursor() as cursor:
         if query.kind == "sqlite":  # which takes the types of its columns from the first batch
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
         cursor.execute(sql)
         with cursor.fetch_record_batch() as reader:
-            names = [name for name in reader.schema.names if not is_ignored(market, name)]
-            empty = _plain(reader.schema.empty_table().select(names), query)
-            check_columns(market, empty.schema, "the query")
-            for batches in _gathered(reader, rows):
-                table = _plain(pa.Table.from_batches(batches).select(names), query)
-                check_texts(table, "the query")
-                for some in table.combine_chunks().to_batches(max_chunksize=rows):
-                    total = (total + _trace(market, some, first)) % 2**64
-                    yield Rows(some, first, "the query")
-                    first += some.num_rows
-    piece.trace.check((total, first))
+            yield reader
 
 
 def _gathered(reader: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:

@@ -16,7 +16,7 @@ from jdpack.common.checks import check_whole
 from jdpack.common.coins import CoinHash
 from jdpack.door import SeededRandomness
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Choice, Sql, choice_of, from_dict, to_dict
+from jdpack.engines.settings import Choice, choice_of, from_dict, to_dict
 from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.market.market import Market
@@ -120,7 +120,6 @@ def solve(
         )
     choice = choice_of(engine, market, agents)
     hash = coin_hash_of(coin_hash, choice)
-    _check_target(target, choice)
     account = Account.of(ledger, dataset)
     coin_seed = Seed.draw() if seed is None else _seeded_coins(seed)
     check_curated(policy)
@@ -209,7 +208,6 @@ def resume(
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)
         target = Target.of(source, begun.file.write_to)
-        _check_target(target, choice)
         check_coin_hash(header.coin_hash, choice)
         policy = registry.from_dict(header.policy)
         warning = shortfall(market, header.budget, policy)
@@ -247,15 +245,6 @@ def experiment(
     board = Billboard(header)
     spent = run(engine, policy, board, SeededRandomness(seed), coin_seed, progress)
     return Result(board, spent, engine, engine.allocate(board))
-
-
-def _check_target(target: Target | None, choice: Choice) -> None:
-    """Refuse to write where an engine would overwrite it."""
-    if target is not None and target.query.kind == "duckdb" and isinstance(choice, Sql):
-        raise OutputError(
-            "the engine sql has the DuckDB file open, so results cannot be written to it",
-            "use another engine, or write granted.parquet to the file after the run",
-        )
 
 
 def _seeded_coins(seed: int) -> Seed:

@@ -45,6 +45,11 @@ class Target:
                 f"there is no database to write {table!r} to",
                 "results go to a table of the database that the records come from",
             )
+        if source.query.kind == "spark":
+            raise OutputError(
+                f"Spark has no transactions, so {table!r} could be left with some of the rows",
+                "let Spark read private/allocation.parquet, or the letters, after the run",
+            )
         if not isinstance(table, str) or not 1 <= len([*filter(None, table.split("."))]) <= 2:
             raise OutputError(f"{table!r} is not the name of a table", "such as town.allocation")
         return cls(source.query, table)
