@@ -190,7 +190,7 @@ def test_a_name_without_end_hides_nothing(opened, size):
     name = "W" * 900
     page = opened(boards.named(name, f"{name} a", name), size)
     for summary in page.locator("summary:visible").all():
-        summary.click(timeout=5000)
+        summary.click()
     fill(page, "x", [(1, {f"{name} a": 1})])
     assert submit(page) == "You get everything you asked for."
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]

@@ -292,7 +292,7 @@ def test_a_copy_is_refused_while_the_run_is_at_work_and_a_kill_frees_it(ledger, 
             resume(tmp_path / "copy")
         check_error(raised.value, "another process is at work", "nothing was drawn")
         process.send_signal(signal.SIGKILL)
-    for _ in range(100):  # until the server has noticed
+    for _ in range(600):  # until the server has noticed
         with contextlib.suppress(LedgerError):
             resume(out)
             break
@@ -350,7 +350,11 @@ def test_a_server_that_crashes_keeps_what_was_reserved(agents, tmp_path):
     with psycopg.connect(server.address(), autocommit=True) as db:
         db.execute("ALTER SYSTEM SET fsync = off")
         db.execute("SELECT pg_reload_conf()")
-        time.sleep(0.5)
+    for _ in range(600):  # until the server has read it
+        with psycopg.connect(server.address()) as db:
+            if db.execute("SHOW fsync").fetchone() == ("off",):
+                break
+        time.sleep(0.1)
     with pytest.raises(LedgerError) as raised:
         Ledger.open(server.address())
     check_error(raised.value, "may lose what is committed", "fsync is off")

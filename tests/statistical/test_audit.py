@@ -37,6 +37,8 @@ from jdpack.audit.recording import Setting, Tape, record
 from jdpack.audit.scripted_policy import Script, known
 from jdpack.market.market import Neighbours
 
+pytestmark = pytest.mark.long
+
 EPSILON, DELTA = 1.0, 1e-6
 QUICK, LONGER = DualGd(rounds=5), DualGd(rounds=40)
 TIMES = 59

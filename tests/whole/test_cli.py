@@ -33,6 +33,8 @@ from jdpack.door import SystemRandomness
 from jdpack.pages import number_text
 from jdpack.run import demo
 
+pytestmark = pytest.mark.long
+
 MARKET = """
 name = "Clinic"
 divisible = {divisible}

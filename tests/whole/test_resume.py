@@ -27,6 +27,8 @@ from jdpack.protocol import closing
 from jdpack.protocol.charge import charge
 from jdpack.storage import hash_chain
 
+pytestmark = pytest.mark.long
+
 N = 400
 POLICIES = {
     "newton": Newton(),

@@ -30,6 +30,8 @@ from jdpack.privacy import gdp, zcdp
 from jdpack.privacy.accounting import REPAIR_SHARE, delta_of, proved
 from jdpack.storage import hash_chain
 
+pytestmark = pytest.mark.long
+
 REPLACE, ADD = Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE
 ONE = Budget.split(1.0, 1e-6, truncated=False)
 SMALL = Budget.split(0.5, 1e-7, truncated=False)
