@@ -38,6 +38,8 @@ PLACES = {
     "postgresql": "PostgreSQL",
     "spark": "Spark",
 }
+TICK = 0.01
+"""Seconds: what the clock of CPU time can tell apart."""
 _MEASURE = """
 import json
 import sys
@@ -161,7 +163,10 @@ def main() -> None:
     for row in rows:
         plain, ratio, run, adbc = "", "", "", ""
         if row["plain"] is not None:
-            plain, ratio = f"{row['plain']:.3f} s", f"{row['round_cpu'] / row['plain_cpu']:.2f}"
+            plain, ratio = (
+                f"{row['plain']:.3f} s",
+                f"{row['round_cpu'] / max(row['plain_cpu'], TICK):.2f}",
+            )
         if row["run"] is not None:
             run = f"{row['run']:.0f} s"
         if row["adbc"] is not None:

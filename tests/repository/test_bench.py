@@ -37,6 +37,7 @@ import plots  # noqa: E402
 import scaling  # noqa: E402
 import sides  # noqa: E402
 import speed  # noqa: E402
+import warehouse  # noqa: E402
 from loss import Store  # noqa: E402
 from sifting import Settings, sift  # noqa: E402
 
@@ -221,6 +222,7 @@ def here(command, *, ready=False):
         (optimum, ["--agents", "500", "--families", "dense,sparse"], 2),
         (ledger, ["--agents", "500", "--turns", "3"], 1),
         (databases, ["--agents", "500", "--turns", "1"], 4),
+        (warehouse, ["--place", "parquet=500", "--turns", "1"], 1),
     ],
 )
 def test_tables_are_written_with_csv_and_a_plot(

@@ -9,7 +9,7 @@ was in zCDP. Schema 1 also had a `token` in its `reserve` entries, had `resume` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -99,6 +99,22 @@ class State:
     runs: dict[str, Run] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     head: str = ""
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, Any]], hint: str) -> State:
+        """Check entries with their numbers, one after the other; `hint` is for damaged ones."""
+        state = cls()
+        for number, line in rows:
+            place = len(state.entries) + 1
+            try:
+                if number != place or not isinstance(line, str):
+                    raise JdpackError("its number or its type is wrong")
+                state.add(line)
+            except JdpackError as error:
+                raise LedgerError(f"entry {place} of the ledger: {error.message}", hint) from None
+        if not state.entries:
+            raise LedgerError("the ledger has lost all its entries", hint)
+        return state
 
     def balance(self, dataset: str) -> Balance:
         if dataset not in self.balances:

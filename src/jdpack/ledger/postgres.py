@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from jdpack.errors import JdpackError, LedgerError
+from jdpack.errors import LedgerError
 from jdpack.ledger.entries import SCHEMA, Kind, State
 from jdpack.ledger.sqlite_file import BUSY_SECONDS
 from jdpack.storage.address import HINT, scheme_of, secret_in, shown, without_secrets
@@ -254,20 +254,8 @@ class PostgresLedger:
         ).fetchall()
         if [tuple(map(_text, row)) for row in triggers] != _TRIGGERS:
             raise LedgerError("the ledger's triggers have been changed", _DAMAGED)
-        state = State()
-        for number, line in db.execute("SELECT number, line FROM jdpack.entries ORDER BY number"):
-            try:
-                if number != len(state.entries) + 1:
-                    raise JdpackError("its number is wrong")
-                state.add(line)
-            except JdpackError as error:
-                place = len(state.entries) + 1
-                raise LedgerError(
-                    f"entry {place} of the ledger: {error.message}", _DAMAGED
-                ) from None
-        if not state.entries:
-            raise LedgerError("the ledger has lost all its entries", _DAMAGED)
-        return state
+        rows = db.execute("SELECT number, line FROM jdpack.entries ORDER BY number")
+        return State.of(rows, _DAMAGED)
 
     def progress(self, run: str) -> PostgresProgress:
         """How far a run has come."""

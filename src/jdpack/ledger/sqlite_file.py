@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jdpack.errors import JdpackError, LedgerError
+from jdpack.errors import LedgerError
 from jdpack.ledger.entries import SCHEMA, Kind, State
 from jdpack.ledger.progress import Progress
 
@@ -193,20 +193,8 @@ class SqliteLedger:
             )
         if _things(db) != list(_TABLES.items()):
             raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
-        state = State()
-        for number, line in db.execute("SELECT number, line FROM entries ORDER BY number"):
-            try:
-                if number != len(state.entries) + 1 or not isinstance(line, str):
-                    raise JdpackError("its number or its type is wrong")
-                state.add(line)
-            except JdpackError as error:
-                place = len(state.entries) + 1
-                raise LedgerError(
-                    f"entry {place} of the ledger: {error.message}", _DAMAGED
-                ) from None
-        if not state.entries:
-            raise LedgerError("the ledger has lost all its entries", _DAMAGED)
-        return state
+        rows = db.execute("SELECT number, line FROM entries ORDER BY number")
+        return State.of(rows, _DAMAGED)
 
     def progress(self, run: str) -> Progress:
         """How far a run has come."""
