@@ -264,7 +264,8 @@ class DuckDB(Warehouse):
 
     def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
-            return self._db.execute(sql).fetchall()
+            found: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
+            return found
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         with self.explained():

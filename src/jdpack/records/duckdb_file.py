@@ -44,13 +44,14 @@ class Connection:
     def __init__(self, path: str, *, write: bool) -> None:
         import duckdb
 
-        self._open = contextlib.ExitStack()
-        try:
-            self._db = opened(self._open, path, read_only=not write)
-        except duckdb.ConnectionException:  # this process has it open already, in the other way
-            self._db = opened(self._open, path, read_only=write)
-        self._begin = "BEGIN TRANSACTION" if write else "BEGIN TRANSACTION READ ONLY"
-        self._db.execute(self._begin)
+        with contextlib.ExitStack() as made:
+            try:
+                self._db = opened(made, path, read_only=not write)
+            except duckdb.ConnectionException:  # this process has it open already, in the other way
+                self._db = opened(made, path, read_only=write)
+            self._begin = "BEGIN TRANSACTION" if write else "BEGIN TRANSACTION READ ONLY"
+            self._db.execute(self._begin)
+            self._open = made.pop_all()
 
     def __enter__(self) -> Connection:
         return self
