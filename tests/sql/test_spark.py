@@ -155,7 +155,7 @@ import os, signal, sys
 sys.path[:0] = {sys.path!r}
 from pyspark.sql import SparkSession
 from database import people
-from jdpack import DatabaseQuery, EngineError, solve
+from jdpack import AgentsError, DatabaseQuery, EngineError, resume, solve
 from sql.test_spark import BUDGET, FEW
 
 def kill(progress):
@@ -168,10 +168,16 @@ try:
     solve(people.WIDE, {records!r}, progress=kill, **asked)
 except EngineError as error:
     print(error)
+try:
+    resume({str(out)!r})
+except AgentsError as error:
+    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("the database 'spark:local[1]' failed: "), done
-    assert done.stdout.count("\n") == 2 and "resume the run" in done.stdout
+    says = done.stdout.splitlines()
+    assert len(says) == 4 and "resume the run" in says[1]
+    assert says[2].startswith("this process has lost its Spark session: ")
     table = people.wide()
     other = pa.array([5.0, *table["value"].to_pylist()[1:]])
     pq.write_table(table.set_column(1, "value", other), tmp_path / "people.parquet")
