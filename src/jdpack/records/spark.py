@@ -38,9 +38,16 @@ def session(address: str) -> Iterator[Any]:
         raise AgentsError(
             f"{error.name} is needed for {address!r}", "pip install 'jdpack[sql,spark]'"
         ) from None
-    master, found = re.sub(r"^spark:(//)?(?=local)", "", address), SparkSession.getActiveSession()
+    master = re.sub(r"^spark:(//)?(?=local)", "", address)
+    try:
+        found = SparkSession.getActiveSession()
+        running = None if found is None else found.sparkContext.master
+    except Exception as error:  # of Python or Py4J
+        raise AgentsError(
+            f"this process has lost its Spark session: {text(error)}", "begin another process"
+        ) from None
     if found is not None:
-        if (running := found.sparkContext.master) != master:
+        if running != master:
             raise AgentsError(
                 f"this process has a Spark session with {running!r}, not with {master!r}",
                 "stop that session first, or give its address",
