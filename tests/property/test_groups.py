@@ -150,7 +150,7 @@ def test_what_sensitivities_rest_on(seed, sparse):
     for agent in expected_codes(records, groups):
         for _, codes in agent:
             assert sum(code > 0 for code in codes) <= market.bundle_width
-            for total in market.max_totals:
+            for total in market.person_totals:
                 assert total.fits(codes)
     free = market.changed(max_total=None)
     widest = 0
@@ -165,7 +165,7 @@ def test_what_sensitivities_rest_on(seed, sparse):
         ((_, codes),) = encoded(free, 1.0, demand, group)
         widest = max(widest, sum(code > 0 for code in codes))
     assert widest == free.bundle_width
-    used = [j for total in market.max_totals for j in total.resources]
+    used = [j for total in market.person_totals for j in total.resources]
     assert len(used) == len(set(used)), "no resource is in two sets"
 
 

@@ -221,7 +221,7 @@ def an_agent(rng: np.random.Generator, market: Market, rounds: Rounds) -> Agent:
         parts = rng.choice([0.0, 1.0, 1.0, 1.0, rng.random()], m)
         parts[rng.permutation(m)[market.bundle_size :]] = 0.0
         amounts = [float(part) * cap for part, cap in zip(parts, caps, strict=True)]
-        for total in market.max_totals:
+        for total in market.totals:
             left = total.amount
             for j in rng.permutation(total.resources):
                 amounts[j] = min(amounts[j], left)
@@ -389,9 +389,9 @@ def at_its_worst(case: Case) -> Case:
     market, m = case.market, len(case.market.resources)
     free = replace(case, rounds=(((0,) * m, 1),))
     scales, caps = some_scales(free), [r.max_demand for r in market.resources]
-    totals = {j: i for i, total in enumerate(market.max_totals) for j in total.resources}
+    totals = {j: i for i, total in enumerate(market.totals) for j in total.resources}
     asked = np.zeros((2, m))
-    left = [[total.amount for total in market.max_totals] for _ in asked]
+    left = [[total.amount for total in market.totals] for _ in asked]
     for j in sorted(range(m), key=lambda j: scales[j] ** 2 * (caps[j] if j in totals else 1e-9)):
         room = [own[totals[j]] if j in totals else caps[j] for own in left]
         room = [

@@ -120,7 +120,7 @@ def test_what_sensitivities_rest_on(seed, sparse):
     market = a_market(rng, sparse=sparse)
     for agent in by_agent(some_records(rng, market)):
         for _, codes in agent:
-            for total in market.max_totals:
+            for total in market.person_totals:
                 assert excess(total, codes) <= 0
 
 
@@ -142,7 +142,7 @@ def test_negative_control_a_cut_that_is_one_code_too_high_breaks_the_guarantee()
                     for j, (r, a) in enumerate(zip(market.resources, amounts, strict=True))
                 ]
                 lowered = [j for j, (c, f) in enumerate(zip(codes, free, strict=True)) if 0 < c < f]
-                for total in market.max_totals:
+                for total in market.person_totals:
                     for j in set(lowered) & set(total.resources):
                         more = [c + (i == j) for i, c in enumerate(codes)]
                         assert excess(total, more) > 0, "the cut is the mildest that is allowed"
@@ -177,7 +177,7 @@ def test_the_amounts_that_count_fit_and_have_the_codes_of_the_cut(seed, sparse):
         for _, amounts in options:
             ((_, codes),) = encoded(market, 0.0, amounts)
             kept = counted(market, amounts)
-            for total in market.max_totals:
+            for total in market.person_totals:
                 assert sum(kept[j] for j in total.resources) <= total.amount * (1 + 1e-12)
             for j, code in enumerate(codes):
                 # The codes before this one are rounded up, each by less than a unit.

@@ -97,10 +97,6 @@ class Resource:
     unit_one: str = ""
     """The unit of exactly one, such as "place" for "places"."""
 
-    def unit_of(self, amount: float) -> str:
-        """The unit as it is said with an amount."""
-        return self.unit_one if amount == 1.0 and self.unit_one else self.unit
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -519,7 +515,7 @@ class Market:
         """Bounds on what one agent can take in all of disjoint sets, before codes are rounded.
 
         Those of `person`; and for sets that none of these touches, `requests` times what one
-        option may ask for. What follows for derived resources is as in `max_totals`.
+        option may ask for. And what follows for derived resources.
         """
         own = self.person_limits.totals
         bounded = {j for total in own for j in total.resources}
@@ -591,18 +587,14 @@ class Market:
             for total in given
         )
 
-    @cached_property
-    def max_totals(self) -> tuple[Total, ...]:
-        """Bounds that hold for every option: `totals`, and what follows for derived resources.
+    def _with_derived_totals(self, totals: Sequence[Total]) -> tuple[Total, ...]:
+        """Bounds on declared resources, and what follows for derived resources.
 
         Formal guarantees. The code of a derived resource is that of its base, or 0, and an agent is
         in one group. So if the declared resources of a set obey `jdpack.market.totals`, then the
         same bound holds for the caps on them of all groups together, of which an option touches at
         most one for each base, and for the reserves on them of each one group.
         """
-        return self._with_derived_totals(self.totals)
-
-    def _with_derived_totals(self, totals: Sequence[Total]) -> tuple[Total, ...]:
         found = list(totals)
         for total in totals:
             own = [(j, rule) for j, rule in self.derived if rule.base in set(total.resources)]

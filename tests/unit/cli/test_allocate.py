@@ -349,7 +349,7 @@ def test_values_and_units_have_names(ask):
         assert ("You get everything" in text) == wins
     assert float(kept) < float(more)
     again = Market.from_dict(market.to_dict())
-    assert again == market and again.resources[0].unit_of(1.0) == "place"
+    assert again == market and again.resources[0].unit_one == "place"
 
 
 @pytest.mark.parametrize("value", [2.0000001, 1.9999999, 3.0, 2.0])

@@ -156,14 +156,14 @@ def corners(market: Market) -> set[tuple[int, ...]]:
                 codes = [0] * m
                 for j, on in zip(order, full, strict=True):
                     codes[j] = C * on
-                for total in market.max_totals:
+                for total in market.person_totals:
                     left = total.limit
                     for j in order:
                         if j in total.resources and codes[j]:
                             size = total.sizes[total.resources.index(j)]
                             codes[j] = min(codes[j], left // size + 1) if left >= 0 else 0
                             left -= max(codes[j] - 1, 0) * size
-                assert all(total.fits(codes) for total in market.max_totals)
+                assert all(total.fits(codes) for total in market.person_totals)
                 found.add(tuple(codes))
     return found
 
@@ -204,7 +204,7 @@ def test_the_bound_of_a_total_of_equal_caps_is_attained(neighbours, total, scale
 def test_random_options_within_their_totals_stay_below_the_bound():
     rng = np.random.default_rng(3)
     market = a_market(supply=[40.0] * 6, max_total=2.5, bundle_size=4, neighbours="add-remove")
-    change, (total,) = queries.change(market, "demand"), market.max_totals
+    change, (total,) = queries.change(market, "demand"), market.person_totals
     reached = 0.0
     for _ in range(2000):
         scales = tuple((10.0 ** rng.uniform(-1, 1, 6)).tolist())
