@@ -46,6 +46,10 @@ class Script:
     name: ClassVar[str] = "audit-script"
     truncated: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        for name in ("levels", "queries"):  # lists in a header
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
