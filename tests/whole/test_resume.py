@@ -448,7 +448,7 @@ def closing_noise(records):
 
 
 def one_round_more(records):
-    at = next(i for i, r in enumerate(records) if r.get("query") == "chance")
+    at = next(i for i, r in enumerate(records) if r.get("query") == "granted")
     return [*records[:at], dict(records[at - 1]), *records[at:]]
 
 
