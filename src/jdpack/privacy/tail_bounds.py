@@ -125,7 +125,7 @@ CHANCE_OF_VALUE = 4.0
 CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
-_GRANTED_LEAST, _GRANTED_MOST, _GRANTED_FALL = 0.05, 0.65, 0.0125  # `granted_part`: its limits, and
+_GRANTED_LEAST, _GRANTED_MOST, _GRANTED_FALL = 0.02, 0.65, 0.0125  # `granted_part`: its limits, and
 # by how much it falls for each cap of noise in one release with all of rho
 _MIXED = 0.8  # the part of the probability for bounds that rest on grants and rounds
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
@@ -377,8 +377,9 @@ class Sum:
         while guess < coins.most or not (kinds or found):
             kinds.append(guess)
             guess *= _APART
-        # The coins that thin count like others that decide this much.
-        kinds += [coins.guess + 4.0 * (1.0 - least) * coins.most for least in thin]
+        # Thinning a load of 1 / g supplies to g leaves a variance of 4 (1 - g) `most` in what is
+        # kept, so coins that thin count like others that decide 1 / g^2 times as much.
+        kinds += [coins.guess + 4.0 * (1.0 / g - 1.0) / g * coins.most for g in thin]
         other = tail + portable_math.log((len(found + kinds) - 1) / (1.0 - _FIRST))
         for guess in kinds:
             own = other if found else first

@@ -100,7 +100,7 @@ def radius_of(noise, released, scale, cap, guess, most, tail, *, normal, rest):
     guesses, found = [], []
     while guess < most or not guesses:
         guesses, guess = [*guesses, guess], guess * 6.0
-    thin = [guesses[0] + 4.0 * (1.0 - least) * most for least in (0.5, 0.1)]
+    thin = [guesses[0] + 4.0 * (1.0 / g - 1.0) / g * most for g in (0.5, 0.1)]
     for i, own in enumerate([*guesses, *thin]):
         part = 0.7 if i == 0 else 0.3 / (len(guesses) + 1)
         found.append(fit_of(noise, released, scale, cap, own, tail - math.log(part), normal, rest))
