@@ -197,6 +197,7 @@ def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     remembered = (
         *(Gaussian.cost, queries.change, Newton.outlook, newton._relative_noise),
         *(tail_bounds.chance_share, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
+        tail_bounds.granted_part,
     )
     for one in remembered:
         one.cache_clear()

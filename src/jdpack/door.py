@@ -78,7 +78,7 @@ def statistic(
     step: Step, engine: Engine, board: Billboard, coin_seed: Seed | None
 ) -> tuple[int, ...]:
     """The exact answer to a query. The set is closed; `privacy.queries` has the sensitivities."""
-    assert coin_seed is not None or step.query != "luck", "coins need their seed"
+    assert coin_seed is not None or step.query not in ("granted", "luck"), "coins need their seed"
     match step.query:
         case "demand" if step.batch is not None:
             prices = _posted(step.prices, step.batch, step.span, board)
@@ -97,6 +97,8 @@ def statistic(
             return engine.gauge(step.prices)
         case "welfare":
             return (engine.welfare(board),)
+        case "granted":
+            return engine.granted(board, cast(Seed, coin_seed))
         case "chance":
             return engine.chance(board, bounds.dearest(board))
         case "luck":

@@ -35,13 +35,12 @@ from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
 from jdpack.billboard.schema import ANSWER_MAX
 from jdpack.common.batches import Batch
 from jdpack.market.grid import PRICE_CODE_MAX, SHARE
-from jdpack.policies import newton, registry
+from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.policies.newton import MATRIX_MAX
-from jdpack.privacy import queries, tail_bounds
+from jdpack.privacy import queries
 from jdpack.privacy.accounting import Cost, Filter
 from jdpack.privacy.noise import deviation
-from jdpack.privacy.tail_bounds import Outlook
 from jdpack.protocol import closing
 from jdpack.protocol.certificate import certify
 
@@ -176,8 +175,6 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
     else:
         assert {step.span for step in rounds} == {1}
         resting = rounds
-    if isinstance(policy, Newton) and len(outlook.scales or resting) != len(resting):
-        outlook = fallen_back(policy, market, budget, outlook)
     noise = [Fraction(step.weight) * scales_of(step)[0] for step in resting]
     squares = sum(x * x for x in noise)
     if board.header.local:  # every agent adds its own
@@ -224,14 +221,6 @@ def check_run(policy: Policy, market: Market, budget: Budget, numbers: Iterator[
         assert 0.0 <= certificate.ratio_at_least <= 1.0
     assert Billboard.from_text(text_of(board)).releases == board.releases
     return board
-
-
-def fallen_back(policy: Newton, market: Market, budget: Budget, planned: Outlook) -> Outlook:
-    """The outlook of the usual rounds, which newton takes if prices cannot be held."""
-    assert tail_bounds.leave_only(market, budget)
-    scales, spreads = policy._scales(market, budget, newton._spread())
-    variance = math.fsum(s * s for s in spreads)
-    return replace(planned, variance=variance, peak=max(spreads), scales=scales)
 
 
 def scales_of(step: Step) -> tuple[Fraction, ...]:

@@ -39,7 +39,7 @@ from jdpack.records.codes import is_sparse
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows as Rows
 
-EACH: tuple[Query, ...] = ("demand", "scale", "value", "welfare")
+EACH: tuple[Query, ...] = ("demand", "scale", "value", "granted", "welfare")
 """Queries with a claim for each coordinate, all of which one agent can reach."""
 WHOLE: tuple[Query, ...] = ("curvature", "gauge")
 """Queries with one claim, for the length of the whole move."""
@@ -84,6 +84,8 @@ class Case:
         board = Billboard(header)
         for prices, weight in self.rounds:
             board.post(Release(Step("demand", prices, Gaussian((1.0,)), weight), seen))
+        if board.header.coins:
+            board.post(Release(Step("granted", (), Gaussian((1.0,))), seen))
         board.post(Release(Step("chance", (), Gaussian((1.0,))), (0,) * (len(supplies) + 1)))
         board.post(Release(Step("welfare", (), Gaussian((1.0,))), (2**50,)))
         return board
@@ -101,6 +103,8 @@ class Case:
 
     def moves(self, query: Query) -> Moves:
         """How far the numbers of the answer move."""
+        if query == "granted" and self.market.divisible:  # coins grant whole options
+            return replace(self, market=self.market.changed(divisible=False)).moves(query)
         prices = () if query in CLOSING else self.rounds[0][0]
         step = Step(query, prices, Gaussian((1.0,)))
         answers = [statistic(step, e, self.board, Seed(self.seed)) for e in self.engines]

@@ -192,7 +192,8 @@ def coin_runs(supply: float, rho: float, scale: float = 1.0) -> list[tuple[Billb
         seen = zip(engine.demand(free), drawn, strict=True)
         board.post(Release(step, tuple(e + z for e, z in seen)))
         chance = engine.chance(board, bounds.dearest(board))
-        exact = {"chance": chance, "welfare": (0,), "luck": (0,)}
+        granted = engine.granted(board, coins)
+        exact = {"granted": granted, "chance": chance, "welfare": (0,), "luck": (0,)}
         while (step := closing.step(board)) is not None:
             drawn = noise.draw(step.noise, queries.width(market, step.query), len(board.releases))
             answer = zip(exact[step.query], drawn, strict=True)

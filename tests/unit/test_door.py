@@ -28,6 +28,7 @@ ROUNDS = [((2**30, 0, 2**31), 3), ((2**29, 2**20, 2**31), 5)]
 def a_board(market: Market = MARKET):
     """A billboard on which every query is allowed."""
     board = open_board(market, ROUNDS, SEED.seed)
+    board.post(Release(Step("granted", (), Gaussian((1.0,))), (0, 0, 0)))
     board.post(Release(Step("chance", (), Gaussian((1.0,))), (0, 0, 0, 0)))
     board.post(Release(Step("welfare", (), Gaussian((1.0,))), (0,)))
     return board
@@ -42,6 +43,7 @@ ASKED: dict[Query, tuple[tuple[object, ...], tuple[int, ...]]] = {
     "curvature": (("curvature", PRICES), (1, -2, 3, -4, 5, -6, 7, -8, 9)),
     "gauge": (("gauge", PRICES), (1, 2, 3, 4, 5)),
     "welfare": (("welfare",), (77,)),
+    "granted": (("granted", SEED), (31, 32, 33)),
     "chance": (("chance", DEAREST), (21, 22, 23, 24)),
     "luck": (("luck", SEED, bounds.factors(a_board()), 0, 0), (-9,)),
 }
@@ -82,6 +84,11 @@ class Log:
         assert board is self.board
         self.events.append(("welfare",))
         return 77
+
+    def granted(self, board, seed):
+        assert board is self.board
+        self.events.append(("granted", seed))
+        return ASKED["granted"][1]
 
     def chance(self, board, dearest):
         assert board is self.board
@@ -138,7 +145,7 @@ def test_nothing_happens_that_the_budget_does_not_cover(query):
         before, laplace = log.filter.spent, isinstance(noise, TruncatedLaplace)
         with pytest.raises(BudgetError):
             log.release(a_step(query, noise))
-        refused = laplace and query in ("curvature", "gauge", "chance")
+        refused = laplace and query in ("curvature", "gauge", "granted", "chance")
         assert [event[0] for event in log.events] == ([] if refused else ["charge"])
         assert log.filter.spent == before
 
@@ -155,7 +162,7 @@ def test_without_privacy_the_answer_is_exact_and_the_cost_without_bound(query):
     assert log.filter.spent == Cost(math.inf)
 
 
-@pytest.mark.parametrize("query", ["curvature", "gauge", "chance"])
+@pytest.mark.parametrize("query", ["curvature", "gauge", "granted", "chance"])
 def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(query):
     """The claim bounds the length of the whole move; truncated noise needs each coordinate."""
     log = Log(rho=1e9, truncation=0.25)
@@ -164,11 +171,12 @@ def test_noise_with_a_cost_by_coordinates_is_refused_for_the_length_of_a_move(qu
     assert log.events == []
 
 
-def test_coins_are_not_asked_about_where_there_are_none():
+@pytest.mark.parametrize("query", ["granted", "chance"])
+def test_coins_are_not_asked_about_where_there_are_none(query):
     data = MARKET.to_dict() | {"divisible": True}
     log = Log(market=Market.from_dict(data))
-    with pytest.raises(BudgetError, match="chance is about coins"):
-        log.release(a_step("chance", Gaussian((1e12,))))
+    with pytest.raises(BudgetError, match=f"{query} is about coins"):
+        log.release(a_step(query, Gaussian((1e12,))))
     assert log.events == []
 
 
@@ -182,7 +190,7 @@ def test_noise_that_cannot_hide_the_move_is_refused_before_anything_is_spent():
 @pytest.mark.parametrize("query", ASKED)
 def test_what_was_charged_stays_spent_if_the_data_cannot_be_read(query):
     log = Log()
-    for name in ("demand", "value", "curvature", "gauge", "welfare", "chance", "luck"):
+    for name in ("demand", "value", "curvature", "gauge", "welfare", "granted", "chance", "luck"):
         setattr(log, name, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         log.release(a_step(query, Gaussian((1e12,))))
@@ -213,6 +221,8 @@ def test_luck_is_charged_by_how_it_is_measured(divisible):
     step = Step("demand", PRICES, Gaussian((1.0,)), SHARE)
     log.board.post(Release(step, (2 * S[0], -(10**3) * S[1], -(10**3) * S[2])))
     if not divisible:
+        answer = (2 * S[0], -(10**3) * S[1], -(10**3) * S[2])
+        log.board.post(Release(Step("granted", (), Gaussian((1.0,))), answer))
         log.board.post(Release(Step("chance", (), Gaussian((1.0,))), (0,) * 4))
     log.board.post(Release(Step("welfare", (), Gaussian((1.0,))), (2**50,)))
     noise = Gaussian((1e12,))

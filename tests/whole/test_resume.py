@@ -450,7 +450,7 @@ def closing_noise(records):
 
 
 def one_round_more(records):
-    at = next(i for i, r in enumerate(records) if r.get("query") == "chance")
+    at = next(i for i, r in enumerate(records) if r.get("query") in ("granted", "chance"))
     return [*records[:at], dict(records[at - 1]), *records[at:]]
 
 

@@ -66,28 +66,15 @@ def worst(
     is sharper than what the pipeline claims.
     """
     if query != "luck":
-        return _worst(market, query, scales, _chance_part(market, board))
+        return _worst(market, query, scales)
     assert board is not None and board.certificate is not None
     lowest, highest = _person_luck(market, *luck_range(market, board.certificate.factors))
     most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
     return (max(most, 1024) / Fraction(min(scales))) ** 2
 
 
-def _chance_part(market: Market, board: Billboard | None) -> int:
-    """The most that one request adds to a number of chance, in its unit, before rounding.
-
-    A coin of odds x adds x (1 - x) of a squared cap. That is a quarter at most. If one round has
-    four fifths of the weight, the odds are near 0 or 1 by what the other rounds have.
-    """
-    weights = [step.weight for step in board.rounds] if board is not None else []
-    if not weights or 5 * max(weights) < 4 * sum(weights):
-        return 2**16
-    odds = 1 - Fraction(max(weights), sum(weights)) + Fraction(market.options + 1, SHARE)
-    return max(2**10, math.ceil(odds * (1 - odds) * 2**18))
-
-
 @functools.lru_cache(maxsize=4096)
-def _worst(market: Market, query: Query, scales: tuple[float, ...], part: int) -> Fraction:
+def _worst(market: Market, query: Query, scales: tuple[float, ...]) -> Fraction:
     least, m = Fraction(min(scales)), len(market.resources)
     several, both = market.options > 1, _records(market)
     most_of, requests = caps(market), market.requests
@@ -96,7 +83,7 @@ def _worst(market: Market, query: Query, scales: tuple[float, ...], part: int) -
     if requests > 1:
         longest = min(longest, sum(sorted(most_of)[-(m if several else _width(market)) :]))
     match query:
-        case "demand":
+        case "demand" | "granted":
             each = [Fraction(s) for s in (scales if len(scales) > 1 else [*scales] * m)]
             return _demand(market, each, both)
         case "scale":
@@ -112,10 +99,10 @@ def _worst(market: Market, query: Query, scales: tuple[float, ...], part: int) -
             return both * (BAND_UNIT * longest / least) ** 2
         case "chance" if requests > 1:
             loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
-            in_loads = _chance_of_loads(market, both, part)
-            return in_loads / loads**2 + (requests * (part + 1) / Fraction(scales[-1])) ** 2
+            in_loads = _chance_of_loads(market, both)
+            return in_loads / loads**2 + (requests * (2**16 + 1) / Fraction(scales[-1])) ** 2
         case "chance":
-            most, k = part + 1, bundle_width(market)
+            most, k = 2**16 + 1, bundle_width(market)
             of_loads = math.ceil(Fraction(5, 2) * k) if several else k
             loads = Fraction(min(scales[:-1]) if len(scales) > 1 else scales[0])
             moved = min(both * of_loads, m)
@@ -168,18 +155,15 @@ def _person_luck(market: Market, lowest: int, highest: int) -> tuple[int, int]:
     return max(requests * lowest, least), min(requests * highest, most)
 
 
-def _chance_of_loads(market: Market, both: int, part: int) -> int:
+def _chance_of_loads(market: Market, both: int) -> int:
     """The most that the squares of what coins add to loads sum to, over all requests of an agent.
 
     It is a whole number of squares of the largest one, like the claim.
     """
     requests, k, m = market.requests, _width(market), len(market.resources)
-    # A part of a squared code, at most the cap times the code, rounded up for each request.
+    # A quarter of a squared code, at most the cap times the code, rounded up for each request.
     each = sorted(
-        min(
-            requests * (part + 1),
-            math.ceil(Fraction(TOP * c * part, 2**18 * CHANCE_UNIT)) + 2 * requests,
-        )
+        min(requests * (2**16 + 1), math.ceil(Fraction(TOP * c, 4 * CHANCE_UNIT)) + 2 * requests)
         for c in caps(market)
     )
     squares = sum(a * a for a in each[-k:])
@@ -480,7 +464,10 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         while (end := min(ends) - ends[min(ends)]) >= 0:
             ends[end] = counted[end].step.span
         counted = [counted[end] for end in sorted(ends)]
-    chance = next((r for r in board.releases if r.step.query == "chance"), None)
+    granted, chance = (
+        next((r for r in board.releases if r.step.query == query), None)
+        for query in ("granted", "chance")
+    )
     found = []
     for j, (supply, z) in enumerate(zip(market.supply_codes, quantiles.tolist(), strict=True)):
         scales = [(deviation(r.step.noise) * m)[j] for r in counted]
@@ -493,38 +480,23 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            least = _with_coins(total, f, spread**2, coins, scale, -math.log(parts[j]))
-        if f == 1.0 and _only_leave(board):
-            least = min(least, _least_if_they_leave(counted, j, scales, z))
+            own, shown = spread, total  # as if the rounds were all
+            if granted is not None:
+                own, shown = (deviation(granted.step.noise) * m)[j], granted.answer[j]
+            tail = -math.log(parts[j])
+            least = min(
+                _with_coins(
+                    w * shown + (1.0 - w) * total,
+                    f,
+                    math.hypot((1.0 - w) * spread, w * own) ** 2,
+                    (1.0 - w) ** 2 * coins,
+                    (1.0 - w) ** 2 * scale,
+                    tail,
+                )
+                for w in ([0.0] if granted is None else np.linspace(0.0, 1.0, 21).tolist())
+            )
         found.append((least + caps(market)[j] * spare * f) / supply)
     return found
-
-
-def _only_leave(board: Billboard) -> bool:
-    """Whether nobody can take in a later round what it did not take in the first that counts."""
-    market, rounds = board.header.market, list(board.rounds)
-    lowest = [min(prices) for prices in zip(*(step.prices for step in rounds), strict=True)]
-    return not market.divisible and market.options == 1 and list(rounds[0].prices) == lowest
-
-
-def _least_if_they_leave(
-    counted: list[Release], j: int, scales: Sequence[float], z: float
-) -> float:
-    """The least that may be certified of a load if agents only leave after the first round.
-
-    The load is between that of the first round and the average. A mixture of these is observed,
-    with noise, and coins only add to that.
-    """
-    weights = [r.step.weight for r in counted]
-    whole, answers = sum(weights), [r.answer[j] for r in counted]
-    average = sum(w * a for w, a in zip(weights, answers, strict=True)) / whole
-    found = []
-    for part in np.linspace(0.0, 1.0, 41):
-        mixed = [part * w / whole for w in weights]
-        mixed[0] += 1.0 - part
-        spread = math.hypot(*(w * s for w, s in zip(mixed, scales, strict=True)))
-        found.append(part * average + (1.0 - part) * answers[0] + z * spread)
-    return float(min(found))
 
 
 def _with_coins(
@@ -536,8 +508,10 @@ def _with_coins(
     noise of this scale. Let X be the noise in the load less l / 2 times that in the release. If
     the sum of the coins is normal, Chernoff's bound at the rate l for a load of
     total + l coins / 2 + r is the mean of min(1, exp(-l (r - X))). At best, thinning multiplies
-    that load by g. The best rate gives the least. If what is released is negative, so much noise in
-    it is unlikely to come together with much in the load, and a bound may say so.
+    that load by g, the logarithm of a cap's moment at that rate. The best rate gives the least. If
+    what is released is negative, so much noise in it is unlikely to come together with much in the
+    load, and a bound may say so. The load may be a mixture of what the rounds show and what is
+    measured of the grants.
     """
     if f == 0.0:
         return 0.0
@@ -551,7 +525,8 @@ def _with_coins(
         beyond = steep * (steep / 2.0 - z) + log_ndtr(z - steep)
         likely = np.logaddexp(log_ndtr(-z), beyond) > -tail
         low, high = np.where(likely, z, low), np.where(likely, high, z)
-    g = np.minimum(1.0, (f + np.sqrt(f * f + 2.0 * f * (1.0 - f) * rates * TOP)) / 2.0)
+    steep = np.minimum(rates * TOP, 600.0)
+    g = np.minimum(1.0, steep / np.log1p(np.expm1(steep) / f))
     # The lattice moves the quantile a little.
     return float((g * (total + low * (1.0 - 1e-3) * spreads + rates * coins / 2.0)).min())
 
@@ -759,6 +734,7 @@ QUERIES: tuple[Query, ...] = (
     "value",
     "curvature",
     "gauge",
+    "granted",
     "chance",
     "welfare",
 )

@@ -368,12 +368,14 @@ class Paths:
             ours = [getattr(own, name)(prices) for prices in some for name in queries]
             ours += [own.luck(rounds, seed.seed, factors, *extent) for extent in ranges]
             ours += [own.chance(rounds, unit) for unit in units]
+            ours.append(own.granted(rounds, seed.seed))
             for choice in (Memory(), Sharded(), Parted()):
                 source = Source(people.market, agents=None, clamp=False, **people.arrays)
                 engine = choice.open(source, 2, Place("audit", None), lambda done: None)
                 theirs = [getattr(engine, name)(prices) for prices in some for name in queries]
                 theirs += [engine.luck(board, seed, factors, *extent) for extent in ranges]
                 theirs += [engine.chance(board, unit) for unit in units]
+                theirs.append(engine.granted(board, seed))
                 asked += len(ours)
                 wrong += [
                     f"the answer to question {at} in {market.name} "
@@ -784,9 +786,9 @@ class Paths:
     def interruption(self) -> None:
         """A run that is stopped and resumed draws no line twice and no second seed."""
         wrong, tapes = list[str](), list[Tape]()
-        # Draw 15 and draw 16 are for the same release, which has two scales.
-        stops = [(0, 0, False), (1, 1, False), (6, 6, True), (14, 14, False), (16, 15, False)]
-        for draw, release, torn in [*stops, (17, 16, True)]:
+        # Draw 16 and draw 17 are for the same release, which has two scales.
+        stops = [(0, 0, False), (1, 1, False), (6, 6, True), (14, 14, False), (17, 16, False)]
+        for draw, release, torn in [*stops, (18, 17, True)]:
             setting = self.setting(replace(Script(), shaped=False))
             people = crowd(plentiful(divisible=False), self.seed)
             with tempfile.TemporaryDirectory() as place:
@@ -828,7 +830,7 @@ class Paths:
         posted = board.read_bytes()
         if len(tape.calls) != stop or posted.count(b"\n") != release + 1:
             yield f"the billboard has {len(posted.splitlines())} lines after {stop} draws"
-        if stop == 16:
+        if stop == 17:
             tape.calls.pop()  # for a release that was never posted
         if torn:
             board.write_bytes(posted[:-20])

@@ -317,6 +317,13 @@ class Reference:
         given: Ints = np.where((first <= coins) & (coins < first + width), SHARE, 0)
         return given
 
+    def granted(self, rounds: Rounds, seed: bytes) -> tuple[int, ...]:
+        """The codes of what the coins grant."""
+        everything = (SHARE,) * len(self.market.resources)
+        return tuple(
+            load // SHARE for load in self._loads(self.unrepaired(rounds, seed, everything))
+        )
+
     def chance(self, rounds: Rounds, dearest: int) -> tuple[int, ...]:
         """The variances that coins add to each load and to the value.
 
@@ -407,6 +414,9 @@ class Reference:
                 return self.gauge(step.prices)
             case "welfare":
                 return (self.welfare(rounds),)
+            case "granted":
+                assert board.seed is not None
+                return self.granted(rounds, board.seed.seed)
             case "chance":
                 return self.chance(rounds, dearest(self.market, rounds))
             case "luck":

@@ -42,6 +42,7 @@ class Script:
     """Whether half of the resources cost nothing at every second level."""
     shaped: bool = True
     """Whether the demand noise of every second level differs between resources."""
+    grants: str = "measured"
 
     name: ClassVar[str] = "audit-script"
     truncated: ClassVar[bool] = False
@@ -58,7 +59,7 @@ class Script:
             "queries": list(self.queries),
             "uneven": self.uneven,
             "shaped": self.shaped,
-            **({"batch": True} if self.batch else {}),  # headers look for it
+            **({"batch": True} if self.batch else {"grants": self.grants}),  # headers look for it
         }
 
     def outlook(self, market: Market, budget: Budget) -> Outlook:
@@ -98,7 +99,7 @@ class Script:
         self, query: Query, market: Market, budget: Budget, shape: tuple[float, ...]
     ) -> Gaussian:
         count = 2 if self.batch else len(self.levels) * len(self.queries)
-        rho = rounds_rho(market, budget, batches=self.batch) / count * (1.0 - 1e-9)
+        rho = rounds_rho(market, budget, batches=self.batch, measured=True) / count * (1.0 - 1e-9)
         noise = gaussian(queries.change(market, query), rho, shape)
         assert isinstance(noise, Gaussian), "an audit needs a finite budget"
         return noise

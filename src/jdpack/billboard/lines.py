@@ -91,6 +91,11 @@ class Header:
         return self.policy.get("beta_parts") == "by worth"
 
     @property
+    def measured(self) -> bool:
+        """Whether a closing release measures what coins grant."""
+        return self.coins and self.policy.get("grants") == "measured"
+
+    @property
     def order(self) -> bytes:
         """The key of the public random order of the agents (`common.batches`)."""
         return bytes.fromhex(self.commitment)[:16]

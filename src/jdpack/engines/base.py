@@ -102,6 +102,10 @@ class Engine(Protocol):
 
     def welfare(self, board: Billboard) -> int: ...
 
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
+        """The codes of what coins grant from the rounds so far."""
+        ...
+
     def chance(self, board: Billboard, dearest: int) -> tuple[int, ...]: ...
 
     def luck(

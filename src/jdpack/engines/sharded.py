@@ -100,6 +100,11 @@ class Combined(Repairing):
     def welfare(self, board: Billboard) -> int:
         return sum(self._all("welfare", Rounds.of(board)))
 
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
+        everything = (SHARE,) * len(self.market.resources)
+        parts = self._all("give", Final(Rounds.of(board), seed, everything))
+        return tuple(load // SHARE for load in Allocation.of_all(parts).loads)
+
     def chance(self, board: Billboard, dearest: int) -> tuple[int, ...]:
         return _sums(self._all("chance", Rounds.of(board), dearest))
 

@@ -302,6 +302,12 @@ class SqlEngine(Repairing):
         self._average(board)
         return self._db.ask(self._queries.welfare(self._shares))[0]
 
+    def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
+        self._average(board)
+        everything = (SHARE,) * len(self.market.resources)
+        given = self._queries.given(self._shares, seed.seed, everything)
+        return tuple(load // SHARE for load in self._loads(self._queries.sums(given)[1:]))
+
     def chance(self, board: Billboard, dearest: int) -> tuple[int, ...]:
         self._average(board)
         queries = self._queries.chance(self._shares, dearest)
@@ -336,18 +342,22 @@ class SqlEngine(Repairing):
     def drop(self, board: Billboard, drop_from: int) -> Allocation:
         self._average(board)
         given = self._given(board, drop_from)
-        first, *loads = [self._db.ask(query) for query in self._queries.sums(given)]
-        before, winners, shares, value = first
-        parts = [number for some in loads for number in some]
-        pairs = zip(parts[::2], parts[1::2], strict=True)
+        first, *others = self._queries.sums(given)
+        before, winners, shares, value = self._db.ask(first)
         return Allocation(
-            loads=tuple(high * SHARE + low for high, low in pairs),
+            loads=self._loads(others),
             winners=winners,
             shares=shares,
             value=value,
             dropped=before - winners,
             drop_from=drop_from,
         )
+
+    def _loads(self, queries: list[str]) -> tuple[int, ...]:
+        """Loads in units of code / SHARE, from queries of their high and low parts."""
+        parts = [number for query in queries for number in self._db.ask(query)]
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return tuple(high * SHARE + low for high, low in pairs)
 
     def _given(self, board: Billboard, drop_from: int) -> str:
         assert board.certificate is not None and board.seed is not None, "the run is not finished"

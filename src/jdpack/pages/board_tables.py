@@ -30,6 +30,7 @@ ASKED: dict[Query, str] = {
     "value": "value at posted prices",
     "curvature": "how demand moves with prices",
     "gauge": "how demand moves with its price",
+    "granted": "amounts that coins grant",
     "chance": "how much coins decide",
     "welfare": "value of the rounds' average",
     "luck": "value that coins added to it",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ from jdpack.pages.number_text import rounded_up, short_percent
 from jdpack.policies import newton
 from jdpack.policies.base import Policy, budget_of
 from jdpack.policies.newton import Newton
-from jdpack.policies.newton_targets import likely_shares, spare_chance
+from jdpack.policies.newton_targets import free_of_grants, granted_scales, likely_shares
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import gaussian
@@ -106,9 +106,8 @@ class Need:
         """
         if factor == 1.0 or not isinstance(self.policy, Newton):
             return 1.0
-        rho = tail_bounds.rounds_rho(self.market, self.budget)
-        holds = tail_bounds.leave_only(self.market, self.budget)
-        shares = [self.policy.shares(self.market, rho, x, holds=holds) for x in (1.0, factor)]
+        rho = self.policy.rho(self.market, self.budget)
+        shares = [self.policy.shares(self.market, rho, x) for x in (1.0, factor)]
         now, then = (each[-1] for each in shares)
         return math.sqrt(now / then)
 
@@ -138,37 +137,37 @@ class Need:
         coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
         spreads = math.sqrt(outlook.variance) * stretched / weight
         coins = newton.coins_expected(supplies, spreads)
-        leaves = isinstance(self.policy, Newton) and tail_bounds.leave_only(market, budget)
+        scales = np.full(len(supplies), -1.0)  # where grants are not measured
+        if coins_decide and policy.get("grants") == "measured":
+            given = (1.0,) if shape is None else tuple(shape.tolist())
+            scales = granted_scales(market, budget, given)
 
         @functools.cache  # supplies are often alike
-        def margin(times: float, supply: float, variance: float, spare: float) -> float:
-            scales = outlook.scales
-            if scales is not None and times != 1.0:  # there may be one for each of many rounds
-                scales = tuple(s * times for s in scales)
+        def margin(
+            times: float, supply: float, variance: float, spare: float, scale: float
+        ) -> float:
+            each = outlook.scales
+            if each is not None and times != 1.0:  # there may be one for each of many rounds
+                each = tuple(s * times for s in each)
             variance_of = outlook.variance * times * times
-            noise = Sum(variance_of, float(weight), scales, outlook.peak * times)
+            noise = Sum(variance_of, float(weight), each, outlook.peak * times)
             if market.divisible:
                 return (noise.radius(tail, truncated=truncated) / weight + spare) / supply
-            if leaves and scales is not None:
-                return newton.held_margin(market, budget, scales, supply, spare)
+            of_market = market, budget, noise
+            if isinstance(self.policy, Newton):
+                more = tail, float(weight), supply, variance, scale
+                return (free_of_grants(*of_market, *more) + spare) / supply
             coins = Coins(0.0, 0.0, weight * cap, 0.0, weight * weight * cap * supply / 4.0)
             if coins_decide:
-                coins = tail_bounds.coins_on(market, budget, noise, float(weight), supply, variance)
+                coins = tail_bounds.coins_on(*of_market, float(weight), supply, variance)
             fits = noise.fits(coins, tail, truncated=truncated)
-            if coins_decide:  # what newton keeps free because the chance release is noisy
-                spare_of = float(spare_chance(np.array([fits[0].rise]))[0])
-                more = spare_of * tail_bounds.chance_scale(market, budget) * weight * weight
-                coins = replace(coins, released=coins.released + more)
-                fits = noise.fits(coins, tail, truncated=truncated)
-            if isinstance(self.policy, Newton):
-                return (min(fit.radius for fit in fits) / weight + spare) / supply
             # A full load is thinned until it fits.
             room = 1.0 - spare / supply
             odds = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
             return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
 
         spares = [float(most) * budget.repaired for most in market.person_cap_codes]
-        columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares
+        columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares, scales.tolist()
         return np.array(list(map(margin, *columns)))
 
     def margin(self, factor: float = 1.0) -> float:
@@ -264,8 +263,11 @@ def margin_if_any(market: Market, budget: Budget, policy: Policy[Any]) -> float 
 def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     """Raise what a run would raise before it reads records, such as noise that does not fit."""
     policy.start(market, budget)
-    coins = tail_bounds.coins_decide(market, batches=asks_batches(policy.to_dict()))
-    for query, share in tail_bounds.closing_shares(market, budget, coins=coins).items():
+    about = policy.to_dict()
+    coins = tail_bounds.coins_decide(market, batches=asks_batches(about))
+    measured = coins and about.get("grants") == "measured"
+    shares = tail_bounds.closing_shares(market, budget, coins=coins, measured=measured)
+    for query, share in shares.items():
         change = queries.change(market, query)
         if query == "luck":
             cap = market.value_cap_code

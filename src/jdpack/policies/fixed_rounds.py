@@ -87,8 +87,7 @@ def price_codes(market: Market, prices: FloatArray) -> tuple[int, ...]:
 def noise_of(market: Market, budget: Budget, rounds: int) -> Gaussian | NoNoise:
     """The noise at which this many rounds cost what the policy may spend."""
     change = queries.change(market, "demand")
-    apart = tail_bounds.apart(1, rounds)
-    noise = gaussian(change, tail_bounds.rounds_rho(market, budget, apart=apart) / rounds)
+    noise = gaussian(change, tail_bounds.rounds_rho(market, budget) / rounds)
     noise.cost(change)  # refuses noise that cannot be drawn
     return noise
 

@@ -22,10 +22,6 @@ load that is scaled down may be worth more (in the extreme, identical agents los
 scaled). The ratio of prices to the dual value tells whether it is. For that, the policy asks once
 for the value of what is taken.
 
-Where coins weigh as much as the noise, `jdpack.policies.newton_held` replaces the bridge and the
-tail: a longer bridge, one heavy round at prices that are held, and a few rounds in which agents can
-only leave.
-
 The noise of every round and all weights are fixed before the first round that counts, so the
 certificate may use the tail of the normal distribution (`jdpack.privacy.tail_bounds`). Numbers
 below without a source were chosen on simulated markets (`experiments/`). Privacy does not depend on
@@ -48,15 +44,15 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.errors import MarketError
 from jdpack.market.grid import DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.market.market import Market
-from jdpack.policies import fixed_rounds, newton_held
+from jdpack.policies import fixed_rounds
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
 from jdpack.policies.newton_targets import (
+    Grants,
     best_shape,
+    granted_scales,
     likely_shares,
     radii,
-    spare_chance,
-    steepness,
     steering_shape,
 )
 from jdpack.privacy import queries, tail_bounds
@@ -85,8 +81,6 @@ _COIN_VARIANCE = 0.35  # the variance that coins add, per load that swings and c
 # swings of a normal law, times the typical size of a demand
 _BALANCED = 2.5  # how many times what loads swing by, in the model, may turn at most
 _UNLIKE = 0.3  # how much options differ that ask for the same resources: a squared deviation
-_LANDING, _LANDING_COINS = 0.03, 0.15  # the part of the margin, and of what coins add to it, that
-# is left free where thinning costs much more than this
 _AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
@@ -102,7 +96,6 @@ _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count afte
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
 _CAUTION = 0.05  # against large price moves for small gains in load; it falls to 0 at the end
 _BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
-_FOLLOW = 1e-4  # the same where prices are to be held, and each corrects its own load
 _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
@@ -131,10 +124,7 @@ class State:
     signs: FloatArray
     """The side of its target on which each resource was last seen for certain."""
     owed: FloatArray
-    """Over the rounds that count: the weighted sum of observed loads minus targets; if prices were
-    held, of observed loads."""
-    weights: tuple[int, ...]
-    """The weights of the rounds that count, fixed before the first of them."""
+    """Over the rounds that count: the weighted sum of observed loads minus targets."""
     tails: tuple[float, ...]
     """The part of beta for each resource; equal until prices tell more."""
     swings: FloatArray
@@ -144,39 +134,13 @@ class State:
     known: FloatArray | None = None
     """What the rounds since the approach tell us of each load: the sum of inverse variances."""
     seen: FloatArray | None = None
-    """The sum of the loads of the bridge, or of its part before or after the shape is chosen."""
-    doubt: FloatArray | None = None
-    """If prices are to be held: the variance of what the loads at the center lack."""
-    held: FloatArray | None = None
-    """The prices of the heavy round."""
-    first: FloatArray | None = None
-    """The observed loads of the heavy round."""
+    """The sum of the loads of the bridge."""
     value: Release | None = None
     asked: int = 0
     """How many queries about curvature and value have been answered."""
     rounds: int = 0
     counted: bool = False
     """Whether a round has counted."""
-
-    @property
-    def rho(self) -> float:
-        """What the policy may spend, if weights are as planned."""
-        return _rho(self.market, self.budget, planned_weights(self.market, self.budget))
-
-    @property
-    def holds(self) -> bool:
-        """Whether the policy looks for prices to hold (`newton_held`)."""
-        return tail_bounds.leave_only(self.market, self.budget)
-
-    @property
-    def held_on(self) -> bool:
-        """Whether prices are held in the first round that counts."""
-        return len(self.weights) < TAIL
-
-    @property
-    def bridge(self) -> int:
-        """How many rounds the bridge has."""
-        return newton_held.BRIDGE if self.holds else BRIDGE
 
 
 @dataclass(frozen=True)
@@ -188,10 +152,12 @@ class Newton:
             run (`Newton.warm`) or any other public source. By default, a guess from the market.
         beta_parts: how beta is split over the resources (`tail_bounds.tails`). Billboards from
             before there was a choice have "even" parts.
+        grants: whether a closing release measures what coins grant.
     """
 
     start_prices: tuple[float, ...] | None = None
     beta_parts: Literal["by worth", "even"] = "by worth"
+    grants: Literal["measured", "unmeasured"] = "measured"
 
     name: ClassVar[str] = "newton"
 
@@ -199,6 +165,9 @@ class Newton:
         if self.beta_parts not in ("by worth", "even"):
             shown = checks.quoted(self.beta_parts)
             raise MarketError(f"beta_parts must be 'by worth' or 'even', not {shown}")
+        if self.grants not in ("measured", "unmeasured"):
+            shown = checks.quoted(self.grants)
+            raise MarketError(f"grants must be 'measured' or 'unmeasured', not {shown}")
         if self.start_prices is None:
             return
         object.__setattr__(self, "start_prices", tuple(self.start_prices))
@@ -236,33 +205,33 @@ class Newton:
     def to_dict(self) -> dict[str, Any]:
         start = self.start_prices
         found = {"name": self.name, "start_prices": None if start is None else list(start)}
-        # Even parts are written as they were before there was a choice.
-        return found if self.beta_parts == "even" else found | {"beta_parts": self.beta_parts}
+        # These are written as they were before there was a choice.
+        found |= {} if self.beta_parts == "even" else {"beta_parts": self.beta_parts}
+        return found | ({} if self.grants == "unmeasured" else {"grants": self.grants})
+
+    def rho(self, market: Market, budget: Budget) -> float:
+        """What the policy may spend."""
+        return tail_bounds.rounds_rho(market, budget, measured=self.grants == "measured")
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def outlook(self, market: Market, budget: Budget) -> Outlook:
-        weights = planned_weights(market, budget)
-        scales, spreads = self._scales(market, budget, weights)
-        bridge = newton_held.BRIDGE if tail_bounds.leave_only(market, budget) else BRIDGE
+        scales, spreads = self._scales(market, budget)
         return Outlook(
-            rounds_at_most=self._approach + bridge + len(_spread()),
+            rounds_at_most=self._approach + BRIDGE + len(_weights()),
             variance=math.fsum(s * s for s in spreads),
             peak=max(spreads, default=0.0),
-            weight=sum(weights),
+            weight=sum(_weights()),
             scales=scales or None,
         )
 
-    def _scales(
-        self, market: Market, budget: Budget, weights: tuple[int, ...]
-    ) -> tuple[tuple[float, ...], list[float]]:
-        """The scales of these rounds if the noise is even, and their weights times scales."""
-        noises = self._noises(market, budget, weights, (1.0,))
+    def _scales(self, market: Market, budget: Budget) -> tuple[tuple[float, ...], list[float]]:
+        """The scales of the rounds that count if noise is even, and their weights times scales."""
+        noises = self._noises(market, budget, (1.0,))
         scales = tuple(n.scales[0] for n in noises if isinstance(n, Gaussian))
-        return scales, [w * s for w, s in zip(weights, scales, strict=False)]
+        return scales, [w * s for w, s in zip(_weights(), scales, strict=False)]
 
     def start(self, market: Market, budget: Budget) -> State:
-        m, weights = len(market.resources), planned_weights(market, budget)
-        rho = _rho(market, budget, weights)
+        m, rho = len(market.resources), self.rho(market, budget)
         for query, share in QUERY_SHARES.items():  # refuse noise that cannot be drawn
             change = queries.change(market, query)
             gaussian(change, rho * share * steering(market, rho)[1]).cost(change)
@@ -292,7 +261,6 @@ class Newton:
             gains=np.full(m, _GAIN if self.start_prices is None else 0.3),
             signs=zero,
             owed=zero,
-            weights=weights,
             tails=tail_bounds.tails(market, budget),
             swings=np.zeros((8, m)),
         )
@@ -302,17 +270,25 @@ class Newton:
         prices = fixed_rounds.price_codes(state.market, state.prices)
         query = self._question(state)
         if query is not None:
-            share = QUERY_SHARES[query] * steering(state.market, state.rho)[1]
+            share = (
+                QUERY_SHARES[query]
+                * steering(state.market, self.rho(state.market, state.budget))[1]
+            )
             return Step(
-                query, prices, gaussian(queries.change(state.market, query), state.rho * share)
+                query,
+                prices,
+                gaussian(
+                    queries.change(state.market, query),
+                    self.rho(state.market, state.budget) * share,
+                ),
             )
         counting = state.rounds - self._steering(state)
         if counting < 0:
             return Step("demand", prices, self._steering_noise(state))
-        if counting == len(state.weights):
+        if counting == len(_weights()):
             return None
-        noises = self._noises(state.market, state.budget, state.weights, state.shape)
-        return Step("demand", prices, noises[counting], state.weights[counting])
+        noises = self._noises(state.market, state.budget, state.shape)
+        return Step("demand", prices, noises[counting], _weights()[counting])
 
     def observe(self, state: State, release: Release) -> State:
         query, market = release.step.query, state.market
@@ -336,15 +312,13 @@ class Newton:
         if counting == 0 and state.value is not None:
             state = replace(state, targets=_overshoot(state, release))
         noise = scales / fixed_rounds.supplies(market)
-        if counting in _AGAIN and not market.divisible and not state.held_on:
+        if counting in _AGAIN and not market.divisible:
             state = self._aimed_again(state, noise, counting)
         loads = fixed_rounds.loads(market, release)
         excess = loads - state.targets
         state = replace(state, rounds=state.rounds + 1)
         if state.rounds <= self._approach:
             return _approached(state, excess, noise)
-        if state.holds and (counting < 0 or state.held_on):
-            return self._holding(state, loads, noise, counting)
         if counting >= 0:
             state = replace(
                 state, swings=state.swings + _swing(state, release, loads), counted=True
@@ -354,7 +328,7 @@ class Newton:
             state = replace(state, seen=seen)
         state = _estimated(state, excess, noise)
         if counting == -1:
-            return self._shaped(state, noise, BRIDGE)
+            return self._shaped(state, noise)
         return state if counting < 0 else _counted(state, excess, counting)
 
     @property
@@ -363,15 +337,14 @@ class Newton:
 
     def _steering(self, state: State) -> int:
         """How many rounds come before the first one that counts."""
-        return self._approach + state.bridge
+        return self._approach + BRIDGE
 
     def _question(self, state: State) -> Query | None:
         """What to ask before the next round, if anything."""
         questions: list[Query] = []
         if state.rounds >= self._approach:
             questions.append("gauge")
-        again = self._approach + (newton_held.EARLY if state.holds else BRIDGE)
-        if state.rounds >= again:
+        if state.rounds >= self._steering(state):
             questions.append("gauge")
             if _crosses(state.market):
                 questions.append("curvature")
@@ -379,17 +352,14 @@ class Newton:
                 questions.append("value")
         return questions[state.asked] if state.asked < len(questions) else None
 
-    def shares(
-        self, market: Market, rho: float, factor: float = 1.0, *, holds: bool = False
-    ) -> tuple[float, float, float]:
+    def shares(self, market: Market, rho: float, factor: float = 1.0) -> tuple[float, float, float]:
         """The parts of rho for the approach, the bridge, and the rounds that count.
 
-        With a factor, the parts if all supplies are multiplied by it. `holds` tells whether the
-        policy looks for prices to hold.
+        With a factor, the parts if all supplies are multiplied by it.
         """
         far, close = steering(market, rho, factor)
         approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
-        bridge = newton_held.BRIDGE_SHARE if holds else close * BRIDGE_SHARE
+        bridge = close * BRIDGE_SHARE
         asked = [QUERY_SHARES["gauge"]] * 2
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
         asked += [QUERY_SHARES["value"]] if market.divisible else []
@@ -398,101 +368,30 @@ class Newton:
     def _steering_noise(self, state: State) -> Gaussian | NoNoise:
         """The noise of a round that does not count."""
         market, bridging = state.market, state.rounds - self._approach
-        approach, bridge, _ = self.shares(market, state.rho, holds=state.holds)
-        share, shape = bridge / BRIDGE, steering_shape(market)
-        if bridging < 0:
-            share = approach / self._approach
-        elif state.holds:
-            share = newton_held.bridge_shares()[bridging]
-            shape = state.shape if bridging >= newton_held.EARLY else shape
-        return gaussian(queries.change(market, "demand"), state.rho * share, shape)
+        approach, bridge, _ = self.shares(market, self.rho(state.market, state.budget))
+        share = approach / self._approach if bridging < 0 else bridge / BRIDGE
+        change = queries.change(market, "demand")
+        return gaussian(
+            change, self.rho(state.market, state.budget) * share, steering_shape(market)
+        )
 
     def _noises(
-        self, market: Market, budget: Budget, weights: tuple[int, ...], shape: tuple[float, ...]
+        self, market: Market, budget: Budget, shape: tuple[float, ...]
     ) -> list[Gaussian | NoNoise]:
-        """The noise of the rounds that count.
-
-        They split what is left of rho by weight. If prices are held, later rounds get less.
-        """
-        holds, whole = tail_bounds.leave_only(market, budget), sum(weights)
-        rho = _rho(market, budget, planned_weights(market, budget))
-        rest = rho
-        if rho < math.inf:  # what weights other than the planned ones cost in closing releases
-            rest = rho * self.shares(market, rho, holds=holds)[-1]
-            rest += _rho(market, budget, weights) - rho
-        parts = [weight / whole for weight in weights]
-        if len(weights) < TAIL:
-            parts = [newton_held.LATER * part for part in parts]
-            parts[0] = 1.0 - math.fsum(parts[1:])
+        """The noise of the rounds that count; they split what is left of rho by weight."""
+        rho, whole = self.rho(market, budget), sum(_weights())
+        rest = rho * self.shares(market, rho)[-1] if rho < math.inf else rho
         change, found = queries.change(market, "demand"), {}
-        for part in parts:
-            if part not in found:
-                found[part] = gaussian(change, rest * part, shape)
-        return [found[part] for part in parts]
+        for weight in _weights():
+            if weight not in found:
+                found[weight] = gaussian(change, rest * weight / whole, shape)
+        return [found[weight] for weight in _weights()]
 
-    def _holding(self, state: State, loads: FloatArray, noise: FloatArray, counting: int) -> State:
-        """The state after a round that looks for prices to hold, or holds them, or comes after."""
-        model, before = state.response, state.prices
-        assert model is not None
-        drift = np.array([portable_math.log(r) for r in (before / state.center).tolist()])
-        falls = model.falls(before, drift)
-        news = _pressing(state, loads - state.targets) + falls
-        gains, doubt = newton_held.trusted(state.doubt, news, noise, falls)
-        moves = model.moves(before, gains * news, _FOLLOW, np.ones(len(loads)))
-        center = _turned(state.center, _bounded(state, moves, 0.7), state.floor)
-        state = replace(state, doubt=doubt, center=center, prices=center)
-        if counting >= 0:
-            return self._after_heavy(state, before, loads, counting)
-        seen = loads if state.seen is None else state.seen + loads
-        state = replace(state, seen=seen)
-        if counting == newton_held.EARLY - newton_held.BRIDGE - 1:
-            return replace(self._shaped(state, noise, newton_held.EARLY), seen=None)
-        if counting < -1:
-            return state
-        shaped = self._shaped(state, noise, newton_held.BRIDGE - newton_held.EARLY)
-        spreads = [math.sqrt(own.variance) / sum(state.weights) for own in self._sums(shaped)]
-        relative = np.array(spreads) / fixed_rounds.supplies(state.market)
-        if newton_held.unsettled(doubt, relative, center / math.fsum(center.tolist())):
-            shaped = self._aimed_at(self._parted(replace(shaped, weights=_spread())))
-            return replace(shaped, known=1.0 / (doubt + _ROUGH * _ROUGH / BRIDGE))
-        # The targets have changed with the shape, and the prices to hold change with them.
-        short = np.where(center <= state.floor, 0.0, state.targets - shaped.targets)
-        moves = model.moves(center, short, _FOLLOW, np.ones(len(short)))
-        prices = _turned(center, _bounded(state, moves, _MOST), state.floor)
-        return self._parted(replace(shaped, center=prices, prices=prices))
-
-    def _after_heavy(
-        self, state: State, before: FloatArray, loads: FloatArray, counting: int
-    ) -> State:
-        """The state after the heavy round or a later one. Prices make agents leave if they must."""
-        model, weights = state.response, state.weights
-        assert model is not None
-        sums = state.owed + weights[counting] * loads
-        held = before if state.held is None else state.held
-        first = loads if state.first is None else state.first
-        state = replace(state, owed=sums, held=held, first=first, counted=True)
-        whole, left = sum(weights), sum(weights[counting + 1 :])
-        if left == 0:
-            return state
-        drift = np.array([portable_math.log(r) for r in (held / state.center).tolist()])
-        there = state.targets - model.falls(state.center, drift)
-        ahead = (sums + left * there) / whole
-        kept, reach = newton_held.bounds(
-            state.market, state.budget, self._sums(state), state.tails, weights
-        )
-        leave = newton_held.must_leave(kept, reach, first, ahead, _apart(weights))
-        less = leave * whole / left
-        moves = model.moves(held, less, _FOLLOW, np.ones(len(less)))
-        return replace(state, prices=held * portable_math.exp(np.clip(moves, 0.0, 1.0)))
-
-    def _shaped(self, state: State, noise: FloatArray, rounds: int) -> State:
-        """The state with the shape of the noise chosen, from what is public before the tail.
-
-        `rounds` is how many loads `seen` sums up.
-        """
+    def _shaped(self, state: State, noise: FloatArray) -> State:
+        """The state with the shape of the noise chosen, from what is public before the tail."""
         assert state.seen is not None
-        weights = planned_weights(state.market, state.budget)
-        scales, spreads = self._scales(state.market, state.budget, weights)
+        weights = _weights()
+        scales, spreads = self._scales(state.market, state.budget)
         if not scales:
             return state
         sums = Sum(math.fsum(s * s for s in spreads), float(sum(weights)), scales)
@@ -508,8 +407,8 @@ class Newton:
         shape = best_shape(
             state.market,
             state.center,
-            state.seen / rounds,
-            noise / math.sqrt(rounds),
+            state.seen / BRIDGE,
+            noise / math.sqrt(BRIDGE),
             reach,
             dearer,
         )
@@ -522,24 +421,22 @@ class Newton:
             return state
         market, budget = state.market, state.budget
         prices = fixed_rounds.price_codes(market, state.prices)
-        noise = self._noises(market, budget, state.weights, state.shape)[0]
+        noise = self._noises(market, budget, state.shape)[0]
         return replace(state, tails=tail_bounds.tails(market, budget, prices, noise))
 
     def _aimed_at(self, state: State, swing: FloatArray | None = None) -> State:
         """The state with targets for its shape, if these parts of the loads swing with prices."""
         market, budget, sums = state.market, state.budget, self._sums(state)
-        m, supply, weight = len(market.resources), fixed_rounds.supplies(market), sum(state.weights)
-        if state.held_on:
-            kept, reach = newton_held.bounds(market, budget, sums, state.tails, state.weights)
-            free = newton_held.margins(kept, reach, _apart(state.weights))
-            return replace(state, targets=np.maximum(1.0 - free, _LEAST), radii=free)
-        coins, steep = None, np.zeros(m)
+        supply, weight = fixed_rounds.supplies(market), sum(_weights())
+        grants = None
         if not market.divisible:
             deviations = np.array([math.sqrt(own.variance) for own in sums]) / weight
             coins = coins_expected(supply, deviations, swing)
-            steep = steepness(market, budget, sums, state.tails, float(weight))
-            coins = coins + spare_chance(steep) * tail_bounds.chance_scale(market, budget)
-        reach = radii(market, budget, sums, state.tails, float(weight), coins)
+            scales = None
+            if self.grants == "measured":
+                scales = granted_scales(market, budget, state.shape)
+            grants = Grants(coins, scales)
+        reach = radii(market, budget, sums, state.tails, float(weight), grants)
         # If too little would be certified, aim for a full load and let it be scaled down. But where
         # resources are asked for together, scaling for one of them takes from all.
         alone = market.bundle_width == 1
@@ -547,17 +444,12 @@ class Newton:
         margin = reach if alone else math.fsum((along * np.minimum(reach, 1.0)).tolist())
         scaled = np.maximum(1.0, _SCALED * reach)
         targets = np.where(1.0 - margin < _WASTE, scaled, 1.0 - reach)
-        if coins is not None:
-            plain = radii(market, budget, sums, state.tails, float(weight), None)
-            free = _LANDING * reach + _LANDING_COINS * (reach - plain)
-            targets = targets - np.minimum(1.0, steep) * free
-        targets = np.maximum(targets, _LEAST)
-        return replace(state, targets=targets, radii=reach)
+        return replace(state, targets=np.maximum(targets, _LEAST), radii=reach)
 
     def _sums(self, state: State) -> list[Sum]:
         """The noise of the averaged load of each resource."""
-        weights, whole = state.weights, float(sum(state.weights))
-        noises = self._noises(state.market, state.budget, weights, state.shape)
+        weights, whole = _weights(), float(sum(_weights()))
+        noises = self._noises(state.market, state.budget, state.shape)
         scales = np.array([deviation(noise) for noise in noises])
         variances = np.sum((np.array(weights)[:, None] * scales) ** 2, axis=0).tolist()
         sums = [
@@ -590,7 +482,7 @@ class Newton:
         turned = np.minimum(stiffness * np.sqrt(prices), _BALANCED * np.sqrt(falls))
         swing = np.maximum(turned, max(_SWING_MIN, math.sqrt(max(0.0, beyond))))
         again = self._aimed_at(state, swing)
-        done = sum(state.weights[:counting])
+        done = sum(_weights()[:counting])
         return replace(again, owed=state.owed + done * (state.targets - again.targets))
 
 
@@ -627,19 +519,6 @@ def coins_expected(
     return _COIN_VARIANCE * np.minimum(1.0, swing) * supply * float(DEMAND_CODE_MAX)
 
 
-def held_margin(
-    market: Market, budget: Budget, scales: tuple[float, ...], supply: float, spare: float
-) -> float:
-    """What is kept free of a supply, in codes, if prices are held with noise of these scales."""
-    weights = planned_weights(market, budget)
-    tail = tail_bounds.tail(market, budget)
-    found = tail_bounds.leavings(weights, scales, float(DEMAND_CODE_MAX), tail)
-    radii = [(each.radius / sum(weights) + spare) / supply for each in found]
-    kept = [each.kept for each in found]
-    margins = newton_held.margins(np.array([kept]).T, np.array([radii]).T, _apart(weights))
-    return float(margins[0])
-
-
 def _crosses(market: Market) -> bool:
     """Whether the policy asks how the price of one resource moves the load of another."""
     alone = market.bundle_width == 1 and market.options == 1
@@ -664,29 +543,13 @@ def _swing(state: State, release: Release, loads: FloatArray) -> FloatArray:
 
 
 @functools.cache
-def _spread() -> tuple[int, ...]:
-    """The weights of the rounds that count, unless prices are held in one of them."""
+def _weights() -> tuple[int, ...]:
+    """The weights of the rounds that count."""
     weights, last = [WEIGHT] * TAIL, float(WEIGHT)
     for _ in range(SETTLE):
         last *= FALL
         weights.append(round(last))
     return tuple(weights)
-
-
-def planned_weights(market: Market, budget: Budget) -> tuple[int, ...]:
-    """The weights of the rounds that count, unless prices turn out to be impossible to hold."""
-    if tail_bounds.leave_only(market, budget):
-        return newton_held.weights(market, budget, sum(_spread()))
-    return _spread()
-
-
-def _apart(weights: tuple[int, ...]) -> float:
-    """The part of the weight that is not in the heaviest round, as `protocol.bounds` finds it."""
-    return tail_bounds.apart(max(weights), sum(weights))
-
-
-def _rho(market: Market, budget: Budget, weights: tuple[int, ...]) -> float:
-    return tail_bounds.rounds_rho(market, budget, apart=_apart(weights))
 
 
 def _approached(state: State, excess: FloatArray, noise: FloatArray) -> State:
@@ -747,7 +610,7 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
 def _counted(state: State, excess: FloatArray, counting: int) -> State:
     """The state after a round that counts, with prices that make up for what is owed."""
     assert state.response is not None
-    weights = state.weights
+    weights = _weights()
     owed = state.owed + weights[counting] * excess
     # A resource at the price floor owes nothing for its spare supply.
     owed = np.where((state.center <= state.floor) & (owed < 0.0), 0.0, owed)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from jdpack.common.portable_math import FloatArray
 from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
+from jdpack.privacy.noise import deviation, gaussian
 from jdpack.privacy.tail_bounds import Sum
 
 _MISJUDGED = 0.25  # the part of an average price that a resource near its supply is taken to have
@@ -38,6 +40,8 @@ _UNBOUNDED = 1e9  # a margin of this many supplies or more is as good as infinit
 _SAFE = 0.7  # the part of its slack that noise may take from a resource
 _REPEATS = 12  # how often the shape is corrected
 _DEAR = 6  # the most that a log price is taken to rise
+_SPARE_CHANCE = 1.0  # how many deviations of the chance release to keep free
+_MISSED = 1.0  # and of what the measured grants may miss
 _GRID = 1.189207115002721  # 2^(1/4)
 _STEPS = 64  # how many steps of that grid a scale may be from another
 
@@ -144,54 +148,77 @@ def on_grid(scales: FloatArray) -> FloatArray:
     return np.array([grid[step] for step in steps])
 
 
+@dataclass(frozen=True)
+class Grants:
+    """What is known beforehand of coins, and of the release of what they grant."""
+
+    coins: FloatArray
+    """About the variance that coins add to each load, in squared codes."""
+    scales: FloatArray | None
+    """The noise of the release, in codes; None if there is none."""
+
+
+def granted_scales(market: Market, budget: Budget, shape: tuple[float, ...]) -> FloatArray:
+    """The noise of the release of what coins grant, per resource, if rounds have this shape."""
+    share = tail_bounds.closing_shares(market, budget, coins=True, measured=True)["granted"]
+    noise = gaussian(queries.change(market, "granted"), budget.rho * share, shape)
+    return np.resize(np.array(deviation(noise)), len(market.resources))
+
+
 def radii(
     market: Market,
     budget: Budget,
     sums: list[Sum],
     tails: Sequence[float],
     weight: float,
-    coins: FloatArray | None,
+    grants: Grants | None,
 ) -> FloatArray:
-    """What the certificate will add to each load, as a part of supply.
+    """What newton keeps free of each resource, as a part of supply.
 
-    `tails` has the part of beta for each resource (`tail_bounds.tails`), and `coins` the variance
-    that coins are expected to add to each load, in squared codes; None for divisible goods.
+    That is what the certificate will add to its load and, where grants are measured, some of what
+    their answer may miss: it differs from what the rounds show by the noise of both and by what
+    coins add. `tails` has the part of beta for each resource (`tail_bounds.tails`).
     """
     supply = np.array(market.supply_codes, dtype=np.float64)
-    each = [0.0] * len(sums) if coins is None else coins.tolist()
+    coins, scales = [0.0] * len(sums), [-1.0] * len(sums)
+    if grants is not None:
+        coins = grants.coins.tolist()
+        scales = scales if grants.scales is None else grants.scales.tolist()
     found: dict[tuple[float, ...], float] = {}
-    columns = list(zip(sums, tails, supply.tolist(), each, strict=True))
-    for noise, tail, size, own in columns:
-        if (noise.variance, tail, size, own) in found:
+    columns = list(zip(sums, tails, supply.tolist(), coins, scales, strict=True))
+    for noise, tail, size, own, scale in columns:
+        if (noise.variance, tail, size, own, scale) in found:
             continue
-        if coins is None:
-            radius = noise.radius(tail)
+        if grants is None:
+            kept_free = noise.radius(tail) / weight
         else:
-            coin = tail_bounds.coins_on(market, budget, noise, weight, size, own)
-            radius = noise.radius_with_coins(coin, tail)
-        found[noise.variance, tail, size, own] = radius / weight
+            kept_free = free_of_grants(market, budget, noise, tail, weight, size, own, scale)
+        found[noise.variance, tail, size, own, scale] = kept_free
     radii = np.array([found[noise.variance, *others] for noise, *others in columns])
     if budget.repaired:
         radii = radii + np.array(market.person_cap_codes, dtype=np.float64)
     return np.minimum(radii / supply, _UNBOUNDED)
 
 
-def steepness(
-    market: Market, budget: Budget, sums: list[Sum], tails: Sequence[float], weight: float
-) -> FloatArray:
-    """How steeply the certificate's factors fall, per resource, if a load is not certified to fit.
+def free_of_grants(
+    market: Market,
+    budget: Budget,
+    noise: Sum,
+    tail: float,
+    weight: float,
+    supply: float,
+    coins: float,
+    scale: float,
+) -> float:
+    """What to keep free of one resource that coins grant, in codes.
 
-    Below 1, a load that is too large by a little is thinned by 1 / (1 - steepness) times as much.
+    The grants are measured with noise of this scale, or not if it is negative.
     """
-    found: dict[tuple[float, ...], float] = {}
-    columns = list(zip(sums, tails, market.supply_codes, strict=True))
-    for noise, tail, size in columns:
-        if (noise.variance, tail, size) not in found:
-            coins = tail_bounds.coins_on(market, budget, noise, weight, float(size), 0.0)
-            found[noise.variance, tail, size] = noise.fits(coins, tail)[0].rise
-    return np.array([found[noise.variance, *others] for noise, *others in columns])
-
-
-def spare_chance(steep: FloatArray) -> FloatArray:
-    """How many deviations of the chance release to keep free: more, the steeper thinning is."""
-    return np.minimum(2.0, 0.3 + 1.4 * steep)
+    measured = scale >= 0.0
+    spare = _SPARE_CHANCE * tail_bounds.chance_scale(market, budget, measured)
+    coin = tail_bounds.coins_on(market, budget, noise, weight, supply, coins + spare, measured)
+    if not measured:
+        return min(fit.radius for fit in noise.fits(coin, tail)) / weight
+    missed = math.sqrt(noise.variance / (weight * weight) + scale * scale + coins)
+    fits = noise.fits_with_grants(coin, tail, scale, tail_bounds.granted_part(market, budget))
+    return min(fit.radius / weight + _MISSED * part * missed for part, fit in fits)

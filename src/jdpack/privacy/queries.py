@@ -8,23 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from jdpack.market.grid import CHANCE_MAX, CHANCE_UNIT, CURVATURE_UNIT, DEMAND_CODE_MAX, SHARE
+from jdpack.market.grid import CHANCE_MAX, CHANCE_UNIT, CURVATURE_UNIT, DEMAND_CODE_MAX
 from jdpack.market.market import Market, Neighbours
 
-Query = Literal["demand", "scale", "value", "curvature", "gauge", "chance", "welfare", "luck"]
-CLOSING: tuple[Query, ...] = ("chance", "welfare", "luck")
+Query = Literal[
+    "demand", "scale", "value", "curvature", "gauge", "granted", "chance", "welfare", "luck"
+]
+CLOSING: tuple[Query, ...] = ("granted", "chance", "welfare", "luck")
 """Queries about the allocation of the rounds so far; the others are about posted prices."""
-
-APART_MOST = 0.2
-"""If no more of the weight than this is outside one round, `chance_change` is smaller."""
 
 LEVEL_UNIT = 2**20
 """What one agent adds to its level in the counts that suggest bounds."""
 
 _LUCK_LEAST = 2**10  # value codes; noise must have a large scale (`privacy.gdp`)
-_PART_LEAST = 2**10  # units of chance; the same
 _TOTALS_LEAST = 1e-5  # per resource; totals lower a cost no further, so its noise is coarse enough
-_QUARTER = CHANCE_MAX - 1  # a quarter of the square of the largest code, in units of chance
 _UP = 1.0 + 2.0**-40  # keeps float rounding in a bound on the safe side
 
 
@@ -205,6 +202,9 @@ def change(market: Market, query: Query) -> Change:
       together are at most u c or the spread is 0, so the norm is at most sqrt(2) u c, and sqrt(2)
       u G for all requests of an agent. The entries are non-negative, so two agents differ by at
       most sqrt(2) times that, and with ADD_REMOVE by that alone.
+    * granted, the codes of what the coins grant from the rounds so far, before any grant is
+      thinned. For every seed of the coins, an agent is granted one option of each of its requests,
+      or none, like what it takes in a round: so it moves the answer as it moves a demand.
     * chance, the variances that coins add to the loads and to the value of what is granted, given
       the rounds so far (`engines.giving.chance`). Every request has a coin of its own. Let p be the
       probability that it grants something that touches resource j. The code granted lies in [0, C],
@@ -222,7 +222,7 @@ def change(market: Market, query: Query) -> Change:
     both = market.neighbours is Neighbours.REPLACE_ONE
     k, m, several = market.person_width, len(market.resources), market.options > 1
     caps, requests = market.person_cap_codes, market.requests
-    if query == "demand":
+    if query in ("demand", "granted"):
         count = min(k * (1 + both), m)
         return DemandChange(max(caps), count, caps, k, 1 + both, _totals(market))
     if query == "scale":
@@ -235,48 +235,23 @@ def change(market: Market, query: Query) -> Change:
             largest = min(largest, sum(sorted(caps)[-(m if several else k) :]))
         squared = (CURVATURE_UNIT * largest) ** 2 * (1 + (query == "gauge"))
         return Change(_root(squared * (1 + both)))
+    if query == "chance" and requests > 1:
+        return _chance_of_requests(market)
     if query == "chance":
-        return chance_change(market)
+        count = -(-5 * k // 2) if several else k
+        return ChanceChange(CHANCE_MAX, min(count * (1 + both), m), CHANCE_MAX**2)
     return Change(market.person_value_code)
 
 
-def chance_change(market: Market, apart: float = 1.0) -> ChanceChange:
-    """As `change`, for the query chance, if one of the rounds has all of the weight but `apart`.
-
-    Formal guarantees. Let h be `apart`. Whatever a request took in that round, nothing included,
-    it is granted with probability 1 - h at least. (Shares are rounded down, each by less than
-    1/SHARE, so we add options + 1 of these to h.) So the code granted of resource j is some number
-    in [0, C] with probability 1 - h at least. If h <= 1/2, its variance is then largest if that
-    number is at one end and all others are at the other end, and so at most C^2 h (1 - h). The same
-    holds for the value. So h (1 - h) takes the place of the 1/4 in the bounds of `change`.
-
-    With one option at most k numbers move by that much. With several options, those of the option
-    in the heavy round do, k at most. Any other resource j is touched with a probability p_j <= h,
-    these sum to at most k h, and its variance is at most C^2 p_j (1 - p_j). So the squares of these
-    sum to at most h (1 - h) k h C^4. Together that is k (1 + 1 / (1 - h)) times the square of
-    C^2 h (1 - h), and less than 2.4 k times it if h <= 1/5. Above that, we use the bounds of 1/4.
-    """
-    both = market.neighbours is Neighbours.REPLACE_ONE
-    h = apart + (market.options + 1) / SHARE
-    part = _QUARTER
-    if apart <= APART_MOST:
-        part = max(_PART_LEAST, math.ceil(h * (1.0 - h) * 4 * _QUARTER * _UP))
-    if market.requests > 1:
-        return _chance_of_requests(market, part)
-    k, m = market.person_width, len(market.resources)
-    count = -(-5 * k // 2) if market.options > 1 else k
-    return ChanceChange(part + 1, min(count * (1 + both), m), (part + 1) ** 2)
-
-
-def _chance_of_requests(market: Market, part: int) -> ChanceChange:
+def _chance_of_requests(market: Market) -> ChanceChange:
     """The chance query where an agent has several requests.
 
     Formal guarantees. Let c be the largest code of j in the options of a request. The code granted
-    lies in [0, c], so its variance is at most x c^2 <= x C c with x = 1/4, or the smaller x of
-    `chance_change`; in units and rounded, at most that plus 2. The c of all requests sum to at most
-    P_j, so an agent adds at most A_j = min(R MOST, x C P_j / CHANCE_UNIT + 2 R) to number j, MOST
-    being the most that one request adds. With one option for each
-    request, it touches at most k resources, and the squares sum to at most the k largest A_j^2.
+    lies in [0, c], so its variance is at most c^2 / 4 <= C c / 4; in units and rounded, at most
+    that plus 2. The c of all requests sum to at most P_j, so an agent adds at most
+    A_j = min(R MOST, C P_j / (4 CHANCE_UNIT) + 2 R) to number j, MOST being CHANCE_MAX, the most
+    that one request adds. With one option for each request, it touches at most k resources, and
+    the squares sum to at most the k largest A_j^2.
     With several, the variance is also at most C times the mean of what is granted. What is granted
     is a sum of options, one of each request at most, so its codes sum to at most the k largest P_j.
     So all numbers together sum to at most T = C (that sum) / CHANCE_UNIT + 2 for each resource that
@@ -285,9 +260,9 @@ def _chance_of_requests(market: Market, part: int) -> ChanceChange:
     """
     both = 2 if market.neighbours is Neighbours.REPLACE_ONE else 1
     k, m, requests = market.person_width, len(market.resources), market.requests
-    one, unit = part + 1, 4 * _QUARTER * CHANCE_UNIT
+    one, unit = CHANCE_MAX, 4 * CHANCE_UNIT
     each = sorted(
-        min(requests * one, -(-DEMAND_CODE_MAX * cap * part // unit) + 2 * requests)
+        min(requests * one, -(-DEMAND_CODE_MAX * cap // unit) + 2 * requests)
         for cap in market.person_cap_codes
     )
     squares, most = sum(a * a for a in each[-k:]), each[-1]
@@ -334,8 +309,8 @@ def levels_change(market: Market) -> Change:
 def width(market: Market, query: Query) -> int:
     """How many numbers the answer to a query has."""
     m = len(market.resources)
-    widths: dict[Query, int] = {"demand": m, "curvature": m * m, "gauge": m + 2, "chance": m + 1}
-    return widths.get(query, 1)
+    widths: dict[Query, int] = {"demand": m, "granted": m, "chance": m + 1}
+    return {**widths, "curvature": m * m, "gauge": m + 2}.get(query, 1)
 
 
 def _root(squared: int) -> int:

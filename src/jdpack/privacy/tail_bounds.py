@@ -46,53 +46,42 @@ below fix beforehand. The rounds that count draw their noise after that, so each
 probability at most p_j given that past, and some bound with probability at most beta. Prices of
 later rounds depend on the noise that is bounded, and must not be used.
 
-Noise and coins. The averaged load of a resource is A = O + N, where O is observed and N is a sum of
-noise as above. Coins grant each agent at most q, with mean a_i and variance v_i, given the rounds;
-the a_i sum to A and the v_i to Q. The billboard shows R = Q + E, where E is Gaussian noise of scale
-s, independent of all else. Then it shows a factor f, and every grant is kept with probability at
-most f. How large is the load G that is given? Given the billboard, G is a sum of independent
-numbers. Keeping a grant more often only raises it, so let f be the probability itself. Then an
-agent is given f a_i on average, with a variance of at most f^2 v_i + f (1 - f) q a_i, because the
-square of a grant is at most q times the grant. For every l > 0, Bennett's inequality (Boucheron,
-Lugosi & Massart 2013, Section 2.4) with k(u) = 2 (e^u - 1 - u) / u^2, which grows with u, says
-P(G >= y | billboard) <= exp(-l (y - g A - f^2 l k(l q) Q / 2)), g = f (1 + l k(l q) (1 - f) q / 2).
-Fix a rate L and a `least` before the rounds, and let K = k(L q / least) and b = L K / 2. For a
-given f, let g be the larger root of g^2 = f g + f (1 - f) b q, so f <= g. If g >= least, then
-l = L / g has k(l q) <= K, and f^2 l <= g L, so
-P(G >= y | billboard) <= exp(-L (y / g - A - b Q)) = exp(-L (y / g - O - b R - X)), X = N - b E.
-So with y = g (O + b R + r), whatever f is as a function of the billboard,
-P(G >= y) <= E min(1, exp(-L (r - X))). Let V = s^2 b^2 + the variance of N. This is at most e^-tail
+Noise, coins and thinning. The averaged load of a resource is A = O + N, where O is observed and N
+is a sum of noise as above. Coins grant each agent at most q, with mean a_i and variance v_i, given
+the rounds; the a_i sum to A (or a little less, because shares are rounded down) and the v_i to Q.
+The billboard shows R = Q + E and M = G + Z, where G is the load of all grants, and E and Z are
+Gaussian noise of scales s and s', independent of all else. Then it shows a factor f, and every
+grant is kept with probability at most f, independently. How large is the load H that is kept?
+
+Keeping a grant more often only raises H, so let f be the probability itself. ln(1 - f + f e^(l x))
+is convex in x and 0 at x = 0, so for x <= q it is at most x / q times its value at q. So given the
+grants and the billboard, E exp(l H) <= exp(G ln(1 - f + f e^(l q)) / q) for every l > 0. Fix a rate
+L before the rounds, and let g = t / ln(1 + (e^t - 1) / f) with t = L q. At l = L / g the logarithm
+is t, so P(H >= y | grants, billboard) <= exp(-l y + L G) = exp(-L (y / g - G)). It does not matter
+that f may depend on M, and so on the grants.
+
+Fix a part w in [0, 1] beforehand, and let C = G - A. Then G = w (M - Z) + (1 - w) (O + N + C). By
+Bennett's inequality (Boucheron, Lugosi & Massart 2013, Section 2.4) with
+k(u) = 2 (e^u - 1 - u) / u^2, the mean of exp(L (1 - w) C), given the rounds and all noise, is at
+most exp(L b Q), b = (1 - w)^2 L k((1 - w) L q) / 2. So with y = g (w M + (1 - w) O + b R + r) and
+X = (1 - w) N - w Z - b E, whatever f is as a function of the billboard,
+P(H >= y) <= E min(1, exp(-L (r - X))). Let V be (1 - w)^2 times the variance of N, plus w^2 s'^2,
+plus b^2 s^2. This is at most e^-tail
 
 * if r >= tail / L + L V / 2, because E exp(L X) <= exp(L^2 V / 2);
 * if weights and scales are fixed beforehand and, with z = r / sqrt V and d = L sqrt V - z >= 0,
   ln(M(z) + M(d)) - z^2 / 2 - ln sqrt(2 pi) <= -tail, where M(x) = Q(x) / phi(x) is at most
   4 / (3 x + sqrt(x^2 + 8)) (Sampford 1953). For normal X the mean is Q(z) + exp(-L r + L^2 V / 2)
   Q(d), and the second term is phi(z) M(d). The bound min(1, exp(-L (r - x))) grows with x and is at
-  most 1, so discrete noise adds what it adds above, with E as one more term.
+  most 1, so discrete noise adds what it adds above, with E and Z as two more terms.
 
-If f = 1 then g = 1, and O + b R + r bounds the load. We fix a few pairs of L and `least`, for
-several guesses of Q and for thinning more or less, and each gets its part of the probability. The
-variances and q may be bounds. If the weights of the rounds are chosen as they come, the total
-weight is known only at the end, and so are q and s: then L, q and s are those of a public bound on
-it. If there is nothing to decide (batches), a factor of 1 needs no coins, and N alone counts.
-
-Those who leave. Suppose that every request has one option, and that no price is below that of the
-first round that counts. Costs grow with prices, so whatever is taken in some round is taken in the
-first. Let F be the load of the first round and A the averaged load, and let request i take a_i <= q
-in the first round and have the share x_i, so F - A is the sum of (1 - x_i) a_i. The coin of request
-i takes a_i away with probability 1 - x_i (or a little more, because shares are rounded down). So
-for the load G that is granted, and every L > 0, E exp(L (G - F)) is at most
-prod_i (1 - (1 - x_i) (1 - e^(-L a_i))) <= exp(-sum_i (1 - x_i) (1 - e^(-L a_i))).
-1 - e^(-L a) is concave in a, and 0 at a = 0, so it is at least (a / q) (1 - e^(-L q)) for a <= q.
-With k = (1 - e^(-L q)) / (L q) the mean is thus at most exp(-L k (F - A)), and
-P(G >= y | billboard) <= exp(-L (y - (1 - k) F - k A)). Now (1 - k) F + k A is a weighted sum of the
-loads of the rounds: the weights are k w_t, and (1 - k) W more for the first, W being the sum of all
-w_t. It is observed with noise X, and the rest is as above, with these weights and without R and E:
-nothing about coins is released. Thinning only lowers G. Whether prices do fall below those of the
-first round is known in the end, and if they do, nothing is claimed. So we bound the probability
-that they do not and G >= y, and the indicator of that is at most min(1, exp(-L (r - X))) as before.
-We fix three rates L, and k with them, before the rounds. Each gets its part of the probability, and
-all bounds that hold for any prices share what is left.
+If f = 1 then g = 1, and w M + (1 - w) O + b R + r bounds the load. At w = 1 nothing about coins
+matters, and if nothing is thinned either, M plus the radius of Z alone bounds it. We fix a few
+pairs of w and L, for several guesses of Q and for thinning more or less, and each gets its part of
+the probability. The variances and q may be bounds. If the weights of the rounds are
+chosen as they come, the total weight is known only at the end, and so are q, s and the weight of Z:
+then L, q and these are those of a public bound on it. If there is nothing to decide (batches), a
+factor of 1 needs no coins, and N alone counts.
 
 What thinning keeps of value. Take grants of total worth U, none above q, and keep each
 independently with probability f. ln(1 - f + f e^(l x)) is convex in x and 0 at x = 0, so for x <= q
@@ -122,8 +111,13 @@ WELFARE_SHARE, LUCK_SHARE = 0.02, 0.01
 EVEN_PART = 0.1
 """The part of beta that all resources share alike, whatever they seem to be worth (`tails`)."""
 
+GRANTED_SHARE = 0.88
+"""The part of rho for the release of what coins grant, as a part of `granted_part`. With the same
+part of rho as of the bound, noise would count least; but coins add to what the rounds show."""
+
 CHANCE_MOST = 0.3
-"""The largest part of rho for the release of how much coins decide."""
+"""The largest part of rho for the release of how much coins decide, if it were all that is known
+about coins."""
 
 CHANCE_OF_VALUE = 4.0
 """How much more noise the variance of value gets in that release than those of loads."""
@@ -131,22 +125,14 @@ CHANCE_OF_VALUE = 4.0
 CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
-LEAVING = 4.5
-"""Coins of agents who leave are worth their own bounds if the noise of one release with the whole
-rho is below this many caps."""
-
-LEAVING_MEAN = 0.0125
-"""And if it is below this part of supply, so that few have to leave."""
-
-_LEAVING: tuple[tuple[float, float], ...] = ((0.9, 0.3), (1.15, 0.35), (1.6, 0.2))  # rates, in
-# deviations, and the parts of the probability of these bounds
-
-_E = 2.718281828459045
+_GRANTED_LEAST, _GRANTED_MOST, _GRANTED_FALL = 0.02, 0.65, 0.0125  # `granted_part`: its limits, and
+# by how much it falls for each cap of noise in one release with all of rho
+_MIXED = 0.8  # the part of the probability for bounds that rest on grants and rounds
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
 _FIRST = 0.7  # the part of the probability for the first fit of a bound; the others share the rest
 _APART = 6.0  # the ratio of one guess of what coins decide to the one before
-_MILD = 0.9  # thinning to this is as well bounded as none at all
-_THIN: tuple[float, ...] = (0.5, 0.1)  # and to these, by fits of their own
+_MILD, _THIN = 0.9, (0.5, 0.1)  # one fit each is for thinning to about this
+_STEEPEST = 700.0  # where exponentials end
 
 
 @dataclass(frozen=True)
@@ -174,54 +160,66 @@ def coins_decide(market: Market, *, batches: bool = False) -> bool:
     return not market.divisible and not batches
 
 
-def apart(heaviest: int, whole: int) -> float:
-    """The part of the weight that is not in the heaviest round, rounded up.
-
-    Above a fifth it tells nothing of what coins decide (`queries.chance_change`), and is 1.
-    """
-    found = (1.0 - heaviest / whole) * (1.0 + 1e-12)
-    return found if found <= queries.APART_MOST else 1.0
-
-
 def closing_shares(
-    market: Market, budget: Budget, *, coins: bool, apart: float = 1.0
+    market: Market, budget: Budget, *, coins: bool, measured: bool = False
 ) -> dict[Query, float]:
     """The parts of rho for the releases that close a run; the policy gets the rest.
 
-    `apart` is the part of the weight that is not in the heaviest round (`queries.chance_change`).
+    `measured` tells whether what coins grant is measured.
     """
-    shares: dict[Query, float] = {"chance": chance_share(market, budget, apart)} if coins else {}
+    shares: dict[Query, float] = {}
+    if measured:
+        shares["granted"] = GRANTED_SHARE * granted_part(market, budget)
+    if coins:
+        shares["chance"] = chance_share(market, budget, measured)
     return {**shares, "welfare": WELFARE_SHARE, "luck": LUCK_SHARE}
 
 
 def rounds_rho(
-    market: Market, budget: Budget, *, batches: bool = False, apart: float = 1.0
+    market: Market, budget: Budget, *, batches: bool = False, measured: bool = False
 ) -> float:
     """The part of rho that the policy may spend."""
     coins = coins_decide(market, batches=batches)
-    shares = closing_shares(market, budget, coins=coins, apart=apart)
+    shares = closing_shares(market, budget, coins=coins, measured=measured and coins)
     return budget.rho * (1.0 - math.fsum(shares.values()))
 
 
 @functools.lru_cache(maxsize=64)
-def chance_share(market: Market, budget: Budget, apart: float = 1.0) -> float:
+def granted_part(market: Market, budget: Budget) -> float:
+    """w: the part of a bound that rests on the measured grants; the rounds have the rest.
+
+    Coins add a variance to the average of the rounds that grows with the noise, and the noise a
+    variance that grows with its square. So the smaller the noise is against a cap, the more a bound
+    should rest on what coins granted. But nobody steers by that answer, and it misses what prices
+    were set for by w times its noise.
+    """
+    caps = (
+        math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho)) / DEMAND_CODE_MAX
+    )
+    return min(_GRANTED_MOST, max(_GRANTED_LEAST, _GRANTED_MOST + 0.05 - _GRANTED_FALL * caps))
+
+
+@functools.lru_cache(maxsize=64)
+def chance_share(market: Market, budget: Budget, measured: bool = False) -> float:
     """The part of rho for the release of how much coins decide.
 
     Let n be the deviation of a demand release and c that of the chance release, both with the whole
     rho. With a part v, the certified variance of a load is about
     n^2 / (1 - v) + tail c^2 / (3 v n^2) (`Sum.radius_with_coins`), which
     v = (c / n^2) sqrt(tail / 3) minimises. We take half as much again, because what is released
-    also decides by how much the bound misses its target.
+    also decides by how much the bound misses its target. With a part w for measured grants, coins
+    count (1 - w)^2 times. The variance of value is in the same release, so it gets some anyway.
     """
     if budget.rho == math.inf:
         return WELFARE_SHARE
     noise = queries.change(market, "demand").squares
-    change = queries.chance_change(market, apart)
+    change = queries.change(market, "chance")
     chance = CHANCE_UNIT * math.sqrt(change.worst(chance_shape(market)))
     ratio = chance / noise * math.sqrt(2.0 * budget.rho)
     share = min(CHANCE_MOST, 1.5 * ratio * math.sqrt(tail(market, budget) / 3.0))
-    # What coins decide then hardly matters, because `leavings` do without it.
-    return min(share, WELFARE_SHARE) if apart < 1.0 and leave_only(market, budget) else share
+    if not measured:
+        return share
+    return max(LUCK_SHARE, share * (1.0 - granted_part(market, budget)) ** 2)
 
 
 def chance_shape(market: Market) -> tuple[float, ...]:
@@ -237,11 +235,11 @@ def chance_shape(market: Market) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def chance_scale(market: Market, budget: Budget, apart: float = 1.0) -> float:
+def chance_scale(market: Market, budget: Budget, measured: bool = False) -> float:
     """The noise on the variance that coins add to a load, in squared codes."""
     noise = gaussian(
-        queries.chance_change(market, apart),
-        budget.rho * chance_share(market, budget, apart),
+        queries.change(market, "chance"),
+        budget.rho * chance_share(market, budget, measured),
         chance_shape(market),
     )
     return CHANCE_UNIT * deviation(noise)[0]
@@ -275,62 +273,6 @@ def tails(
     return tuple(even - portable_math.log(part) + 1e-12 for part in parts)
 
 
-@functools.lru_cache(maxsize=64)
-def leave_only(market: Market, budget: Budget) -> bool:
-    """Whether the bounds of `leavings` are used: coins weigh much against the noise.
-
-    They need agents who have one option, so that higher prices can only make them leave. Each price
-    should correct its own load, so they ask for one resource each. And there must be enough supply
-    for a few of them to leave.
-    """
-    if market.divisible or market.options > 1 or market.bundle_width > 1 or budget.rho == math.inf:
-        return False
-    noise = math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho))
-    mean = noise * len(market.resources) / math.fsum(market.supply_codes)
-    return noise < LEAVING * float(DEMAND_CODE_MAX) and mean < LEAVING_MEAN
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """A bound on noise and the coins of those who leave, for one rate fixed beforehand."""
-
-    kept: float
-    """The part of the average, against that of the first round, in the observed load."""
-    radius: float
-    """What that load may lack, in units of weight times code."""
-
-
-@functools.lru_cache(maxsize=4096)
-def leavings(
-    weights: tuple[int, ...], scales: tuple[float, ...], cap: float, tail: float
-) -> list[Leaving]:
-    """Bounds for rounds of these weights and scales, if no price is below that of the first.
-
-    They hold together with the parts of the probability e^-tail that `others_tail` leaves.
-    `cap` is the most that one request takes, in codes.
-    """
-    whole, found = float(sum(weights)), []
-    deviation = math.sqrt(math.fsum((w * s) ** 2 for w, s in zip(weights, scales, strict=True)))
-    for times, part in _LEAVING:
-        own = tail - portable_math.log(part)
-        rate = times * math.sqrt(2.0 * own) / deviation
-        u = rate * whole * cap
-        kept = (1.0 - portable_math.power(_E, -u)) / u * (1.0 - 1e-9)
-        spread = [kept * w for w in weights]
-        spread[0] += (1.0 - kept) * whole
-        variance = math.fsum((w * s) ** 2 for w, s in zip(spread, scales, strict=True))
-        radius = own / rate + rate * variance / 2.0
-        noise = Sum(variance, whole, scales)
-        far = _mixed_quantile(rate * math.sqrt(variance), own + noise._excess(own))
-        found.append(Leaving(kept, min(radius, far * math.sqrt(variance) + whole / 2.0)))
-    return found
-
-
-def others_tail(tail: float) -> float:
-    """The tail of all other bounds, if those of `leavings` are used."""
-    return tail - portable_math.log(1.0 - math.fsum(part for _, part in _LEAVING))
-
-
 @dataclass(frozen=True)
 class Coins:
     """A sum of coins, independent given the rounds, with mean 0."""
@@ -354,29 +296,23 @@ class Fit:
 
     radius: float
     """r + b R: what an observed load may lack."""
-    rise: float
-    """b q, by which the coins that thin raise the bound."""
-    least: float
-    """The bound holds if g is at least this."""
+    steep: float
+    """t: the larger, the more must be thinned for a load that is too large by a little."""
 
     def kept(self, f: float) -> float:
-        """g: a load bounded by U, thinned to f, is bounded by g U.
-
-        Keeping more only raises a load, so g need not be below `least`, nor above 1.
-        """
-        if f >= 1.0:
+        """g: a load bounded by U, thinned to f, is bounded by g U."""
+        if f >= 1.0 or self.steep == math.inf:
             return 1.0
-        g = (f + math.sqrt(f * f + 4.0 * f * (1.0 - f) * self.rise)) / 2.0
-        return min(1.0, max(g, self.least))
+        whole = portable_math.log(1.0 + (_exp(self.steep) - 1.0) / f)
+        return min(1.0, self.steep / whole * (1.0 + 1e-9))
 
     def factor(self, g: float) -> float:
         """The largest f that keeps at most g; 0 if this fit knows none."""
         if g >= 1.0:
             return 1.0
-        if g < self.least:
+        if self.steep > _STEEPEST * g:
             return 0.0
-        half = g + self.rise
-        return 2.0 * g * g / (half + math.sqrt(half * half - 4.0 * self.rise * g * g))
+        return (_exp(self.steep) - 1.0) / (_exp(self.steep / g) - 1.0) * (1.0 - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -427,35 +363,61 @@ class Sum:
         z = normal_quantile(tail + self._excess(tail))
         return min(radius, z * math.sqrt(self.variance) + self.weight / 2.0)
 
-    def radius_with_coins(self, coins: Coins, tail: float, *, truncated: bool = False) -> float:
-        """The sum plus coins is at most this, with probability 1 - e^-tail, if nothing is thinned.
-
-        `fits` says more.
-        """
-        return min(fit.radius for fit in self.fits(coins, tail, truncated=truncated))
-
-    def fits(self, coins: Coins, tail: float, *, truncated: bool = False) -> list[Fit]:
-        """Bounds on the sum plus coins, which hold together with probability 1 - e^-tail."""
+    def fits(
+        self, coins: Coins, tail: float, *, truncated: bool = False, rest: float = 1.0
+    ) -> list[Fit]:
+        """Bounds on the sum plus this part of coins; all hold with probability 1 - e^-tail."""
         found: list[Fit] = []
-        kinds: list[tuple[float, float]] = []
-        first, guess, thin = tail - portable_math.log(_FIRST), coins.guess, _THIN
+        kinds: list[float] = []
+        first, guess = tail - portable_math.log(_FIRST), coins.guess
+        thin: tuple[float, ...] = _THIN
         if guess == 0.0:  # then a factor of 1 needs no coins
-            found.append(Fit(self.radius(first, truncated=truncated), math.inf, 1.0))
-            guess, thin = coins.most, (_MILD, *thin)
+            found.append(Fit(self.radius(first, truncated=truncated), math.inf))
+            guess, thin = coins.most, (_MILD, *_THIN)
         while guess < coins.most or not (kinds or found):
-            kinds.append((guess, _MILD))
+            kinds.append(guess)
             guess *= _APART
-        # The coins that thin count like others that decide this much.
-        kinds += [(coins.guess + 4.0 * (1.0 - least) * coins.most, least) for least in thin]
+        # Thinning a load of 1 / g supplies to g leaves a variance of 4 (1 - g) `most` in what is
+        # kept, so coins that thin count like others that decide 1 / g^2 times as much.
+        kinds += [coins.guess + 4.0 * (1.0 / g - 1.0) / g * coins.most for g in thin]
         other = tail + portable_math.log((len(found + kinds) - 1) / (1.0 - _FIRST))
-        for guess, least in kinds:
-            found.append(self._fit(coins, guess, least, other if found else first, truncated))
+        for guess in kinds:
+            own = other if found else first
+            found.append(self._fit(coins, guess, own, truncated, rest))
         return found
 
-    def _fit(self, coins: Coins, guess: float, least: float, tail: float, truncated: bool) -> Fit:
+    def fits_with_grants(
+        self, coins: Coins, tail: float, scale: float, part: float, *, truncated: bool = False
+    ) -> list[tuple[float, Fit]]:
+        """Bounds on the sum plus coins if grants are measured, with noise of this scale.
+
+        Each comes with the part of it that rests on the measured grants. They hold together with
+        probability 1 - e^-tail. `coins.largest` is a cap times the weight of the rounds.
+        """
+        weight = coins.largest / DEMAND_CODE_MAX
+        both, alone = (self._beside(scale, weight, w) for w in (part, 1.0))
+        own = tail - portable_math.log(_MIXED)
+        rest = 1.0 - part
+        found = [(part, fit) for fit in both.fits(coins, own, truncated=truncated, rest=rest)]
+        own = tail - portable_math.log((1.0 - _MIXED) / 2.0)
+        found.append((1.0, Fit(alone.radius(own), math.inf)))
+        found.append((1.0, alone._fit(coins, coins.guess, own, False, 0.0)))
+        return found
+
+    def _beside(self, scale: float, weight: float, part: float) -> Sum:
+        """A part of noise of this scale, times the weight of the rounds, and the rest of this."""
+        rest = 1.0 - part
+        variance = rest * rest * self.variance + (part * weight * scale) ** 2
+        scales: tuple[float, ...] | None = (scale,)
+        if part < 1.0:
+            scales = None if self.scales is None else (*self.scales, scale)
+        return Sum(variance, weight, scales if scale > 0.0 else None, rest * self.peak)
+
+    def _fit(self, coins: Coins, guess: float, tail: float, truncated: bool, rest: float) -> Fit:
         """The bound that is fitted to a guess of what coins decide."""
-        radius, b = _rate(self, coins.scale, coins.largest, guess, least, tail, truncated)
-        return Fit(radius + b * coins.released, b * coins.largest, least)
+        of_coins = coins.scale, coins.largest, guess, rest
+        radius, b, rate = _rate(self, of_coins, tail, truncated)
+        return Fit(radius + b * coins.released, rate * coins.largest)
 
     def _excess(self, tail: float, chance: float = 0.0) -> float:
         """What the difference between discrete and normal noise adds to a tail.
@@ -477,33 +439,39 @@ class Sum:
 @functools.lru_cache(maxsize=4096)
 def _rate(
     noise: Sum,
-    scale: float,
-    largest: float,
-    guess: float,
-    least: float,
+    coins: tuple[float, float, float, float],
     tail: float,
     truncated: bool,
-) -> tuple[float, float]:
-    """The r and b at the rate that is about best for a guess of what coins decide."""
+) -> tuple[float, float, float]:
+    """r, b and the rate that is about best for a guess of what coins decide.
+
+    `coins` has the scale of their release, their largest, the guess, and the part that counts.
+    """
+    scale, largest, guess, rest = coins
     variance, most = noise.variance, math.inf
     if truncated and variance > 0.0:  # E exp(l N) <= exp(2 l^2 V) for l <= 1 / (sqrt 2 peak)
         variance, most = 4.0 * variance, 1.0 / (math.sqrt(2.0) * noise.peak)
-    doubt = scale * scale / 4.0
 
-    def about(tried: tuple[float, float]) -> float:
-        rate, k = min(tried[0] * least / largest, most), tried[1]
-        return tail / rate + rate * (variance + k * guess + (rate * k) ** 2 * doubt) / 2.0
+    def about(u: float) -> float:
+        rate = min(u / largest, most)
+        b = rest * rest * rate * _bennett(u * rest) / 2.0
+        return tail / rate + rate * (variance + (b * scale) ** 2) / 2.0 + b * guess
 
-    u, k = min(_bennett(), key=about)
-    rate = min(u * least / largest, most)
-    b = rate * k / 2.0
-    variance += 4.0 * b * b * doubt
+    u = min(_tried(), key=about)
+    rate = min(u / largest, most)
+    b = rest * rest * rate * _bennett(u * rest) / 2.0
+    variance += (b * scale) ** 2
     radius = tail / rate + rate * variance / 2.0
     if noise.scales is not None and noise.variance > 0.0 and not truncated:
         unit = largest * largest / CHANCE_PER_CAP  # of the chance release
-        far = _mixed_quantile(rate * math.sqrt(variance), tail + noise._excess(tail, scale / unit))
+        release = scale / unit if b > 0.0 else 0.0
+        far = _mixed_quantile(rate * math.sqrt(variance), tail + noise._excess(tail, release))
         radius = min(radius, far * math.sqrt(variance) + (noise.weight + b * unit) / 2.0)
-    return radius, b
+    return radius, b, rate
+
+
+def _exp(x: float) -> float:
+    return portable_math.power(2.718281828459045, x)
 
 
 def coins_on(
@@ -513,18 +481,17 @@ def coins_on(
     weight: float,
     supply: float,
     variance: float,
-    apart: float = 1.0,
+    measured: bool = False,
 ) -> Coins:
     """The coins on the load of one resource of this supply, in units of weight times code.
 
-    `variance` is what they add as released or, before the run, as expected, in squared codes, and
-    `apart` the part of the weight that is not in the heaviest round. Coins
+    `variance` is what they add as released or, before the run, as expected, in squared codes. Coins
     decide for agents whose decision turns as prices follow the noise, so for about as much load as
     there is noise on it.
     """
     cap, square = float(DEMAND_CODE_MAX), weight * weight
     guess = cap * max(cap, math.sqrt(noise.variance) / weight)
-    scale = chance_scale(market, budget, apart)
+    scale = chance_scale(market, budget, measured)
     most = cap * supply / 4.0
     return Coins(square * variance, square * scale, weight * cap, square * guess, square * most)
 
@@ -557,16 +524,18 @@ def normal_quantile(tail: float) -> float:
 
 
 @functools.cache
-def _bennett() -> list[tuple[float, float]]:
-    """Some u, from 4 down to 2^-16, each with Bennett's factor k(u), rounded up."""
-    found, u = [], 4.0
-    while u > 2.0**-16:
-        term, k = 1.0, 0.0
-        for i in range(3, 60):
-            k, term = k + term, term * u / i
-        found.append((u, k * (1.0 + 2.0**-40)))
-        u /= 1.189207115002721
-    return found
+def _tried() -> list[float]:
+    """Some rates times `largest`, from 4 down to 2^-16."""
+    return [4.0 * portable_math.power(2.0, -0.25 * i) for i in range(72)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _bennett(u: float) -> float:
+    """Bennett's factor k(u) for u up to 40, rounded up."""
+    term, k = 1.0, 0.0
+    for i in range(3, 300):
+        k, term = k + term, term * u / i
+    return k * (1.0 + 2.0**-40)
 
 
 def _mixed_quantile(rate: float, tail: float) -> float:

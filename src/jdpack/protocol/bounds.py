@@ -86,20 +86,6 @@ def given_bounds(board: Billboard, scaling: tuple[int, ...], beta: float | None)
     ]
 
 
-def apart(board: Billboard) -> float:
-    """The part of the weight that is not in the heaviest round, rounded up.
-
-    Bounds that use it must be fixed before the first round that counts. If the policy chooses
-    weights as it goes, it is 1, which tells nothing (`queries.chance_change`).
-    """
-    header = board.header
-    if not header.coins or board.weight == 0:
-        return 1.0
-    if registry.from_dict(header.policy).outlook(header.market, header.budget).scales is None:
-        return 1.0
-    return tail_bounds.apart(max(step.weight for step in board.rounds), board.weight)
-
-
 def _spare(board: Billboard) -> list[float]:
     """What one more agent could add, because a repair must be as rare for neighbours (`Budget`).
 
@@ -117,38 +103,29 @@ def _fitted(board: Billboard, beta: float | None) -> list[list[tuple[float, Fit]
     # How the bound is fitted must be fixed beforehand, and the weight of the rounds may not be.
     weight = float(policy.outlook(market, budget).weight)
     found, (totals, sums) = [], _noisy_totals(board)
-    off, cap = apart(board), float(DEMAND_CODE_MAX)
-    leave = off < 1.0 and tail_bounds.leave_only(market, budget)
-    counted = [release for release in board.releases if release.step.weight]
-    weights = tuple(release.step.weight for release in counted)
-    only_leave = all(
-        low <= price
-        for release in counted
-        for low, price in zip(counted[0].step.prices, release.step.prices, strict=True)
-    )
     columns = zip(totals, sums, _tails(board, beta), market.supply_codes, strict=True)
     for j, (total, noise, tail, supply) in enumerate(columns):
+        whole = board.weight * supply * DOWN
+        q = board.weight * float(DEMAND_CODE_MAX)
+        coins = Coins(0.0, 0.0, q, 0.0, q * board.weight * supply / 4.0)
+        measured = board.header.measured
         if board.header.coins:
             released = CHANCE_UNIT * closing_release(board, "chance").answer[j]
             variance = released * (board.weight / weight) ** 2
             coins = tail_bounds.coins_on(
-                market, budget, noise, weight, float(supply), variance, off
+                market, budget, noise, weight, float(supply), variance, measured
             )
-        else:
-            q = board.weight * float(DEMAND_CODE_MAX)
-            coins = Coins(0.0, 0.0, q, 0.0, q * board.weight * supply / 4.0)
-        whole = board.weight * supply * DOWN
-        own = tail_bounds.others_tail(tail) if leave else tail
-        fits = noise.fits(coins, own, truncated=policy.truncated)
-        pairs = [((total + fit.radius) / whole, fit) for fit in fits]
-        if leave and only_leave:
-            assert noise.scales is not None
-            first = counted[0].answer[j] * board.weight
-            for bound in tail_bounds.leavings(weights, noise.scales, cap, tail):
-                observed = bound.kept * total + (1.0 - bound.kept) * first
-                radius = bound.radius * (1.0 + 1e-12)
-                pairs.append(((observed + radius) / whole, Fit(radius, math.inf, 1.0)))
-        found.append(pairs)
+        if not measured:
+            plain = noise.fits(coins, tail, truncated=policy.truncated)
+            found.append([((total + fit.radius) / whole, fit) for fit in plain])
+            continue
+        granted = closing_release(board, "granted")
+        scales, answer = deviation(granted.step.noise), board.weight * granted.answer[j]
+        scale, part = scales[j % len(scales)], tail_bounds.granted_part(market, budget)
+        fits = noise.fits_with_grants(coins, tail, scale, part, truncated=policy.truncated)
+        found.append(
+            [((w * answer + (1.0 - w) * total + fit.radius) / whole, fit) for w, fit in fits]
+        )
     return found
 
 

@@ -18,19 +18,16 @@ the resources that it touches. So the load of j falls at least by f_j.
 
 C2. Load of indivisible goods. Every request has a coin of its own. Coins grant each option with its
 averaged share as probability, so what is granted has the load of the averaged allocation plus the
-coins, a sum of independent numbers whose mean is 0 given the rounds. The `chance` release shows the
-variances that they add to each load, with noise. Every grant of an option that touches resource j
-is kept with probability at most f_j: given the grants, a request's coin is uniform on the width of
-its option, so it falls in the first f_j of that width with probability f_j, independently of all
-others. `tail_bounds` bounds noise, coins and thinning together, by several fits that hold together
-with probability 1 - beta_j. Fit i bounds the load before thinning by U_ij, and after it by g
-U_ij, where g is a function of f_j. f_j is the largest factor with which some fit has g U_ij <= 1 -
-C / S_j. What a neighbour of these records keeps is at most one cap more, so one event covers both.
-An option that touches several resources uses the smallest of their factors.
-
-If nobody can take in a later round what it did not take in the first, which posted prices show,
-then the load given is at most that of the first round, and coins only take away from it. For
-markets where that is worth it, `tail_bounds` has bounds that need no `chance` release.
+coins, a sum of independent numbers whose mean is 0 given the rounds. The `granted` release measures
+that load, and the `chance` release shows the variances that coins add, both with noise. Every grant
+of an option that touches resource j is kept with probability at most f_j: given the grants, a
+request's coin is uniform on the width of its option, so it falls in the first f_j of that width
+with probability f_j, independently of all others. `tail_bounds` bounds noise, coins and thinning
+together, by several fits that hold together with probability 1 - beta_j. Fit i bounds the load
+before thinning by U_ij, and after it by g U_ij, where g is a function of f_j. f_j is the largest
+factor with which some fit has g U_ij <= 1 - C / S_j. What a neighbour of these records keeps is at
+most one cap more, so one event covers both. An option that touches several resources uses the
+smallest of their factors.
 
 C3. Batches. If each round asks one batch (mwu-online), an agent's allocation is what it took in the
 one round that asked it, all or nothing, and W is the weight of one round. An answer may sum up a

@@ -2,8 +2,9 @@
 
 The loads of the rounds already bound the load of the averaged allocation. Where coins grant
 indivisible goods, they carry the load away from that average, by about the square root of how much
-they decide. So `chance` shows how much they decide: the variance that they add to each load, and to
-the value of what is granted. In a run whose rounds each ask one batch, coins decide nothing.
+they decide. So `granted` measures what they grant, and `chance` shows how much they decide: the
+variance that they add to each load, and to the value of what is granted. In a run whose rounds each
+ask one batch, coins decide nothing.
 
 `welfare` shows the value of the averaged allocation. If some resources are scaled or thinned,
 `luck` shows how much less the value of what is given is, unless the factors alone tell more.
@@ -23,7 +24,7 @@ from jdpack.billboard.lines import Step
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
-from jdpack.privacy.noise import gaussian
+from jdpack.privacy.noise import Gaussian, gaussian
 from jdpack.privacy.queries import Change, Query
 from jdpack.protocol import bounds
 
@@ -34,12 +35,17 @@ def step(board: Billboard) -> Step | None:
     if board.header.local:
         return None
     done = {release.step.query for release in board.releases}
-    coins, apart = board.header.coins, bounds.apart(board)
-    shares = tail_bounds.closing_shares(market, budget, coins=coins, apart=apart)
+    header = board.header
+    shares = tail_bounds.closing_shares(
+        market, budget, coins=header.coins, measured=header.measured
+    )
     for query, share in shares.items():
         if query in done or (query == "luck" and luck_range(board) is None):
             continue
         shape = tail_bounds.chance_shape(market) if query == "chance" else (1.0,)
+        if query == "granted":  # that of the rounds
+            first = next(release.step.noise for release in board.releases if release.step.weight)
+            shape = first.scales if isinstance(first, Gaussian) else shape
         return Step(query, (), gaussian(change(board, query), budget.rho * share, shape))
     return None
 
@@ -47,8 +53,6 @@ def step(board: Billboard) -> Step | None:
 def change(board: Billboard, query: Query) -> Change:
     """The sensitivity of a query, given the billboard so far."""
     market = board.header.market
-    if query == "chance":
-        return queries.chance_change(market, bounds.apart(board))
     if query != "luck":
         return queries.change(market, query)
     return queries.luck_change(market, *person_luck(market, *(luck_range(board) or (0, 0))))

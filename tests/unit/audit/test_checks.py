@@ -90,15 +90,17 @@ def test_codes_are_exact_at_the_edges_of_the_grid(seed):
     assert value_codes(market, values).tolist() == exact
 
 
-QUERIES: list[Query] = ["demand", "scale", "value", "gauge", "curvature", "welfare", "chance"]
+QUERIES: list[Query] = [
+    "demand", "scale", "value", "gauge", "curvature", "welfare", "granted", "chance",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("query", [*QUERIES, "luck"])
 def test_every_query_has_a_reference(query):
     """Gauge, curvature, chance and luck included."""
     some = people(divisible=query == "luck")
-    policy = HALF if query in ("luck", "chance") else Script()
-    if query == "chance":
+    policy = HALF if query in ("luck", "granted", "chance") else Script()
+    if query in ("granted", "chance"):
         some = People.invented(example_sparse(agents=40, plenty=True))
     honest = record(replace(SETTING, policy=policy), some)
     assert query in {line.step.query for line in honest.lines}
@@ -309,7 +311,7 @@ def test_a_claim_that_is_too_small_is_found(query):
         found = change(market, asked)
         if asked != query:
             return found
-        if query == "demand":
+        if query in ("demand", "granted"):
             return replace(found, most=found.most - 1, caps=tuple(cap - 1 for cap in found.caps))
         part = "last" if query == "chance" else "most"
         return replace(found, **{part: getattr(found, part) - 1})

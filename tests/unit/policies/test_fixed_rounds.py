@@ -64,13 +64,12 @@ def test_equal_rounds_use_the_whole_budget_and_no_more(kind, rounds, divisible, 
     # exactly: 2 (or 1) bundles of 2, at most 3 of 3 resources, and each moves by a cap at most
     shift = (3 if neighbours == "replace-one" else 2) * DEMAND_CODE_MAX**2
     spent = sum(shift / (2 * Fraction(scale) ** 2) for scale in scales)
-    apart = 0.0 if rounds == 1 else 1.0  # in one round coins decide little
     closing = Fraction("0.03")  # of rho, for welfare and luck; coins are measured as well
     if not divisible:
-        closing += Fraction(tail_bounds.chance_share(market, budget, apart))
+        closing += Fraction(tail_bounds.chance_share(market, budget))
     whole = Fraction(budget.rho) * (1 - closing)
     assert (1 - Fraction(1, 10**6)) * whole < spent <= whole
-    assert whole == pytest.approx(tail_bounds.rounds_rho(market, budget, apart=apart))
+    assert whole == pytest.approx(tail_bounds.rounds_rho(market, budget))
 
 
 @every

@@ -3,7 +3,6 @@
 import itertools
 import math
 import sys
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import beta_parts
 import families
 from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
-from jdpack.policies import newton, newton_held, registry
+from jdpack.policies import newton, registry
 from jdpack.privacy import queries, tail_bounds
 from jdpack.protocol import bounds
 
@@ -289,68 +288,3 @@ def test_beta_goes_to_what_binds(divisible, epsilon):
 def test_parts_of_beta_that_are_none_are_refused():
     with pytest.raises(MarketError, match="beta_parts must be 'by worth' or 'even', not 'odd'"):
         Newton(beta_parts="odd")
-
-
-# --- prices that are held -------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def held():
-    """A run in which coins weigh much against the noise, and its agents."""
-    agents = instance("unit", 20_000)
-    run = solve(
-        agents.market(divisible=False), **agents.solve_input(), epsilon=4.0, delta=DELTA, seed=1
-    )
-    return agents, run
-
-
-def test_one_heavy_round_and_then_agents_only_leave(held):
-    _, run = held
-    rounds = list(run.billboard.rounds)
-    assert len(rounds) == 1 + newton_held.AFTER
-    assert rounds[0].weight > 0.8 * run.billboard.weight
-    for step in rounds[1:]:
-        assert all(a <= b for a, b in zip(rounds[0].prices, step.prices, strict=True))
-    assert rounds[0].prices != rounds[1].prices  # some had to leave
-    assert max(run.loads) <= 1.0
-
-
-def test_holding_prices_gives_more_than_spreading_them(held, monkeypatch):
-    agents, _ = held
-    seeds, best = range(1, 5), agents.optimum().value
-    more = {**agents.solve_input(), "epsilon": 4.0, "delta": DELTA}
-    market = agents.market(divisible=False)
-    now = [1.0 - solve(market, **more, seed=seed).welfare / best for seed in seeds]
-    monkeypatch.setattr(tail_bounds, "leave_only", lambda market, budget: False)
-    tail_bounds.chance_share.cache_clear()
-    Newton.outlook.cache_clear()
-    before = [1.0 - solve(market, **more, seed=seed).welfare / best for seed in seeds]
-    tail_bounds.chance_share.cache_clear()
-    Newton.outlook.cache_clear()
-    assert np.mean(now) < 0.85 * np.mean(before)
-
-
-def test_a_price_that_falls_voids_what_is_known_of_those_who_leave(held):
-    _, run = held
-    board = run.billboard
-    before = bounds.load_bounds(board)
-    releases = list(board.releases)
-    rounds = list(board.rounds)
-    last = max(i for i, r in enumerate(releases) if r.step.weight)
-    lower = (rounds[0].prices[0] - 1, *releases[last].step.prices[1:])
-    releases[last] = replace(releases[last], step=replace(releases[last].step, prices=lower))
-    changed = copy(board)
-    changed.releases = releases
-    after = bounds.load_bounds(changed)
-    assert all(a >= b for a, b in zip(after, before, strict=True))
-    assert max(a - b for a, b in zip(after, before, strict=True)) > 0.005
-
-
-def test_prices_are_not_held_where_demand_jumps():
-    agents = instance("priority", 20_000)
-    run = solve(
-        agents.market(divisible=False), **agents.solve_input(), epsilon=4.0, delta=DELTA, seed=1
-    )
-    assert tail_bounds.leave_only(run.billboard.header.market, run.billboard.header.budget)
-    assert len(list(run.billboard.rounds)) == newton.TAIL + newton.SETTLE
-    assert max(run.loads) <= 1.0

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from jdpack import Market, MaxTotal, PersonBounds
+from jdpack import Market, MaxTotal
 from jdpack.market.grid import CHANCE_MAX
 from jdpack.market.grid import DEMAND_CODE_MAX as C
 from jdpack.privacy import queries
@@ -37,7 +37,8 @@ def test_demand_moves_as_many_numbers_as_two_bundles_touch():
         assert queries.change(market, "scale") == Change(C)
         for query in ("value", "welfare"):
             assert queries.change(market, query) == Change(market.value_cap_code)
-        widths = {"demand": 5, "chance": 6, "curvature": 25, "gauge": 7}
+        assert queries.change(market, "granted") == queries.change(market, "demand")
+        widths = {"demand": 5, "granted": 5, "chance": 6, "curvature": 25, "gauge": 7}
         for query in get_args(Query):
             assert queries.width(market, query) == widths.get(query, 1)
 
@@ -83,34 +84,6 @@ def granted_variance(codes, odds):
     """The variance of the code granted, in units, before rounding."""
     mean = float(np.dot(codes, odds))
     return (float(np.dot(np.square(codes), odds)) - mean * mean) / 2**14
-
-
-@pytest.mark.parametrize("apart", [0.0, 0.004, 0.05, 0.19])
-def test_a_heavy_round_bounds_what_coins_decide(apart):
-    one = queries.chance_change(a_market(supply=[9.0] * 9, bundle_size=2), apart)
-    whole = queries.change(a_market(supply=[9.0] * 9, bundle_size=2), "chance")
-    assert one.count == whole.count and one.most < whole.most and one.last == one.most**2
-    tried = [granted_variance([C], [x]) for x in [*np.linspace(0.0, apart, 50), 1.0 - apart]]
-    assert max(tried) <= one.most
-    if apart > 0.01:  # below that, it is a unit for the noise
-        assert max(tried) > 0.99 * one.most
-    market = a_market(supply=[9.0] * 9, bundle_size=2, options=5, neighbours="add-remove")
-    claim = queries.chance_change(market, apart)
-    rng = np.random.default_rng(4)
-    for _ in range(300):  # the first option is that of the heavy round
-        shares = rng.dirichlet(np.full(4, 0.3)) * apart
-        odds, codes = [1.0 - apart, *shares], np.zeros((5, 9))
-        for row in codes:
-            row[rng.choice(9, 2, replace=False)] = rng.choice([C, C // 2], 2)
-        squares = sum(granted_variance(column, odds) ** 2 for column in codes.T)
-        assert squares <= claim.count * claim.most**2
-
-
-def test_without_a_heavy_round_coins_may_decide_a_quarter():
-    for apart in (0.2001, 0.5, 1.0):
-        for more in ({}, {"options": 2}, {"person": PersonBounds(requests=3)}):
-            market = a_market(supply=[9.0] * 9, bundle_size=2, **more)
-            assert queries.chance_change(market, apart) == queries.change(market, "chance")
 
 
 def test_the_move_of_luck():

@@ -14,13 +14,12 @@ from scipy.optimize import minimize
 from scipy.stats import binom, norm
 
 from jdpack import Budget, Market
-from jdpack.market.grid import CHANCE_UNIT
-from jdpack.policies.base import budget_of
-from jdpack.policies.newton import Newton
+from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
 from jdpack.privacy.tail_bounds import (
     Coins,
+    Fit,
     Sum,
     entropy,
     kept_at_most,
@@ -355,6 +354,11 @@ KINDS = [
 ]
 
 
+def radius_of(noise: Sum, coins: Coins, tail: float, **more: bool) -> float:
+    """The least radius of all fits, if nothing is thinned."""
+    return min(fit.radius for fit in noise.fits(coins, tail, **more))
+
+
 def failures(kind: str, scale: float, spoil=lambda noise, coins: (noise, coins)) -> float:
     """The part of the runs in which the sum is above its radius."""
     total, variance = sums_with_coins(kind, 1)
@@ -366,7 +370,7 @@ def failures(kind: str, scale: float, spoil=lambda noise, coins: (noise, coins))
         noise = Sum(NOISE**2, 1.0, (NOISE,))
         noise, coins = spoil(noise, Coins(float(low), scale, COIN, guess, 40 * guess))
         within = (released >= low) & (released < high)
-        count += int((total[within] > noise.radius_with_coins(coins, tail)).sum())
+        count += int((total[within] > radius_of(noise, coins, tail)).sum())
     return count / RUNS
 
 
@@ -389,37 +393,74 @@ def test_negative_control_a_radius_that_leaves_something_out_is_caught(kind, spo
     assert failures(kind, 300.0, spoil) > 1.2 * FAILS
 
 
-def thinned(kind: str, scale: float, spoil: float = 1.0) -> float:
+def thinned(kind: str, scale: float, part: float, spoil: float = 1.0, less: float = 1.0) -> float:
     """The part of the runs in which what is given, after thinning, is above the supply.
 
-    The averaged load is the supply or a little more, so nearly every run is thinned.
+    The averaged load is the supply or a little more, so nearly every run is thinned. `part` of a
+    bound rests on the grants, measured with as much noise as the average, or `less` times as much
+    as is claimed.
     """
     rng = np.random.default_rng(4)
     runs, supply, tail = 40_000, 2000.0, math.log(1.0 / FAILS)
-    noise = np.round(rng.normal(0.0, NOISE, runs))
+    noise, own = (np.round(rng.normal(0.0, NOISE, runs)) for _ in range(2))
     # The load, in coins that are granted for certain, follows the noise: the worst that it can do.
     sure = np.full(runs, 205) if kind == "steady" else np.where(noise > 0.0, 215, 195)
     tossed = np.full(runs, 20) if kind == "steady" else np.where(noise > NOISE, 60, 2)
+    if kind == "hardly too many":
+        sure, tossed = np.full(runs, 202), np.zeros(runs, int)
     observed = COIN * (sure + tossed / 2.0) - noise
     released = COIN**2 * tossed / 4.0 + rng.normal(0.0, scale, runs)
-    sums, failed = Sum(NOISE**2, 1.0, (NOISE,)), 0
-    chances = list(zip(sure, tossed, observed, released, strict=True))
-    for some, more, seen, shown in chances:
+    granted = sure + rng.binomial(tossed, 0.5)
+    sums, failed, weight = Sum(NOISE**2, 1.0, (NOISE,)), 0, COIN / DEMAND_CODE_MAX
+    seen = zip(granted, observed, released, COIN * granted - own, strict=True)
+    for some, average, shown, measured in seen:
         coins = Coins(shown, scale, COIN, 20 * COIN**2 / 4, COIN * supply / 4.0)
-        fits = sums.fits(coins, tail)
-        f = max(fit.factor(supply / (seen + spoil * fit.radius)) for fit in fits)
-        given = rng.binomial(some + rng.binomial(more, 0.5), f)
-        failed += COIN * given > supply
+        fits = sums.fits_with_grants(coins, tail, less * NOISE / weight, part)
+        mixed = [(w * measured + (1.0 - w) * average + spoil * fit.radius, fit) for w, fit in fits]
+        f = max(fit.factor(supply / load) for load, fit in mixed)
+        failed += COIN * rng.binomial(some, f) > supply
     return failed / runs
 
 
-@pytest.mark.parametrize("kind", ["steady", "more where noise is high"])
-def test_what_is_thinned_fits(kind):
-    assert thinned(kind, 300.0) <= FAILS
+@pytest.mark.parametrize("part", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["steady", "more where noise is high", "hardly too many"])
+def test_what_is_thinned_fits(kind, part):
+    assert thinned(kind, 300.0, part) <= FAILS
 
 
-def test_negative_control_thinning_without_a_radius_is_caught():
-    assert thinned("more where noise is high", 300.0, spoil=0.0) > 1.2 * FAILS
+@pytest.mark.parametrize(("spoil", "less"), [(0.0, 1.0), (1.0, 0.1)], ids=["radius", "noise"])
+def test_negative_control_thinning_without_a_radius_or_its_noise_is_caught(spoil, less):
+    assert thinned("hardly too many", 300.0, 0.5, spoil, less) > 1.2 * FAILS
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("f", [0.02, 0.5, 0.95, 0.9999])
+def test_grants_of_any_sizes_are_thinned_like_whole_caps(rate, f):
+    """The mean of exp(l H), by the exact moments of grants of random sizes, with caps of 1."""
+    rng, fit = np.random.default_rng(5), Fit(0.0, rate)
+    g = fit.kept(f)
+    for _ in range(50):
+        sizes = rng.random(40) ** rng.choice([0.01, 1.0, 4.0])
+        exact = math.fsum(np.log1p(f * np.expm1(rate / g * sizes)).tolist())
+        assert exact <= rate * sizes.sum() * (1.0 + 1e-9)
+    assert f <= g and fit.factor(g) == pytest.approx(f, rel=1e-6)
+
+
+def test_negative_control_thinning_more_gently_is_refuted():
+    rate, f = 2.0, 0.9
+    g = 0.999 * Fit(0.0, rate).kept(f)
+    assert math.log1p(f * math.expm1(rate / g)) > rate  # one grant of a whole cap
+
+
+def test_measured_grants_narrow_the_bound_where_coins_decide_much():
+    noise, tail, weight = Sum(NOISE**2, 1.0, (NOISE,)), 20.0, COIN / DEMAND_CODE_MAX
+    coins = Coins(30 * NOISE**2, 0.0, COIN, NOISE**2, 100 * NOISE**2)
+    own = noise.fits_with_grants(coins, tail, NOISE / weight, 0.5)
+    least = min(fit.radius for _, fit in own)
+    assert noise.radius(tail) < least < 1.1 * noise.radius(tail)
+    assert radius_of(noise, coins, tail) > 3.0 * least
+    exact = noise.fits_with_grants(coins, tail, 0.0, 0.5)
+    assert min(fit.radius for _, fit in exact) == 0.0
 
 
 def test_the_bound_on_the_ratio_of_the_normal_tail_to_its_density():
@@ -435,7 +476,7 @@ def test_more_noise_in_what_is_released_never_makes_a_radius_smaller():
     noise = Sum(NOISE**2, 1.0, (NOISE,))
     for tail in (5.0, 20.0):
         radii = [
-            noise.radius_with_coins(Coins(500.0, scale, COIN, 500.0, 5000.0), tail)
+            radius_of(noise, Coins(500.0, scale, COIN, 500.0, 5000.0), tail)
             for scale in (0.0, 10.0, 100.0, 1000.0)
         ]
         assert radii == sorted(radii) and radii[0] > noise.radius(tail)
@@ -444,29 +485,31 @@ def test_more_noise_in_what_is_released_never_makes_a_radius_smaller():
 def test_truncated_noise_needs_more_room():
     noise = Sum(NOISE**2, 1.0, None, NOISE)
     coins = Coins(500.0, 100.0, COIN, 500.0, 5000.0)
-    assert noise.radius_with_coins(coins, 20.0, truncated=True) > noise.radius_with_coins(
-        coins, 20.0
-    )
+    assert radius_of(noise, coins, 20.0, truncated=True) > radius_of(noise, coins, 20.0)
 
 
 # --- parts of the budget and of beta ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize("divisible", [False, True])
-def test_rounds_and_closing_releases_share_rho(divisible, batches):
+def test_rounds_and_closing_releases_share_rho(divisible, batches, measured):
     market = Market(
         supply=[900.0] * 3, max_demand=1.0, max_value=1.0, agents=5, divisible=divisible
     )
     budget = Budget.split(1.0, 1e-8, truncated=False)
     coins = tail_bounds.coins_decide(market, batches=batches)
     assert coins == (not divisible and not batches)
-    shares = tail_bounds.closing_shares(market, budget, coins=coins)
-    assert list(shares) == (["chance"] if coins else []) + ["welfare", "luck"]
+    shares = tail_bounds.closing_shares(market, budget, coins=coins, measured=coins and measured)
+    assert list(shares) == ["granted"] * (coins and measured) + ["chance"] * coins + [
+        "welfare",
+        "luck",
+    ]
     assert all(share > 0.0 for share in shares.values())
-    rounds = tail_bounds.rounds_rho(market, budget, batches=batches)
+    rounds = tail_bounds.rounds_rho(market, budget, batches=batches, measured=measured)
     assert rounds + budget.rho * sum(shares.values()) == pytest.approx(budget.rho)
-    assert rounds > 0.6 * budget.rho
+    assert rounds > (0.3 if coins and measured else 0.6) * budget.rho
 
 
 @pytest.mark.parametrize("m", [1, 3, 100])
@@ -544,82 +587,3 @@ def test_the_noise_of_the_chance_release_costs_its_share(epsilon, options):
     assert tail_bounds.chance_scale(market, budget) == pytest.approx(CHANCE_UNIT * scales[0])
     without = Budget.split(math.inf, 1e-8, truncated=False)
     assert tail_bounds.chance_scale(market, without) == 0.0
-
-
-# --- those who leave ------------------------------------------------------------------------
-
-
-def log_mean(rate, sizes, shares):
-    """ln E exp(rate (what coins grant - what the first round took))."""
-    return math.fsum(np.log1p((1.0 - shares) * np.expm1(-rate * sizes)).tolist())
-
-
-def kept_at(rate, cap):
-    return -math.expm1(-rate * cap) / (rate * cap)
-
-
-@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0, 3.0, 20.0])
-def test_coins_of_those_who_leave_are_bounded_by_the_loads(rate):
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        sizes, shares = rng.random(50) ** rng.choice([0.01, 1.0, 4.0]), rng.random(50)
-        left = math.fsum(((1.0 - shares) * sizes).tolist())
-        assert log_mean(rate, sizes, shares) <= -rate * kept_at(rate, 1.0) * left + 1e-12
-
-
-@pytest.mark.parametrize("rate", [0.3, 1.0, 3.0])
-def test_negative_control_a_larger_part_of_those_who_leave_is_refuted(rate):
-    sizes, shares = np.ones(50), np.full(50, 1.0 - 1e-4)
-    more = 1.01 * kept_at(rate, 1.0)
-    assert log_mean(rate, sizes, shares) > -rate * more * 50 * 1e-4
-
-
-HEAVY = (950_000, 30_000, 20_000)
-
-
-def how_often(bounds, leavers, seed=5, draws=200_000):
-    """How often any of these bounds fails: (part, radius) pairs, in units of weight times code."""
-    rng, whole = np.random.default_rng(seed), sum(HEAVY)
-    noise = np.array([2e5, 1.1e6, 1.4e6])
-    loads = np.array([5e8, 5e8 - leavers * CAP, 5e8 - leavers * CAP])
-    seen = loads + rng.normal(size=(draws, 3)) * noise
-    stays = rng.binomial(leavers, HEAVY[0] / whole, draws)
-    given = (5e8 - leavers * CAP + stays * CAP) * whole
-    average, first = seen @ np.array(HEAVY), seen[:, 0] * whole
-    failed = [given > part * average + (1.0 - part) * first + radius for part, radius in bounds]
-    return np.mean(failed, axis=1)
-
-
-CAP = 65_535.0
-
-
-@pytest.mark.parametrize("leavers", [0, 3, 60, 900])
-def test_bounds_on_those_who_leave_fail_as_rarely_as_they_say(leavers):
-    tail = math.log(1 / 0.2)
-    found = tail_bounds.leavings(HEAVY, (2e5, 1.1e6, 1.4e6), CAP, tail)
-    rates = how_often([(bound.kept, bound.radius) for bound in found], leavers)
-    parts = [part for _, part in tail_bounds._LEAVING]
-    assert all(rate <= 0.2 * part for rate, part in zip(rates, parts, strict=True))
-    assert math.exp(-tail_bounds.others_tail(tail)) == pytest.approx(0.2 * (1.0 - sum(parts)))
-
-
-def test_negative_control_the_average_alone_fails_more_often():
-    tail = math.log(1 / 0.2)
-    found = tail_bounds.leavings(HEAVY, (2e5, 1.1e6, 1.4e6), CAP, tail)
-    rates = how_often([(1.0, bound.radius) for bound in found], 900)
-    parts = [part for _, part in tail_bounds._LEAVING]
-    assert any(rate > 0.2 * part for rate, part in zip(rates, parts, strict=True))
-
-
-def test_where_agents_can_only_leave():
-    more = {"max_demand": 1.0, "max_value": 1.0, "agents": 50_000, "divisible": False}
-    few = Market(supply=[2000.0] * 5, bundle_size=1, **more)
-
-    def used(market, epsilon):
-        return tail_bounds.leave_only(market, budget_of(Newton(), market, epsilon, 1e-8))
-
-    assert used(few, 4.0) and not used(few, 0.5) and not used(few, math.inf)
-    assert not used(Market(supply=[50.0] * 5, bundle_size=1, **more), 4.0)
-    assert not used(Market(supply=[2000.0] * 5, bundle_size=2, **more), 4.0)
-    assert not used(Market(supply=[2000.0] * 5, bundle_size=1, options=2, **more), 4.0)
-    assert not used(Market(supply=[2000.0], **(more | {"divisible": True})), 4.0)

@@ -57,9 +57,16 @@ def price_codes(market, prices):
     return tuple(round(price * size * CODES * UNITS) for price, size in sized)
 
 
-def close(board, chance=(0, 0, 0), welfare=0.0, luck=0.0):
-    """Post the closing releases: variances as they are, values in units of the value cap."""
+def close(board, chance=(0, 0, 0), welfare=0.0, luck=0.0, granted=None):
+    """Post the closing releases: variances as they are, values in units of the value cap.
+
+    What is granted is what the rounds show on average, unless it is given.
+    """
+    rounds = rounds_of(board)
+    whole = sum(w for w, *_ in rounds)
+    average = [sum(w * answer[j] for w, _, answer, _ in rounds) // whole for j in range(2)]
     answers = {
+        "granted": granted or tuple(average),
         "chance": chance,
         "welfare": (round(welfare * CODES),),
         "luck": (round(luck * CODES),),
@@ -85,29 +92,29 @@ def rounds_of(board):
 # --- loads ------------------------------------------------------------------------------------
 
 
-def radius_of(noise, released, scale, cap, guess, most, tail, *, normal):
-    """The radius of noise and coins, from their variances, by the formula of the proof.
+def radius_of(noise, released, scale, cap, guess, most, tail, *, normal, rest):
+    """The radius of noise and a part of coins, from their variances, by the formula of the proof.
 
     The package tries a few rates; here the best one is sought, so it is a little smaller.
     """
     guesses, found = [], []
     while guess < most or not guesses:
         guesses, guess = [*guesses, guess], guess * 6.0
-    thin = [(guesses[0] + 4.0 * (1.0 - least) * most, least) for least in (0.5, 0.1)]
-    pairs = [(own, 0.9) for own in guesses] + thin
-    for i, (own, least) in enumerate(pairs):
-        part = 0.7 if i == 0 else 0.3 / (len(pairs) - 1)
-        found.append(fit_of(noise, released, scale, cap, own, least, tail - math.log(part), normal))
+    thin = [guesses[0] + 4.0 * (1.0 / g - 1.0) / g * most for g in (0.5, 0.1)]
+    for i, own in enumerate([*guesses, *thin]):
+        part = 0.7 if i == 0 else 0.3 / (len(guesses) + 1)
+        found.append(fit_of(noise, released, scale, cap, own, tail - math.log(part), normal, rest))
     return min(found)
 
 
-def fit_of(noise, released, scale, cap, guess, least, tail, normal):
-    rates = np.geomspace(2.0**-16, 4.0, 4000) * least / cap
-    u = rates * cap / least
+def fit_of(noise, released, scale, cap, guess, tail, normal, rest):
+    rates = np.geomspace(2.0**-16, 4.0, 4000) / cap
+    u = rest * rates * cap
     k = 2.0 * (np.expm1(u) - u) / u**2
-    about = tail / rates + rates * (noise + k * guess + (rates * k * scale) ** 2 / 4.0) / 2.0
+    each = rest**2 * rates * k / 2.0
+    about = tail / rates + rates * (noise + (each * scale) ** 2) / 2.0 + each * guess
     i = int(np.argmin(about))
-    rate, b = rates[i], rates[i] * k[i] / 2.0
+    rate, b = rates[i], each[i]
     variance = noise + (b * scale) ** 2
     radius = tail / rate + rate * variance / 2.0
 
@@ -196,16 +203,21 @@ def test_loads_of_a_schedule_that_adapts_have_the_sub_gaussian_radius():
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-@pytest.mark.parametrize("chance", [(0, 0, 0), (500, 90_000, 0), (-700, 10**7, 0)])
+@pytest.mark.parametrize("chance", [(0, 0, 0), (500, 2000, 0), (-700, 9000, 0)])
 def test_loads_that_coins_decide_have_the_radius_of_both(kind, chance):
     """The bound is fitted to the outlook's weight, because that of an adaptive run is random."""
     market, policy = a_market(), POLICIES[kind]
-    board = close(played(market, (0.8, 0.3), policy), chance)
+    granted = tuple(
+        round(load * s) for load, s in zip((0.83, 0.27), market.supply_codes, strict=True)
+    )
+    board = close(played(market, (0.8, 0.3), policy), chance, granted=granted)
+    measured = kind == "newton"
+    part = tail_bounds.granted_part(market, board.header.budget) if measured else 0.0
     rounds, budget = rounds_of(board), board.header.budget
     whole = sum(w for w, *_ in rounds)
     most = policy.outlook(market, budget).weight
     assert (most > whole) == (kind == "mwu-adaptive")
-    cap, scale = float(DEMAND_CODE_MAX), tail_bounds.chance_scale(market, budget)
+    cap, scale = float(DEMAND_CODE_MAX), tail_bounds.chance_scale(market, budget, kind == "newton")
     tail = math.log(2 / budget.beta)
     for j, bound in enumerate(load_bounds(board)):
         variance = policy.outlook(market, budget).variance
@@ -214,13 +226,19 @@ def test_loads_that_coins_decide_have_the_radius_of_both(kind, chance):
             own = [s[j] if len(s) > 1 else s[0] for s in scales]
             variance = sum((w * s) ** 2 for (w, *_), s in zip(rounds, own, strict=True))
         guess = cap * max(cap, math.sqrt(variance) / most)
+        own = (deviation(released(board, "granted").step.noise) * 2)[j] if measured else 0.0
+        variance = (1.0 - part) ** 2 * variance + (part * most * own) ** 2
         radius = radius_of(
             variance, whole**2 * CHANCE_UNIT * chance[j], most**2 * scale, most * cap,
-            most**2 * guess, most**2 * cap * market.supply_codes[j] / 4.0, tail,
-            normal=kind == "newton",
+            most**2 * guess, most**2 * cap * market.supply_codes[j] / 4.0,
+            tail - math.log(0.8 if measured else 1.0), normal=kind == "newton", rest=1.0 - part,
         )  # fmt: skip
-        total = sum(w * answer[j] for w, _, answer, _ in rounds) + whole * cap
-        expected = (total + radius) / (whole * market.supply_codes[j])
+        total = (1.0 - part) * sum(w * answer[j] for w, _, answer, _ in rounds)
+        total += whole * (part * granted[j] + cap)
+        alone = stats.norm.isf(0.1 * math.exp(-tail)) * most * own + whole * (granted[j] + cap)
+        expected = (min(total + radius, alone) if measured else total + radius) / (
+            whole * market.supply_codes[j]
+        )
         assert bound == pytest.approx(max(0.0, expected), rel=0.01)
 
 
@@ -485,7 +503,7 @@ def test_without_rounds_there_is_nothing_to_certify(divisible):
 @pytest.mark.parametrize("divisible", [True, False])
 def test_a_closing_release_that_is_missing_is_told(divisible):
     whole = close(played(a_market(divisible=divisible), (0.5, 0.5)))
-    queries = ["welfare"] if divisible else ["chance", "welfare"]
+    queries = ["welfare"] if divisible else ["granted", "chance", "welfare"]
     for missing in queries:
         board = played(a_market(divisible=divisible), (0.5, 0.5))
         for query in queries:
@@ -503,8 +521,8 @@ def test_a_closing_release_that_is_missing_is_told(divisible):
     [
         (True, 0.5, ["welfare"]),
         (True, 1.5, ["welfare", "luck"]),
-        (False, 0.5, ["chance", "welfare"]),
-        (False, 1.5, ["chance", "welfare", "luck"]),
+        (False, 0.5, ["granted", "chance", "welfare"]),
+        (False, 1.5, ["granted", "chance", "welfare", "luck"]),
     ],
 )
 def test_the_closing_releases_and_what_they_cost(divisible, load, order):
@@ -515,7 +533,10 @@ def test_the_closing_releases_and_what_they_cost(divisible, load, order):
     assert [step.query for step in last] == order
     assert all(step.prices == () and step.weight == 0 for step in last)
     for step in last:
-        share = {"chance": tail_bounds.chance_share(market, budget), "welfare": 0.02, "luck": 0.01}
+        share = tail_bounds.closing_shares(
+            market, budget, coins=not divisible, measured=not divisible
+        )
+        assert (share["welfare"], share["luck"]) == (0.02, 0.01)
         change = closing.change(board, step.query)
         cost = float(step.noise.cost(change, queries.width(market, step.query)).rho)
         assert cost == pytest.approx(share[step.query] * budget.rho)

@@ -32,7 +32,9 @@ def a_board(market: Market, load: float, **closing: float) -> Billboard:
         board.post(Release(asked, answer))
         state = policy.observe(state, board.releases[-1])
     while (asked := step(board)) is not None:
-        answer = (0, 0) if asked.query == "chance" else (round(closing[asked.query]),)
+        answer = (0, 0) if asked.query == "chance" else (round(closing.get(asked.query, 0.0)),)
+        if asked.query == "granted":
+            answer = (round(load * market.supply_codes[0]),)
         board.post(Release(asked, answer))
     return board
 
