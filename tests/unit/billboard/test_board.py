@@ -48,6 +48,7 @@ RELEASES = [
     Release(Step("value", (1, 7), Gaussian((5e-324,))), (11,)),
     Release(Step("curvature", (1, 7), Gaussian((2.0,))), (1, -2, 3, -4)),
     Release(Step("gauge", (1, 7), Gaussian((2.0,))), (5, 6, 7, 8)),
+    Release(Step("granted", (), Gaussian((3.0, 4.0))), (7, -8)),
     Release(Step("chance", (), Gaussian((2.0, 2.0, 8.0))), (9, 10, -11)),
     Release(Step("welfare", (), Gaussian((2.0,))), (11,)),
     Release(Step("luck", (), Gaussian((2.0,))), (-12,)),

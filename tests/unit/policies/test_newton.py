@@ -69,7 +69,7 @@ def test_without_privacy_it_solves_the_linear_program(family, most):
     ("family", "epsilon"),
     [("dense", 1.0), ("correlated", 3.0), ("mixed", 0.3), ("sparse", 4.0), ("assignment", 3.0)],
 )
-@pytest.mark.parametrize(("divisible", "times"), [(True, 1.0), (False, 1.2)])
+@pytest.mark.parametrize(("divisible", "times"), [(True, 1.0), (False, 1.3)])
 def test_privacy_costs_little_more_than_its_margin(family, epsilon, divisible, times):
     agents = instance(family, 10_000)
     loss, runs = losses(agents, divisible=divisible, epsilon=epsilon, seeds=4)
