@@ -930,8 +930,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "    doubt = scale * scale / 4.0\n",
-                "    doubt = 0.0\n",
+                "    variance += (b * scale) ** 2\n",
+                "",
             ),
         ),
         hard=True,
@@ -943,8 +943,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "    count = -(-5 * k // 2) if market.options > 1 else k\n",
-                "    count = k\n",
+                "        count = -(-5 * k // 2) if several else k\n",
+                "        count = k\n",
             ),
         ),
     ),
@@ -1273,7 +1273,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/queries.py",
-                "    if market.requests > 1:\n        return _chance_of_requests(market, part)\n",
+                '    if query == "chance" and requests > 1:\n'
+                "        return _chance_of_requests(market)\n",
                 "",
             ),
         ),
