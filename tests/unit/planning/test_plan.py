@@ -679,8 +679,8 @@ def test_another_policy_is_advised_where_it_helps():
     assert helps["policy"].margin == newton < planned.margin
     # Under the market's own promise: a supply that may be exceeded needs less.
     rarely = with_supply(market, [r.supply for r in market.resources], excess_probability=1e-3)
-    _, helps = helps_of(rarely, epsilon=1.0, policy=MwuAdaptive())
-    assert helps["policy"].margin == plan(rarely, epsilon=1.0, delta=DELTA).margin
+    _, helps = helps_of(rarely, epsilon=4.0, policy=MwuAdaptive())
+    assert helps["policy"].margin == plan(rarely, epsilon=4.0, delta=DELTA).margin
 
 
 def test_a_market_in_which_nothing_can_be_certified_still_has_a_plan():
