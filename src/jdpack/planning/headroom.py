@@ -164,7 +164,7 @@ class Need:
             # A full load is thinned until it fits.
             room = 1.0 - spare / supply
             odds = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
-            return 1.0 / odds - 1.0 if odds > 0.0 else math.inf
+            return 1.0 / odds - 1.0 if odds > 1e-6 else math.inf
 
         spares = [float(most) * budget.repaired for most in market.person_cap_codes]
         columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares, scales.tolist()

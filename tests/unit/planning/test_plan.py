@@ -169,7 +169,9 @@ def test_the_certificate_of_a_run_adds_the_planned_margin():
             observed = total / (board.weight * market.supply_codes[j])
             # mwu-adaptive may stop with a little less weight than its outlook says
             assert bound - observed == pytest.approx(
-                margins[j], rel=0.1 if isinstance(policy, MwuAdaptive) else 1e-6
+                # and a plan of newton has equal parts of beta
+                margins[j],
+                rel={"mwu-adaptive": 0.1, "newton": 0.01}.get(policy.name, 1e-6),
             )
 
 
@@ -184,9 +186,9 @@ def test_the_margin_of_indivisible_goods_is_what_newton_reckons_with(m, epsilon)
     free = 1.0 - min(state.targets.tolist())
     assert planned.margin * (1.0 - 1e-9) <= free < 1.2 * planned.margin < 0.2
     # Coins need more than the noise alone, and the room for one more agent.
-    outlook = Newton().outlook(market, planned.budget)
-    z = norm.isf(planned.budget.beta / m)
-    noise = z * math.sqrt(outlook.variance) / outlook.weight + DEMAND_CODE_MAX
+    z, rho = norm.isf(planned.budget.beta / m), planned.budget.rho
+    whole = math.sqrt(queries.change(market, "demand").squares / (2.0 * rho))
+    noise = z * whole + DEMAND_CODE_MAX  # one release with all of rho
     assert planned.margin > noise / market.supply_codes[0]
 
 
@@ -201,9 +203,7 @@ def test_a_full_load_is_thinned_by_the_planned_margin():
         np.array([float(S)]), np.array([math.sqrt(outlook.variance) / weight])
     )
     coins = tail_bounds.coins_on(market, budget, noise, weight, float(S), float(decided[0]))
-    spare = newton.spare_chance(np.array([noise.fits(coins, tail)[0].rise]))[0]
-    more = float(decided[0]) + spare * tail_bounds.chance_scale(market, budget)
-    fits = noise.fits(tail_bounds.coins_on(market, budget, noise, weight, float(S), more), tail)
+    fits = noise.fits(coins, tail)
     factor = max(
         fit.factor((1.0 - DEMAND_CODE_MAX / S) / (1.0 + fit.radius / weight / S)) for fit in fits
     )
@@ -679,8 +679,8 @@ def test_another_policy_is_advised_where_it_helps():
     assert helps["policy"].margin == newton < planned.margin
     # Under the market's own promise: a supply that may be exceeded needs less.
     rarely = with_supply(market, [r.supply for r in market.resources], excess_probability=1e-3)
-    _, helps = helps_of(rarely, epsilon=0.3, policy=MwuAdaptive())
-    assert helps["policy"].margin == plan(rarely, epsilon=0.3, delta=DELTA).margin
+    _, helps = helps_of(rarely, epsilon=4.0, policy=MwuAdaptive())
+    assert helps["policy"].margin == plan(rarely, epsilon=4.0, delta=DELTA).margin
 
 
 def test_a_market_in_which_nothing_can_be_certified_still_has_a_plan():
