@@ -177,11 +177,17 @@ def bounded_run(instance: Instance, k: int, spent: float, seed: int) -> tuple[fl
         mock.patch.object(prepare, "budget_of", return_value=budget),
         mock.patch.object(tail_bounds, "chance_share", return_value=1e-3),
         mock.patch.object(newton, "radii", return_value=np.minimum(free, 1e9)),
-        mock.patch.object(newton, "_LANDING", 0.0),
         mock.patch.object(bounds, "factors", return_value=ones),
     ):
         tail_bounds.chance_scale.cache_clear()
-        result = solve(market, **instance.solve_input(), epsilon=EPSILON, delta=DELTA, seed=seed)
+        result = solve(
+            market,
+            **instance.solve_input(),
+            epsilon=EPSILON,
+            delta=DELTA,
+            policy=Newton(grants="unmeasured"),
+            seed=seed,
+        )
     tail_bounds.chance_scale.cache_clear()
     granted = result.allocation.astype(float)
     rng = np.random.default_rng([3, seed])

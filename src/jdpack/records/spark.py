@@ -44,7 +44,8 @@ def session(address: str) -> Iterator[Any]:
         running = None if found is None else found.sparkContext.master
     except Exception as error:  # of Python or Py4J
         raise AgentsError(
-            f"this process has lost its Spark session: {text(error)}", "begin another process"
+            f"this process has lost its Spark session: {text(error)}",
+            "start Python again; `jdpack resume` goes on with a run that was interrupted",
         ) from None
     if found is not None:
         if running != master:
