@@ -937,6 +937,32 @@ FAULTS = [
         hard=True,
     ),
     Fault(
+        "grants-taken-as-exact",
+        "Certificate: the noise of the release of what coins grant is left out of the radius of "
+        "the loads, so the bounds are too low whenever that noise happens to be negative.",
+        (
+            Edit(
+                "privacy/tail_bounds.py",
+                "        variance = rest * rest * self.variance + (part * weight * scale) ** 2\n",
+                "        variance = rest * rest * self.variance\n",
+            ),
+        ),
+    ),
+    Fault(
+        "grants-of-one-agent",
+        "Privacy: what coins grant is taken to move by the grant of one agent, but under "
+        "replace-one another agent is granted something else.",
+        (
+            Edit(
+                "privacy/queries.py",
+                '    if query in ("demand", "granted"):\n',
+                '    if query == "granted":\n'
+                "        return DemandChange(max(caps), min(k, m), caps, k, 1, _totals(market))\n"
+                '    if query == "demand":\n',
+            ),
+        ),
+    ),
+    Fault(
         "chance-of-options-as-of-one",
         "Privacy: an agent with several options is taken to move the chance of as many resources "
         "as one option touches, but its coin chooses between options that touch others.",
