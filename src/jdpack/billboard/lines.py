@@ -93,7 +93,7 @@ class Header:
     @property
     def measured(self) -> bool:
         """Whether a closing release measures what coins grant."""
-        return self.coins and self.policy.get("grants") == "measured"
+        return self.coins and measures_grants(self.policy)
 
     @property
     def order(self) -> bytes:
@@ -134,6 +134,11 @@ def is_local(policy: Mapping[str, Any]) -> bool:
 def asks_batches(policy: Mapping[str, Any]) -> bool:
     """Whether each round of a policy asks one batch of the agents."""
     return "batch" in policy
+
+
+def measures_grants(policy: Mapping[str, Any]) -> bool:
+    """Whether a closing release of a policy measures what coins grant, where coins decide."""
+    return policy.get("grants") == "measured"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from jdpack.billboard.lines import asks_batches
+from jdpack.billboard.lines import asks_batches, measures_grants
 from jdpack.common.checks import LARGEST
 from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError, JdpackError, SupplyWarning
@@ -48,8 +48,9 @@ MARGIN_MOST = 0.2
 
 def shortfall(market: Market, budget: Budget, policy: Policy[Any]) -> SupplyWarning | None:
     """The warning that supply is too small for the budget; None if it is large enough."""
-    private = budget.epsilon != math.inf
-    said = _said(market, budget, policy) if private else None  # type: ignore[arg-type]
+    if budget.epsilon == math.inf:
+        return None
+    said = _said(market, budget, policy)  # type: ignore[arg-type]  # policies are hashable
     return None if said is None else SupplyWarning(*said)
 
 
@@ -138,7 +139,7 @@ class Need:
         spreads = math.sqrt(outlook.variance) * stretched / weight
         coins = newton.coins_expected(supplies, spreads)
         scales = np.full(len(supplies), -1.0)  # where grants are not measured
-        if coins_decide and policy.get("grants") == "measured":
+        if coins_decide and measures_grants(policy):
             given = (1.0,) if shape is None else tuple(shape.tolist())
             scales = granted_scales(market, budget, given)
 
@@ -265,7 +266,7 @@ def check(market: Market, budget: Budget, policy: Policy[Any]) -> None:
     policy.start(market, budget)
     about = policy.to_dict()
     coins = tail_bounds.coins_decide(market, batches=asks_batches(about))
-    measured = coins and about.get("grants") == "measured"
+    measured = coins and measures_grants(about)
     shares = tail_bounds.closing_shares(market, budget, coins=coins, measured=measured)
     for query, share in shares.items():
         change = queries.change(market, query)

@@ -125,8 +125,12 @@ CHANCE_OF_VALUE = 4.0
 CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
-_GRANTED_LEAST, _GRANTED_MOST, _GRANTED_FALL = 0.02, 0.65, 0.0125  # `granted_part`: its limits, and
-# by how much it falls for each cap of noise in one release with all of rho
+_GRANTED_LEAST, _GRANTED_MOST = 0.02, 0.65  # the limits of `granted_part`
+_GRANTED_FROM, _GRANTED_FALL = (
+    4.0,
+    0.0125,
+)  # from how many caps of noise on it falls, in one release
+# with all of rho, and by how much for each cap
 _MIXED = 0.8  # the part of the probability for bounds that rest on grants and rounds
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
 _FIRST = 0.7  # the part of the probability for the first fit of a bound; the others share the rest
@@ -193,10 +197,9 @@ def granted_part(market: Market, budget: Budget) -> float:
     should rest on what coins granted. But nobody steers by that answer, and it misses what prices
     were set for by w times its noise.
     """
-    caps = (
-        math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho)) / DEMAND_CODE_MAX
-    )
-    return min(_GRANTED_MOST, max(_GRANTED_LEAST, _GRANTED_MOST + 0.05 - _GRANTED_FALL * caps))
+    noise = math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho))
+    beyond = max(0.0, noise / DEMAND_CODE_MAX - _GRANTED_FROM)
+    return max(_GRANTED_LEAST, _GRANTED_MOST - _GRANTED_FALL * beyond)
 
 
 @functools.lru_cache(maxsize=64)
@@ -205,7 +208,7 @@ def chance_share(market: Market, budget: Budget, measured: bool = False) -> floa
 
     Let n be the deviation of a demand release and c that of the chance release, both with the whole
     rho. With a part v, the certified variance of a load is about
-    n^2 / (1 - v) + tail c^2 / (3 v n^2) (`Sum.radius_with_coins`), which
+    n^2 / (1 - v) + tail c^2 / (3 v n^2) (`Sum.fits`), which
     v = (c / n^2) sqrt(tail / 3) minimises. We take half as much again, because what is released
     also decides by how much the bound misses its target. With a part w for measured grants, coins
     count (1 - w)^2 times. The variance of value is in the same release, so it gets some anyway.

@@ -45,7 +45,7 @@ def session(address: str) -> Iterator[Any]:
     except Exception as error:  # of Python or Py4J
         raise AgentsError(
             f"this process has lost its Spark session: {text(error)}",
-            "start Python again; `jdpack resume` goes on with a run that was interrupted",
+            "start Python again; `jdpack resume` continues an interrupted run",
         ) from None
     if found is not None:
         if running != master:
