@@ -4,9 +4,9 @@ An agent takes the option with the largest surplus, value minus cost, unless all
 tie it takes the first. Costs are compared in doubles, which is exact (see `jdpack.market.market`),
 and sums are 64-bit integers. So the result does not depend on order, thread count or partitioning.
 
-Every kernel processes a part block by block: the costs of the block's rows, then the choices, then
-the sums, while the block is in the cache. A kernel runs on one thread and releases the GIL; engines
-distribute parts over threads.
+Every kernel processes one block of rows of a part after the other: their costs, then the choices,
+then the sums, while the block is in the cache. A kernel runs on one thread and releases the GIL;
+engines distribute parts over threads.
 """
 
 from __future__ import annotations
