@@ -115,7 +115,7 @@ class Explanation:
     request: str | None = None
     """The name of the request, if agents may make several."""
     left_out: str | None = None
-    """The bound of `PersonBounds` that the request leads beyond; then it gets nothing, whatever its
+    """The bound of `PersonBounds` that the request would exceed. Then it gets nothing, whatever its
     value, and has no option outcomes."""
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Explanation:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What the agent gets of each resource that it gets any of, in its unit."""
+        """The amount that the agent gets of each resource, in its unit; only those that it gets."""
         sums = [0.0] * len(self.market.declared)
         for option, (_, amounts) in zip(self.options, self.stated, strict=False):
             for j, amount in enumerate(counted(self.market, amounts)):

@@ -40,7 +40,7 @@ class Step:
 
     @property
     def spans_right(self) -> bool:
-        """Whether there are as many batches up to its own as it says; 1 if it asks all agents."""
+        """Whether the span is possible: no batch before the first, and 1 if it asks all agents."""
         return 1 <= self.span <= (1 if self.batch is None else self.batch.index + 1)
 
 
@@ -87,7 +87,7 @@ class Header:
 
     @property
     def by_worth(self) -> bool:
-        """Whether the parts of beta follow prices and noise, and are not equal (`tail_bounds`)."""
+        """Whether prices and noise decide the parts of beta. If not, they are equal."""
         return self.policy.get("beta_parts") == "by worth"
 
     @property
@@ -104,8 +104,8 @@ class Header:
     def in_all(self) -> tuple[float, float]:
         """The (epsilon, delta) of everything that the billboard shows.
 
-        Bounds that were chosen from the records are on it too, and what that cost adds up with the
-        budget of the run (basic composition).
+        It also shows bounds that were chosen from the records. Their cost adds to the budget of the
+        run (basic composition).
         """
         more = self.market.provenance
         epsilon = math.fsum([self.budget.epsilon, *(entry.epsilon for entry in more)])

@@ -74,7 +74,7 @@ def by_name(what: str, given: Any, names: Sequence[str], *default: Any) -> Any:
     for name in stated:
         if name not in names:
             raise MarketError(
-                f"{what} names {quoted(name)}, which is no resource", closest(name, names)
+                f"{what} names {quoted(name)}, which is not a resource", closest(name, names)
             )
     for name in names:
         if name not in stated and not default:

@@ -258,7 +258,7 @@ class Balance:
         if fit is not None:
             hint = f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit"
         elif cost(budget)[1] > self.delta_left and self.rho_left > self.rho_limit / 10**6:
-            hint = "the part of its delta that is for runs is used up: choose theirs smaller"
+            hint = "the part of its delta for runs is used up; a run of smaller delta takes less"
         else:
             hint = "all of it is used up"
         return (

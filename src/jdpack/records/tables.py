@@ -237,7 +237,7 @@ def _in_order(market: Market, demands: Any) -> Any:
     for name in names:
         if name not in known:
             raise AgentsError(
-                f"demands have a column {name!r}, which is no resource",
+                f"demands have a column {name!r}, which is not a resource",
                 closest(name, [r.name for r in market.declared]),
             )
     where = {known[name]: at for at, name in enumerate(names)}
@@ -399,7 +399,7 @@ def _file_rows(market: Market, piece: readers.FilePiece) -> Iterator[Rows]:
                 return
     if not piece.to_the_end:
         raise AgentsError(
-            f"agent {last!r} has far too many rows", "all rows of an agent are its options"
+            f"agent {last!r} has far too many rows", "does every agent have its own id?"
         )
 
 
@@ -439,7 +439,7 @@ def _request_names(column: Any, what: str) -> pa.Array:
     if names.null_count:
         raise AgentsError(
             f"{what}: the name of a request is missing",
-            "every row names its request; a name must be unique for each agent only",
+            "every row names its request; two agents may use the same name",
         )
     return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
 
