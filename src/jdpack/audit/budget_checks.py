@@ -51,7 +51,7 @@ SURELY = 1e-9
 """The probability with which `load_surely` may fail."""
 _EXPONENTS = np.arange(-80.0, 41.0)
 TRANSFER = Fraction(1, 512)
-"""The part of rho, as epsilon, that it may cost that noise is discrete (`privacy.gdp`)."""
+"""The most epsilon, as a part of rho, that discrete noise may cost (`privacy.gdp`)."""
 
 
 def worst(
@@ -480,7 +480,7 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            own, shown = spread, total  # as if the rounds were all
+            own, shown = spread, total  # as if there were only the rounds
             if granted is not None:
                 own, shown = (deviation(granted.step.noise) * m)[j], granted.answer[j]
             tail = -math.log(parts[j])
@@ -600,7 +600,7 @@ def conversion(rho: float, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks for demand for ever; each answer costs one of `parts` equal parts of the budget."""
+    """Asks for demand forever; each answer costs one of `parts` equal parts of the budget."""
 
     parts: float
 

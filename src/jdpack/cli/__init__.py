@@ -25,7 +25,7 @@ PANELS = {
     "Before a run": ("init", "plan", "check", "bounds"),
     "A run": ("solve", "resume", "serve", "letters", "report"),
     "What anybody can do with a billboard": ("allocate", "verify"),
-    "To try and to test": ("demo", "compare", "audit"),
+    "Try and test": ("demo", "compare", "audit"),
     "Budgets of several runs": ("ledger",),
 }
 """The commands in the groups of the help. Each command is in the module of the same name."""

@@ -74,7 +74,8 @@ def optimum(
     found = _sift(problem, tolerance)
     if found.bound - found.value > tolerance * found.bound:
         raise JdpackError(
-            f"the optimum is between {found.value!r} and {found.bound!r}, and not known better",
+            f"the optimum is between {found.value!r} and {found.bound!r}, "
+            "but no closer bounds were found",
             "accept that with a larger tolerance",
         )
     return found
@@ -177,7 +178,7 @@ class _Choices:
     row: Ints
     """The row of each alternative."""
     regret: Floats
-    """By how much each alternative is worse."""
+    """How much worse each alternative is."""
     distance: Floats
     """The regret, relative to what both cost."""
 

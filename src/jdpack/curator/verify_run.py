@@ -115,7 +115,7 @@ def verify_run(
         _check_granted(run.folder, source, lambda: engine.shares(board, allocation))
         loads = exact_numbers(engine, allocation).loads
         if max(loads) > 1.0 and board.header.repaired:
-            raise OutputError(f"a supply is exceeded: {max(loads):g} of it")
+            raise OutputError(f"a supply is exceeded: {max(loads):g} times as much is given")
         counts = engine.count, engine.requests, allocation.winners
         return RunVerdict(board, run.verdict.spent, *counts, loads)
 
@@ -152,7 +152,7 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
 
 
 def _check_granted(folder: Output, source: Source, shares: Callable[[], Shares]) -> None:
-    """Refuse a table of what is granted that differs in any row. A long run has none."""
+    """Refuse a table of what is granted that differs in any row. A very long one is not written."""
     path = folder.private / granted.FILE
     if path.exists():
         file = (pyarrow.fs.LocalFileSystem(), str(path))

@@ -145,7 +145,7 @@ class Sql:
         except ModuleNotFoundError as error:
             raise EngineError(
                 f"the engine sql needs {error.name}, which is not installed",
-                "run: pip install 'jdpack[sql]'",
+                "pip install 'jdpack[sql]'",
             ) from None
         return SqlEngine.open(source, threads, self, place, tell)
 

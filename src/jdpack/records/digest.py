@@ -7,7 +7,7 @@ engine and for any cut into parts. Records that differ by accident collide with 
 2^-64, or about 2^-53 if they differ only in text ids, which enter as 53-bit hashes. The digest does
 not stop somebody who seeks a collision, but anyone who can change the records does not need one.
 
-Runs whose coins are by SHA-256 have another digest, which databases can compute too (`portable`). A
+Runs whose coins use SHA-256 have another digest, which databases can compute too (`portable`). A
 row adds two products of 31-bit numbers modulo a prime: one from the hash of its id and request, one
 from a sum of its codes times fixed keys. Records that differ by accident collide with probability
 about 2^-60.

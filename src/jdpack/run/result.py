@@ -148,7 +148,7 @@ class Result:
             with contextlib.suppress(ImportError):
                 frames = importlib.import_module(library)
                 return table.to_pandas() if library == "pandas" else frames.from_arrow(table)
-        raise OutputError("to_frame() needs pandas or polars", "run: pip install pandas")
+        raise OutputError("to_frame() needs pandas or polars", "pip install pandas")
 
     @property
     def prices(self) -> ByName:

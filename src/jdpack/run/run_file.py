@@ -135,7 +135,7 @@ def locked(folder: Path) -> Iterator[None]:
             take_lock(handle)
         except BlockingIOError:
             raise OutputError(
-                f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
+                f"another process is working on {str(folder.parent)!r}", "wait until it ends"
             ) from None
         except OSError as error:
             raise OutputError(

@@ -59,7 +59,7 @@ class Target:
         wanted = [RUN, *names]
         if RUN in names:
             raise OutputError(
-                f"the allocation has a column {RUN!r} of its own, which the table needs",
+                f"the allocation already has a column {RUN!r}, a name that the table needs",
                 "give the column of the records another name, with AS in the query",
             )
         with self._explained(""), connect(self.query, write=True) as db:

@@ -394,7 +394,7 @@ def test_few_grants_that_are_nearly_all_kept_have_a_bound():
 @pytest.mark.parametrize("answer", [-5.0, -3.0, -1.5, -0.5, 0.0, 0.5, 2.0, 8.0])
 @pytest.mark.parametrize("doubt", [0.01, 0.3, 1.0, 5.0])
 def test_the_bound_on_noise_and_coins_is_no_more_than_a_certificate_needs(answer, doubt):
-    """Whatever the release of what coins decide says, and however noisy it is.
+    """Whatever the release about the coins says, and however noisy it is.
 
     `answer` is in deviations of that release, and `doubt` is one of them in variances of the load.
     """

@@ -199,7 +199,7 @@ def test_the_optimum_is_that_of_the_records(tmp_path):
 def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch):
     _, _, out = a_run(tmp_path, 13, divisible=True)
     page = report_run(out, optimum=False).private.read_text()
-    assert "Not computed: it was not wanted. jdpack report --optimum" in text_of(page)
+    assert "Not computed: nobody asked for it. jdpack report --optimum" in text_of(page)
     from jdpack.curator import curators_report as module
 
     with monkeypatch.context() as patch:
