@@ -121,5 +121,5 @@ def test_the_control_runs_and_is_known_only_while_it_does():
     blocks, alone = (
         table1.loss(policy, case, 90.0, 1) for policy in (MwuOnline(), table1.Independent())
     )
-    assert alone > blocks + 0.02  # 400 batches, each with noise of its own
+    assert alone > blocks + 0.02  # 400 batches, each with its own noise
     assert before == registry.KINDS

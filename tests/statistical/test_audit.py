@@ -63,7 +63,7 @@ HONEST = [
 
 
 FORCED = [("mwu-online", 1), ("mwu-online", 2), ("dual-gd", 4)]
-"""The audits that force every private path, each on data of its own; two pages force the others."""
+"""The audits that force every private path, each on its own data; two pages force the others."""
 DOCS = Path(__file__).parents[2] / "docs"
 
 
