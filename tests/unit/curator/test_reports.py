@@ -418,7 +418,7 @@ def test_lines_of_no_run_are_said_to_be():
     page = public_report.public_report(
         boards.lottery()
     )  # its noise is far too small for its budget
-    assert "The record does not add up" in page
+    assert "The billboard does not add up" in page
     assert {row["rho"] for row in saved(page, "releases.csv")} == {""}
 
 
