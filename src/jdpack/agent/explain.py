@@ -63,7 +63,7 @@ class OptionOutcome:
     value_code: int
     demand_codes: tuple[int, ...]
     cost: int | None
-    """At the final prices or those of the agent's turn; None if its turn did not come."""
+    """Its cost at the final prices, or at those of the agent's turn; None if that did not come."""
     surplus: int | None
     """Value minus cost, in price units; not negative if the option is worth its price."""
     rounds: int
@@ -76,9 +76,9 @@ class OptionOutcome:
     """Share times factor: what the agent gets of divisible goods; otherwise its chance."""
     given: int
     coin_from: int
-    """For indivisible goods, the agent gets the option if the coin is at least this,"""
+    """Indivisible goods: the agent gets the option if its coin is at least this ..."""
     coin_below: int
-    """and below this."""
+    """... and below this."""
     close: Close
 
 

@@ -288,7 +288,7 @@ def _delta(
 
 
 def discreteness(market: Market, step: Step) -> Fraction:
-    """What it costs, as epsilon, that Gaussian noise is discrete and not normal.
+    """The extra cost, as epsilon, of Gaussian noise that is discrete, not normal.
 
     A draw of scale s costs at most (30^2 + 2) / (24 s^2), unless it exceeds 30 s.
     """

@@ -81,7 +81,7 @@ class Call:
     kind: str
     """ "gaussian" or "laplace", on 64-bit integers; or "other"."""
     scale: float
-    """From the sampler's own privacy map; jdpack has no say in it."""
+    """The scale by the sampler's own privacy map, which jdpack cannot influence."""
     drawn: list[int]
 
 

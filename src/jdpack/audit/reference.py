@@ -66,7 +66,7 @@ class Given:
     loads: tuple[int, ...]
     """One per resource, in units of code / SHARE."""
     value: int
-    """In value codes, rounded down for every row."""
+    """The total value in value codes, rounded down for every row."""
     winners: int
     taking: int
     """How many agents take something in some round that counts."""

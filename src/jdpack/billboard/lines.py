@@ -29,7 +29,7 @@ class Step:
     prices: tuple[int, ...]
     """Price codes; empty if the query is about the allocation of the rounds so far."""
     noise: Noise
-    """What is added to the answer."""
+    """The noise to add to the answer."""
     weight: int = 0
     """How much the round counts in the allocation; 0 if it only steers."""
     batch: Batch | None = None
@@ -51,7 +51,7 @@ class Release:
     step: Step
     """What was asked."""
     answer: tuple[int, ...]
-    """In demand codes or value codes, depending on the query."""
+    """The noisy answer, in demand codes or value codes, depending on the query."""
 
 
 @dataclass(frozen=True)
@@ -146,21 +146,22 @@ class Certificate:
     """Bounds on what this run achieved; `jdpack.protocol.certificate` has the proofs."""
 
     factors: tuple[int, ...]
-    """The smallest factor / SHARE of the resources that an option touches scales its share."""
+    """One factor per resource, in 1/SHARE. The smallest of those that an option touches scales its
+    share."""
     load_at_most: tuple[float, ...]
-    """The load of what is given of each resource, as a fraction of its supply."""
+    """An upper bound on the load of what is given of each resource, as a fraction of its supply."""
     beta: float
-    """At least the probability that any of these bounds on loads fails."""
+    """An upper bound on the probability that any of these bounds on loads fails."""
     welfare_at_least: float
-    """The total value of what is given."""
+    """A lower bound on the total value of what is given."""
     optimum_at_most: float | None
-    """The best total value of any allocation; None if the noise allows no such bound."""
+    """An upper bound on the best total value of any allocation; None if there is no such bound."""
     ratio_at_least: float | None
-    """The total value of what is given, as a fraction of the optimum."""
+    """A lower bound on the total value of what is given, as a fraction of the optimum."""
     value_beta: float
-    """At least the probability that any of the three bounds on value fails."""
+    """An upper bound on the probability that any of the three bounds on value fails."""
     load_surely: tuple[float, ...] | None = None
-    """If nothing is repaired: the load of what is given, with probability 1 - SURELY_BETA."""
+    """If nothing is repaired: bounds on loads that hold with probability 1 - SURELY_BETA."""
 
     def __repr__(self) -> str:
         ratio = "no bound" if self.ratio_at_least is None else f"{self.ratio_at_least:.4g}"

@@ -2,8 +2,8 @@
 
 The records are read and encoded again, and every agent's own function of the billboard is compared
 with the allocation file, row by row. The file's bytes must have the hash in the run file. Loads are
-summed again in exact integers. The public page must be that of the billboard, and the ledger must
-have the run as paid and finished.
+summed again in exact integers. The public page must match the billboard, and the ledger must have
+the run as paid and finished.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Engine(Protocol):
     def digest(self, hash: CoinHash = SIPHASH) -> int:
         """A number that changes whenever a record does; see `jdpack.records.digest`.
 
-        `hash` is that of the run's coins.
+        `hash` is the hash behind the run's coins.
         """
         ...
 

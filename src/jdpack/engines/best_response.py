@@ -200,7 +200,7 @@ def _choose(cost, values, starts, b, n, taken, chosen):  # type: ignore[no-untyp
 
 @njit(inline="always")
 def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of those of a block's first n rows that are `taken` (all ones, or else 0)."""
+    """Add the codes of the rows that are `taken` (all ones, or else 0) among a block's first n."""
     for j in range(demands.size):
         row, total = codes[j], np.uint32(0)  # below 2^11 * 2^16
         for i in range(n):  # in 32 bits, twice as many per vector
@@ -210,7 +210,7 @@ def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def add_sparse(pairs, b, taken, n, rows, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of those of block b's first n rows that are `taken` (all ones, or else 0)."""
+    """Add the codes of the rows that are `taken` (all ones, or else 0) among block b's first n."""
     count = 0
     for i in range(n):
         rows[count] = i

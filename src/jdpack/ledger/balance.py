@@ -316,5 +316,5 @@ def _up(x: Fraction) -> float:
 
 
 def _down(x: float) -> float:
-    """To 3 significant digits, downwards."""
+    """Round down to 3 significant digits."""
     return float(Context(prec=3, rounding=ROUND_FLOOR).create_decimal(Decimal(x)))

@@ -60,7 +60,7 @@ class Entry:
     number: int
     """Its place, from 1."""
     kind: Kind
-    """What it records."""
+    """The kind of event that it records."""
     time: str
     """When it was written, in UTC."""
     dataset: str

@@ -9,7 +9,7 @@ tables:
 Rows are only ever added: triggers refuse everything else, and the role that runs needs no more than
 SELECT and INSERT. Whoever owns the tables can drop the triggers, as the owner of a file can.
 
-Formal guarantees: those of `jdpack.ledger.ledger`. Here they rest on three things:
+Formal guarantees: the same as in `jdpack.ledger.ledger`. Here they rest on three things:
 - Every change is one serialisable transaction: PostgreSQL lets it succeed only if it reads and
   writes as if nobody else were there. If another curator was faster, it is made again from the
   start (`retried`). An advisory lock makes curators queue, so that this is rare.

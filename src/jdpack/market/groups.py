@@ -30,9 +30,9 @@ class Group:
     name: str
     """As in the records; shown to people."""
     cap: Mapping[str, float] = field(default_factory=dict)
-    """For resources by name: at most this much goes to the group."""
+    """By resource name: at most this much goes to the group."""
     reserve: Mapping[str, float] = field(default_factory=dict)
-    """For resources by name: all others together get at most the supply minus this."""
+    """By resource name: all others together get at most the supply minus this."""
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(self.cap.items()), tuple(self.reserve.items())))

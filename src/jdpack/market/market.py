@@ -137,7 +137,7 @@ class Provenance:
 
     @classmethod
     def of(cls, entry: Any, where: str) -> Provenance:
-        """From a table of a market file."""
+        """Read it from a table of a market file."""
         section = checks.Section(where, entry)
         found = cls(
             checks.positive(f"{where}: epsilon", section.number("epsilon")),

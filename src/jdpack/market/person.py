@@ -121,11 +121,11 @@ class Limits:
 
     requests: int
     value: int
-    """In value codes."""
+    """The most value, in value codes."""
     bundle: int
-    """How many resources."""
+    """The most resources."""
     steps: tuple[int, ...]
-    """Of each resource, in codes; each request counts with its code minus 1."""
+    """The most of each resource, in codes; each request counts with its code minus 1."""
     totals: tuple[Total, ...]
 
 

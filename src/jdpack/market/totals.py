@@ -90,7 +90,7 @@ class Total:
 
     @cached_property
     def quantum(self) -> float:
-        """A power of two of which all unit sizes are whole numbers."""
+        """A power of two; all unit sizes are whole multiples of it."""
         return math.ldexp(1.0, min(math.frexp(w)[1] for w in self.unit_sizes) - _UNIT_BITS)
 
     @cached_property

@@ -61,7 +61,7 @@ class State:
     weights: FloatArray
     """Relative prices of the m resources and the dummy; they sum to 1."""
     theta: int = 0
-    """In 1/SHARE: this round's step size once its scale is known, before that the last round's."""
+    """This round's step size, or the last round's until this round's scale is known; in 1/SHARE."""
     total: int = 0
     rounds: int = 0
     scaled: bool = False

@@ -281,7 +281,7 @@ class Cost:
     delta: Fraction = Fraction(0)
     """Positive only if the support of the noise moves with the data."""
     transfer: Fraction = Fraction(0)
-    """What it costs that Gaussian noise is discrete (`gdp.transfer`)."""
+    """The extra cost of Gaussian noise that is discrete, not normal (`gdp.transfer`)."""
 
 
 class Filter:
@@ -332,7 +332,7 @@ class Filter:
         )
 
     def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
-        """Spend `cost` on all agents, or on `span` batches of which `batch` is the last.
+        """Spend `cost` on all agents, or on the `span` batches that end with `batch`.
 
         It raises BudgetError if the budget does not cover it, and then spends nothing.
         """

@@ -102,7 +102,7 @@ _ROOT_2_PI = Decimal("2.50662827463100050241576528481104525300698674060993831662
 
 
 def transfer(scales: Sequence[float]) -> Fraction:
-    """What it costs that draws of these scales are discrete and not normal (G3); part of epsilon.
+    """The extra cost of draws at these scales that are discrete, not normal (G3); part of epsilon.
 
     Rounded up. Below a scale of 1 nothing is proved, and the charge is more than a budget allows.
     """

@@ -51,7 +51,7 @@ class SetBound:
 
     resources: tuple[int, ...]
     amounts: tuple[float, ...]
-    """What the most codes of each resource stand for."""
+    """The amount that the most codes of each resource stand for."""
     most: float
 
 

@@ -43,7 +43,7 @@ def step(board: Billboard) -> Step | None:
         if query in done or (query == "luck" and luck_range(board) is None):
             continue
         shape = tail_bounds.chance_shape(market) if query == "chance" else (1.0,)
-        if query == "granted":  # that of the rounds
+        if query == "granted":  # the shape of the rounds
             first = next(release.step.noise for release in board.releases if release.step.weight)
             shape = first.scales if isinstance(first, Gaussian) else shape
         return Step(query, (), gaussian(change(board, query), budget.rho * share, shape))

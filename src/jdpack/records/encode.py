@@ -39,7 +39,7 @@ _FEW = 2**20  # how far to count beyond the declared agents, for a better error
 
 @dataclass(frozen=True)
 class Tally:
-    """What a piece held. Private."""
+    """Private: counts of what a piece holds, and its first id."""
 
     rows: int
     agents: int

@@ -62,7 +62,7 @@ def plain_texts(texts: pa.Array, what: str) -> pa.Array:
 
 
 def check_same_type(one: Any, other: Any) -> None:
-    """Refuse two ids of which one is a number and the other a text."""
+    """Refuse two ids if one is a number and the other a text."""
     if type(one) is not type(other):
         raise AgentsError(
             f"ids {one!r} and {other!r} mix numbers and texts",

@@ -178,7 +178,7 @@ def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
 
 
 def _cuts(ids: Any, n: int, rows: int) -> list[tuple[int, int]]:
-    """Where to cut n rows; where ids are given, only between two of them that differ."""
+    """Where to cut n rows; if ids are given, only between two different ones."""
     edges = [0]
     while edges[-1] < n:
         cut = min(n, edges[-1] + rows)

@@ -1,9 +1,9 @@
 """Private: choose bounds for a market from its records, privately.
 
-One release of counts, and nothing else. The order is that of a run: reserve the budget, read the
-records, tell the ledger that noise is about to be drawn, draw it, tell the ledger that all is done,
-and write. If anything fails before the ledger knows, what was reserved is given back. From then
-on it is spent, even if the process is killed before anybody sees the result.
+It makes one release of counts, and nothing else. The order is the same as in a run: reserve the
+budget, read the records, tell the ledger that noise is about to be drawn, draw it, tell the ledger
+that all is done, and write. If anything fails before the ledger knows, what was reserved is given
+back. From then on it is spent, even if the process is killed before anybody sees the result.
 """
 
 from __future__ import annotations
