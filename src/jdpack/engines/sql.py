@@ -97,8 +97,7 @@ class SqlEngine(Repairing):
         warehouse, records = _records(source, threads, place.folder)
         engine = cls(market, warehouse, place.name, settings)
         try:
-            with warehouse.steady():
-                engine.encode(records, clamp=source.clamp)
+            engine.encode(records, clamp=source.clamp)
             tell(1.0)
         except BaseException:
             engine.close()
