@@ -244,6 +244,27 @@ def compare_people(
         sql.close()
 
 
+@pytest.mark.parametrize(("options", "m", "rounds"), [(3, 1, 700), (1, 496, 2)])
+def test_many_rounds_and_many_resources(place, options, m, rounds):
+    """PostgreSQL limits the columns of a query."""
+    rng, n = np.random.default_rng(options), 20
+    market = Market(
+        supply={str(j): 50.0 for j in range(m)}, max_demand=1.0, max_value=1.0, agents=n,
+        options=options,
+    )  # fmt: skip
+    columns = {str(j): rng.uniform(0, 1, n * options) for j in range(m)}
+    columns = {"id": np.repeat(np.arange(n), options), "value": columns["0"]} | columns
+    memory, sql = in_memory(market, pa.table(columns)), opened(place, market, pa.table(columns))
+    try:
+        posted = [(prices_of(rng, m), int(rng.integers(1, 9))) for _ in range(rounds)]
+        board = board_of(market, posted, [SHARE] * m)
+        assert sql.gauge(posted[0][0]) == memory.gauge(posted[0][0])
+        assert sql.welfare(board) == memory.welfare(board)
+        assert sql.drop(board, 2**52) == memory.drop(board, 2**52)
+    finally:
+        sql.close()
+
+
 def test_large_numbers(place):
     """Codes, values and prices at their largest: sums beyond 2^53, and costs beyond 2^63."""
     market = Market(

@@ -33,7 +33,7 @@ from jdpack.engines.sharded import Repairing
 from jdpack.engines.sql_encoding import Encoding, outside, people, text
 from jdpack.engines.sql_queries import Queries
 from jdpack.engines.warehouse import (
-    CODES_MAX,
+    COLUMNS_MAX,
     WORDS,
     DuckDB,
     PostgreSQL,
@@ -88,11 +88,12 @@ class SqlEngine(Repairing):
     ) -> SqlEngine:
         """Connect to the database that has the records, and encode them there."""
         market = source.market
-        if market.options * len(market.resources) > CODES_MAX:
+        if max(market.options, 3) * (len(market.resources) + 4) > COLUMNS_MAX:
             raise EngineError(
                 f"{market.options} options with {len(market.resources)} resources are too many for "
-                f"the engine sql, which takes {CODES_MAX} numbers per request",
-                "use another engine",
+                "the engine sql",
+                "the larger of 3 and the number of options, times the number of resources and 4 "
+                f"more, may be at most {COLUMNS_MAX}; use another engine",
             )
         warehouse, records = _records(source, threads, place.folder)
         engine = cls(market, warehouse, place.name, settings)

@@ -247,7 +247,9 @@ class Queries:
     def shares(self, table: str, rounds: Sequence[tuple[Prices, int]], order: str) -> str:
         """The table with the averaged shares `a<o>`; `order` is what orders its rows, if any."""
         weight = sum(w for _, w in rounds)
-        chunks = _cut(rounds, len(self._resources) * self.market.options, _TERMS)
+        m, options = len(self._resources), self.market.options
+        # With several options, each is a column per round, and some hundreds are enough.
+        chunks = _cut(rounds, m if options == 1 else max(m, 4) * options, _TERMS)
         won = [self._won(table, chunk, order) for chunk in chunks]
         if len(won) == 1:
             own = won[0]

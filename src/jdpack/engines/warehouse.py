@@ -23,8 +23,12 @@ from jdpack.errors import AgentsError, EngineError
 from jdpack.records import duckdb_file, spark
 from jdpack.records.schema import clean
 
-CODES_MAX = 1500
-"""The most numbers per request: PostgreSQL has at most 1600 columns."""
+COLUMNS_MAX = 1500
+"""The most columns that a query computes for each request.
+
+That is 4 for each option besides its codes, or 3 for each resource while records are encoded.
+PostgreSQL has at most 1600 columns and 8160 bytes in a row, and 1664 columns in a query.
+"""
 
 
 class Words(NamedTuple):
