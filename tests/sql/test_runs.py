@@ -1,6 +1,8 @@
 """Whole runs with the engine sql: the same billboard as in memory, and what can go wrong."""
 
 import os
+import subprocess
+import sys
 
 import duckdb
 import numpy as np
@@ -30,6 +32,16 @@ from jdpack.engines.warehouse import DuckDB
 from jdpack.errors import AgentsError, EngineError
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-6, "seed": 5}
+
+MARKET = """
+agents = {count = 200}
+value = {max = 10}
+privacy = {epsilon = 2, delta = 1e-6}
+resource = [
+    {name = "beds", supply = 60, max_demand = 1},
+    {name = "hours", supply = 40, max_demand = 1},
+]
+"""
 
 
 @pytest.fixture(params=["parquet", "duckdb", "postgresql"])
@@ -138,11 +150,7 @@ def test_the_order_of_a_query_orders_the_options(kind, tmp_path, request):
 def test_codes_can_be_kept(tmp_path, monkeypatch, capsys):
     address, market = str(tmp_path / "records.duckdb"), tmp_path / "market.toml"
     people.fill("duckdb", address)
-    market.write_text(
-        "agents = {count = 200}\nvalue = {max = 10}\nprivacy = {epsilon = 2, delta = 1e-6}\n"
-        'resource = [{name = "beds", supply = 60, max_demand = 1}, '
-        '{name = "hours", supply = 40, max_demand = 1}]\n'
-    )
+    market.write_text(MARKET)
     out = str(tmp_path / "out")
     asked = ["solve", str(market), address, "--query", people.SQL, "-o", out, "--keep", "--quiet"]
     code, _, err = run_cli(monkeypatch, capsys, *asked)
@@ -153,6 +161,19 @@ def test_codes_can_be_kept(tmp_path, monkeypatch, capsys):
     assert tables_of(address) == {f"jdpack_codes_{run[:8]}"}
     with duckdb.connect(address) as db:
         assert db.execute(f"SELECT COUNT(*) FROM jdpack_codes_{run[:8]}").fetchone() == (200,)
+
+
+def test_a_command_that_computes_in_duckdb_ends_quietly(tmp_path):
+    """DuckDB would print what a process that ends leaves behind."""
+    address, code = str(tmp_path / "records.duckdb"), "from jdpack.cli import main; main()"
+    people.fill("duckdb", address)
+    (tmp_path / "market.toml").write_text(MARKET)
+    asked = ["solve", str(tmp_path / "market.toml"), address, "--query", people.SQL, "--quiet"]
+    asked += ["-o", str(tmp_path / "out"), "--engine", "sql"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked], capture_output=True, text=True, check=True
+    )
+    assert "leaked" not in done.stderr
 
 
 def test_nobody_else_reads_the_codes(database, server, tmp_path):
@@ -187,8 +208,9 @@ def test_nobody_else_reads_the_codes(database, server, tmp_path):
             pytest.raises(psycopg.Error, match="permission denied for table jdpack_codes"),
         ):
             db.execute(f"SELECT * FROM {table}")
-        with pytest.raises(EngineError, match="permission denied for table people"):
+        with pytest.raises(EngineError) as error:
             solve(people.WIDE, DatabaseQuery(other, people.SQL), engine="sql", **BUDGET)
+        check_error(error.value, ["permission denied for table people"], "this costs nothing")
         assert tables_of(database) == {table}
     finally:
         with psycopg.connect(database, autocommit=True) as db:

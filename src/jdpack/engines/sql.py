@@ -142,6 +142,7 @@ class SqlEngine(Repairing):
         tally = Tally(rows, self.count, self.requests, self.clamped, None)
         check_tallies(self.market, [tally])
         self._digest = self.digest(SHA256)
+        self._db.encoded = True
 
     def _encoding(self, source: str, clamp: bool) -> Encoding:
         schema = self._db.schema(source)

@@ -180,6 +180,8 @@ class Warehouse(ABC):
     dialect: str
     where: str
     """Its address in messages."""
+    encoded = False
+    """Whether the records are encoded, so that a run may post what it computes."""
 
     def create(self, table: str, query: str, source: str | None = None) -> None:
         """Make a table of what a query returns; one of that name is replaced."""
@@ -214,7 +216,9 @@ class Warehouse(ABC):
         except self.errors as error:
             raise EngineError(
                 f"the database {self.where!r} failed: {spark.text(error)}",
-                "whatever is posted is kept and paid for: resume the run once the database is back",
+                "whatever is posted is kept and paid for: resume the run once the database is back"
+                if self.encoded
+                else "this costs nothing: mend what it says, and give the command again",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()
