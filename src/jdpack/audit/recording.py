@@ -345,7 +345,8 @@ def keep(tape: Tape, result: Any) -> None:
     """Copy the result of a run to its tape."""
     tape.board, tape.private, tape.spent = result.billboard, result.private, result.spent
     tape.shares, tape.clamped = result.shares, result.engine.clamped
-    tape.screened = getattr(getattr(result.engine, "shard", None), "_box", None) is not None
+    shard = getattr(result.engine, "shard", None)
+    tape.screened = shard is not None and shard.boxes.box is not None
 
 
 class _Noted:
