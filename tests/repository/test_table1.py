@@ -82,7 +82,7 @@ def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monk
 
 @pytest.mark.filterwarnings("ignore::jdpack.SupplyWarning")
 def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
-    """All algorithms, three budgets, two seeds: every law falls with epsilon."""
+    """All algorithms, five budgets, two seeds: every law falls with epsilon."""
     bases = {
         table1.SMALL: table1.Case(m=1, alpha=0.2),  # newton reaches 0.3 where a cap exceeds supply
         table1.LARGE: table1.Case(m=1, n=900, epsilon=20.0, alpha=0.3),
