@@ -49,7 +49,7 @@ import psutil
 from jdpack import DatabaseQuery, Market, MwuAdaptive, solve
 from jdpack.engines.settings import KINDS, Place
 from jdpack.records.source import Source
-from jdpack.records import database
+from jdpack.records.databases import database
 
 path, address, sql, engine, turns, run = sys.argv[1:]
 market, found = Market.from_toml(path), {}

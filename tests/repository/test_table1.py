@@ -19,6 +19,8 @@ import table1  # noqa: E402
 from jdpack import MwuOnline  # noqa: E402
 from jdpack.policies import registry  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 
 @given(st.integers(-50, 150), st.integers(-50, 150), st.integers(0, 100))
 def test_the_search_finds_the_least_level_from_any_guess(least, guess, most):
