@@ -50,7 +50,7 @@ from jdpack.engines import shard, sql as sql_engine
 from jdpack.engines.settings import KINDS, Place
 from jdpack.engines.shard import Rounds
 from jdpack.records.source import Source
-from jdpack.records import database
+from jdpack.records.databases import database
 
 path, address, sql, engine, turns, run = sys.argv[1:]
 market, found = Market.from_toml(path), {}

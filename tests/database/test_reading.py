@@ -20,8 +20,8 @@ from database import people
 from database.people import LONG, SEVERAL, WIDE, everything_below, query
 from helpers import check_error, run_cli
 from jdpack import AgentsError, DatabaseQuery, Ledger, Mapped, Ray, resume, solve
-from jdpack.records import database as reading
 from jdpack.records import tables
+from jdpack.records.databases import database as reading
 from jdpack.run.arguments import source_of
 from jdpack.run.run_file import RunFile
 

@@ -18,7 +18,7 @@ from helpers import check_error
 from jdpack import DatabaseQuery, MwuOnline, Sql, resume, solve, verify_run
 from jdpack.engines import warehouse
 from jdpack.errors import AgentsError, EngineError, OutputError
-from jdpack.records.spark import SETTINGS
+from jdpack.records.databases.spark import SETTINGS
 from sql.test_queries import (  # tests with the `place` of this file
     compare_all,
     compare_boxes,

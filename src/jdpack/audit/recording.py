@@ -208,18 +208,24 @@ def _fits(call: Call, kind: str, scale: float) -> bool:
 
 
 def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
-    """The reference's exact answers to all releases of a billboard."""
-    own, found = reference(people), []
-    steps: list[Step] = []
-    rounds = Rounds((), board.header.order)
-    for release in board.releases:
-        step = release.step
-        if step.query in CLOSING or step.span > 1:
-            rounds = Rounds(tuple(steps), board.header.order)
-        found.append(own.answer(step, rounds, board))
-        if step.weight:
-            steps.append(step)
-    return found
+    """The reference's exact answers to all releases of a billboard.
+
+    It remembers them: a replay asks before its run, and a check asks after it.
+    """
+    own, steps = reference(people), tuple(release.step for release in board.releases)
+    factors = None if board.certificate is None else board.certificate.factors
+    asked = (steps, board.header.order, board.seed, factors)
+    if asked not in own.answers:
+        found, before = list[tuple[int, ...]](), list[Step]()
+        rounds = Rounds((), board.header.order)
+        for step in steps:
+            if step.query in CLOSING or step.span > 1:
+                rounds = Rounds(tuple(before), board.header.order)
+            found.append(own.answer(step, rounds, board))
+            if step.weight:
+                before.append(step)
+        own.answers[asked] = found
+    return own.answers[asked]
 
 
 # --- running it ---------------------------------------------------------------------------

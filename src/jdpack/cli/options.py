@@ -14,7 +14,7 @@ from jdpack.errors import EngineError, MarketError
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.policies.newton import Newton
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
 PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
 
@@ -125,7 +125,7 @@ def records_of(agents: str | None, query: str | None) -> str | DatabaseQuery | N
         return agents
     if agents is None:
         raise AgentsError("--query goes with --agents, the address of the database")
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
     return DatabaseQuery(agents, query)
 

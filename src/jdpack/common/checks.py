@@ -125,6 +125,8 @@ def text(what: str, value: object) -> str:
     shown = str(value)
     if len(shown) > TEXT_MAX:
         raise MarketError(f"{what} {quoted(shown)} has more than {TEXT_MAX} characters")
+    if shown.isascii() and shown.isprintable():
+        return shown
     for c in shown:
         if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or (
             unicodedata.bidirectional(c) in _STEERING

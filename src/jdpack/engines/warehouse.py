@@ -20,7 +20,7 @@ import sqlglot
 from sqlglot import exp
 
 from jdpack.errors import AgentsError, EngineError
-from jdpack.records import duckdb_file, spark
+from jdpack.records.databases import duckdb_file, spark
 from jdpack.records.schema import clean
 
 COLUMNS_MAX = 1500

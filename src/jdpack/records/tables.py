@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from jdpack.common.checks import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
-from jdpack.records import database, locate, readers
+from jdpack.records import locate, readers
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
+from jdpack.records.databases import database
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
 from jdpack.records.readers import Rows
 from jdpack.records.schema import (

@@ -21,7 +21,7 @@ from jdpack.errors import AgentsError, OutputError
 from jdpack.storage.files import read_regular, take_lock, write_text
 
 if TYPE_CHECKING:
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
 _VERSION = 3
 _MOST = 2**27  # bytes; more than any run file has
@@ -64,7 +64,8 @@ class RunFile:
                 f"give them again: jdpack.{caller}(folder, values=..., demands=...)",
             )
         if self.query is not None:
-            from jdpack.records.database import DatabaseQuery  # only here: a report needs no codes
+            # Imported here, because a report needs no codes.
+            from jdpack.records.databases.database import DatabaseQuery
 
             return DatabaseQuery(self.agents[0], self.query)
         return self.agents

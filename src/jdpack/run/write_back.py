@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from jdpack.errors import JdpackError, OutputError
 from jdpack.market.market import Market
-from jdpack.records.database import DatabaseQuery, connect, explained, quoted
+from jdpack.records.databases.database import DatabaseQuery, connect, explained, quoted
 from jdpack.records.schema import written_names
 from jdpack.records.source import Source
 
