@@ -24,7 +24,7 @@ def exp(x: FloatArray) -> FloatArray:
     """e^x element by element for |x| <= 1, within 4 units in the last place."""
     assert np.abs(x).max() <= 1.0, "portable_math.exp is for exponents in [-1, 1]"
     if x.size <= _FEW:  # plain floats do the same arithmetic faster
-        return np.array([_exp(z) for z in x.tolist()])
+        return np.array([_exp(z) for z in x.ravel().tolist()]).reshape(x.shape)
     return np.asarray(_exp(x))
 
 

@@ -17,10 +17,10 @@ loads are relative to supply.
    *observed* average still lacks. So the observed average ends at its target, up to the noise of
    the last rounds, and the certificate scales by almost 1.
 
-target_j is the largest load that can be certified to fit unscaled. For divisible goods, a larger
-load that is scaled down may be worth more (in the extreme, identical agents lose nothing by being
-scaled). The ratio of prices to the dual value tells whether it is. For that, the policy asks once
-for the value of what is taken.
+target_j is the largest load that can be certified to fit unscaled, or a larger one if that is
+worth more after it was scaled or thinned (in the extreme, identical agents lose nothing by being
+scaled). The ratio of prices to value tells whether it is (`newton_targets.best_targets`). For that,
+the policy asks once for the value of what is taken.
 
 The noise of every round and all weights are fixed before the first round that counts, so the
 certificate may use the tail of the normal distribution (`jdpack.privacy.tail_bounds`). Numbers
@@ -48,8 +48,10 @@ from jdpack.policies import fixed_rounds
 from jdpack.policies import newton_response as response
 from jdpack.policies.newton_response import Response
 from jdpack.policies.newton_targets import (
+    LEAST,
     Grants,
     best_shape,
+    best_targets,
     granted_scales,
     likely_shares,
     radii,
@@ -84,10 +86,12 @@ _UNLIKE = 0.3  # how much options differ that ask for the same resources: a squa
 _AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
-_WASTE = 0.65  # if the certified load is below this, aim for a full load and scale it down
+_WASTE = {True: 0.65, False: 0.4}  # if the certified load is below this, aim for a full load and
+# scale divisible goods down, or thin indivisible ones
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
-_LEAST = 0.2  # the smallest target
-_OVERSHOOT = 1.5  # the largest target, unless supply is far too small
+_FULL = (
+    1.5  # a load that is aimed for may not be reached; no more than this is taken to be paid for
+)
 _GAIN = 0.8  # how far an excess moves a log price at first
 _DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
 _PRIOR = 0.25  # the variance of a log price after the approach
@@ -141,6 +145,8 @@ class State:
     rounds: int = 0
     counted: bool = False
     """Whether a round has counted."""
+    worth: tuple[float, FloatArray] | None = None
+    """See `_worth`; known from the first round that counts on."""
 
 
 @dataclass(frozen=True)
@@ -309,8 +315,9 @@ class Newton:
             )
             return replace(state, response=model)
         counting = state.rounds - self._steering(state)
-        if counting == 0 and state.value is not None:
-            state = replace(state, targets=_overshoot(state, release))
+        if counting == 0:
+            state = replace(state, worth=_worth(state))
+            state = replace(state, targets=self._targets(state, state.radii))
         noise = scales / fixed_rounds.supplies(market)
         if counting in _AGAIN and not market.divisible:
             state = self._aimed_again(state, noise, counting)
@@ -348,8 +355,7 @@ class Newton:
             questions.append("gauge")
             if _crosses(state.market):
                 questions.append("curvature")
-            if state.market.divisible:
-                questions.append("value")
+            questions.append("value")
         return questions[state.asked] if state.asked < len(questions) else None
 
     def shares(self, market: Market, rho: float, factor: float = 1.0) -> tuple[float, float, float]:
@@ -360,9 +366,8 @@ class Newton:
         far, close = steering(market, rho, factor)
         approach = far * (APPROACH_SHARE if self.start_prices is None else WARM_APPROACH_SHARE)
         bridge = close * BRIDGE_SHARE
-        asked = [QUERY_SHARES["gauge"]] * 2
+        asked = [QUERY_SHARES["gauge"]] * 2 + [QUERY_SHARES["value"]]
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
-        asked += [QUERY_SHARES["value"]] if market.divisible else []
         return approach, bridge, 1.0 - approach - bridge - close * math.fsum(asked)
 
     def _steering_noise(self, state: State) -> Gaussian | NoNoise:
@@ -437,14 +442,23 @@ class Newton:
                 scales = granted_scales(market, budget, state.shape)
             grants = Grants(coins, scales)
         reach = radii(market, budget, sums, state.tails, float(weight), grants)
-        # If too little would be certified, aim for a full load and let it be scaled down. But where
-        # resources are asked for together, scaling for one of them takes from all.
-        alone = market.bundle_width == 1
+        return replace(state, targets=self._targets(state, reach), radii=reach)
+
+    def _targets(self, state: State, reach: FloatArray) -> FloatArray:
+        """The loads to aim for, if the certificate adds `reach` to them."""
+        market = state.market
+        if state.worth is not None:
+            return best_targets(reach, *state.worth, divisible=market.divisible)
+        # Nothing is known about value yet. If too little would be certified, aim for a full load
+        # and let it be scaled down. But where resources are asked for together, scaling for one of
+        # them takes from all.
         along = state.center / math.fsum(state.center.tolist())
-        margin = reach if alone else math.fsum((along * np.minimum(reach, 1.0)).tolist())
+        margin = reach
+        if market.bundle_width > 1:
+            margin = np.full(len(reach), math.fsum((along * np.minimum(reach, 1.0)).tolist()))
         scaled = np.maximum(1.0, _SCALED * reach)
-        targets = np.where(1.0 - margin < _WASTE, scaled, 1.0 - reach)
-        return replace(state, targets=np.maximum(targets, _LEAST), radii=reach)
+        targets = np.where(1.0 - margin < _WASTE[market.divisible], scaled, 1.0 - reach)
+        return np.maximum(targets, LEAST)
 
     def _sums(self, state: State) -> list[Sum]:
         """The noise of the averaged load of each resource."""
@@ -636,43 +650,15 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     return replace(state, prices=prices, owed=owed)
 
 
-def _overshoot(state: State, release: Release) -> FloatArray:
-    """Targets of divisible goods: a larger load, if it is worth more after scaling.
-
-    With r the certificate's radius, a load L >= 1 - r is scaled by 1 / (L + r). The dual value D at
-    these prices bounds the optimum, so the welfare at load 1 - r is about D - sum_j r_j P_j. More
-    load adds welfare at the rate of the prices at first, and less as prices fall.
-    """
-    assert state.value is not None and state.response is not None
-    prices, total = state.prices, math.fsum(state.prices.tolist())
-    loads = fixed_rounds.loads(state.market, release)
+def _worth(state: State) -> tuple[float, FloatArray]:
+    """What all prices together are of the value taken, and the loads at which that was so."""
+    assert state.value is not None
+    prices, loads = state.prices, state.targets
     value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
     doubt = deviation(state.value.step.noise)[0] * PRICE_UNITS_PER_VALUE_CODE
-    noise = prices * np.array(deviation(release.step.noise)) / fixed_rounds.supplies(state.market)
-    spread = math.sqrt(doubt * doubt + math.fsum((noise * noise).tolist()))
-    dual = value + math.fsum((prices * (1.0 - loads)).tolist()) + 0.5 * spread
-    lost = math.fsum((prices * np.minimum(state.radii, 1.0)).tolist())
-    welfare = dual - lost
-    if welfare <= 0.0 or total <= 0.0:
-        return state.targets
-    rate, stiffness = total / welfare, max(state.response.level(prices), 0.1)
-
-    def best(target: float, radius: float) -> float:
-        least = 1.0 - radius
-        if least < _WASTE:
-            return target
-
-        def worth(load: float) -> float:
-            more = load - least
-            slope = min(rate, 1.0 / least)
-            return (1.0 + slope * more * (1.0 - more / stiffness)) / (load + radius)
-
-        tried = [least + i * (_OVERSHOOT - least) / 32.0 for i in range(33)]
-        found = max(tried, key=worth)
-        return target if worth(found) <= worth(least) else found
-
-    pairs = zip(state.targets.tolist(), state.radii.tolist(), strict=True)
-    return np.array([best(target, radius) for target, radius in pairs])
+    # Nobody pays more than the value.
+    paid = math.fsum((prices * np.minimum(loads, _FULL)).tolist())
+    return math.fsum(prices.tolist()) / max(value + 0.5 * doubt, paid), loads
 
 
 def _pressing(state: State, excess: FloatArray) -> FloatArray:

