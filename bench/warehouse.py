@@ -48,7 +48,6 @@ import psutil
 from jdpack import DatabaseQuery, Market, solve
 from jdpack.engines import shard, sql as sql_engine
 from jdpack.engines.settings import KINDS, Place
-from jdpack.engines.shard import Rounds
 from jdpack.records.source import Source
 from jdpack.records.databases import database
 
@@ -71,7 +70,7 @@ def timed(work, times=1):
 
 asked = dict(threads=1, coin_hash="sha-256", seed=1)
 calm = solve(market, path.replace(".toml", ".parquet"), engine="memory", **asked).billboard
-prices = [step.prices for step in Rounds.of(calm).steps]
+prices = [one.step.prices for one in calm.releases if one.step.query == "demand"]
 server = []
 if adbc:
     import psycopg

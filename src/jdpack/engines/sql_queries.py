@@ -250,14 +250,11 @@ class Queries:
         m, options = len(self._resources), self.market.options
         # With several options, each is a column per round, and some hundreds are enough.
         chunks = _cut(rounds, m if options == 1 else max(m, 4) * options, _TERMS)
-        won = [self._won(table, chunk, order) for chunk in chunks]
-        if len(won) == 1:
-            own = won[0]
+        if len(chunks) == 1:
+            own = self._won(table, rounds, f"{self._codes}{order and f', {order}'}")
         else:
             keys = ", ".join(self.keys)
-            parts = " UNION ALL ".join(
-                f"SELECT {keys}, {self._w} FROM ({one}) AS part" for one in won
-            )
+            parts = " UNION ALL ".join(self._won(table, chunk, keys) for chunk in chunks)
             sums = ", ".join(f"SUM(w{o}) AS w{o}" for o in self._options)
             added = f"SELECT {keys}, {sums} FROM ({parts}) AS parts GROUP BY {keys}"
             same = " AND ".join(f"{table}.{key} = added.{key}" for key in self.keys)
@@ -274,9 +271,8 @@ class Queries:
     def _w(self) -> str:
         return ", ".join(f"w{o}" for o in self._options)
 
-    def _won(self, table: str, rounds: Sequence[tuple[Prices, int]], order: str) -> str:
-        """The table with `w<o>`: the weight of the rounds in which each option was taken."""
-        more = order and f", {order}"
+    def _won(self, table: str, rounds: Sequence[tuple[Prices, int]], kept: str) -> str:
+        """Some columns of the table, and `w<o>`: the weight of the rounds that took each option."""
         if self.market.options == 1:
             low = [min(column) for column in zip(*(p for p, _ in rounds), strict=True)]
             high = [max(column) for column in zip(*(p for p, _ in rounds), strict=True)]
@@ -285,24 +281,24 @@ class Queries:
             # Whoever can pay the highest prices takes it in all rounds; most need not be asked.
             case = f"WHEN {_affordable(high)} THEN {whole} WHEN NOT {_affordable(low)} THEN 0"
             own = f"CASE {case} ELSE {won} END"
-            return f"SELECT {self._codes}{more}, CAST({own} AS BIGINT) AS w0 FROM {table}"
+            return f"SELECT {kept}, CAST({own} AS BIGINT) AS w0 FROM {table}"
         each = ", ".join(
             f"{self._surplus(o, [number(p) for p in prices])} AS s{t}_{o}"
             for t, (prices, _) in enumerate(rounds)
             for o in self._options
         )
-        own = f"SELECT {self._codes}{more}, {each} FROM {table}"
+        own = f"SELECT {kept}, {each} FROM {table}"
         taken = ", ".join(
             f"{_first_best([f's{t}_{o}' for o in self._options], affordable=True)} AS t{t}"
             for t in range(len(rounds))
         )
-        own = f"SELECT {self._codes}{more}, {taken} FROM ({own}) AS s"
+        own = f"SELECT {kept}, {taken} FROM ({own}) AS s"
         won = ", ".join(
             _total([f"CASE WHEN t{t} = {o} THEN {w} ELSE 0 END" for t, (_, w) in enumerate(rounds)])
             + f" AS w{o}"
             for o in self._options
         )
-        return f"SELECT {self._codes}{more}, {won} FROM ({own}) AS t"
+        return f"SELECT {kept}, {won} FROM ({own}) AS t"
 
     def batch_shares(self, table: str, batches: Sequence[tuple[int, Prices]], order: str) -> str:
         """`shares` where each agent is asked in one round: all or nothing."""
