@@ -35,7 +35,7 @@ import sys
 import time
 import pyarrow.parquet as pq
 from jdpack import DatabaseQuery, Market
-from jdpack.records import database
+from jdpack.records.databases import database
 from jdpack.records.encode import encode, encode_piece
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
@@ -74,7 +74,7 @@ def fill(kind: str, parquet: Path, place: str) -> None:
         return
     import adbc_driver_manager.dbapi as adbc
 
-    from jdpack.records.database import DatabaseQuery, connect
+    from jdpack.records.databases.database import DatabaseQuery, connect
 
     if kind == "SQLite":
         sqlite3.connect(place).execute("CREATE TABLE none (x)").connection.close()

@@ -1,12 +1,12 @@
-"""How long a round takes in a database, beside a plain sum of the same table there.
+"""What a round costs in a database, beside a plain sum of the same table there.
 
-Each place computes in a process of its own, on one core: encode the records, then ask for the
-demand and for the plain sums of all columns in turn, at other prices each time, and finally solve.
-Seconds are those of the fastest of several turns, because other work on the machine can only add;
-the ratio of a round and a plain sum is that of CPU time in all turns. PostgreSQL is a private
-server on this machine, and Spark runs on it with one thread. The engine memory has the same round
-for comparison. For PostgreSQL there are also the rows that ADBC reads per second. Runs of the same
-size must end with the same billboard everywhere.
+Each place computes in a process of its own, on one core. It encodes the records, sums up all
+columns of the table of codes a few times, asks for the demand at the prices of some rounds over all
+rows, and then at those of all rounds, as a run does. Finally it solves. All seconds are of CPU
+time, in jdpack's process and the database's together, because other work on the machine cannot add
+to it. PostgreSQL is a private server on this machine, and Spark runs on it with one thread. The
+engine memory does the same for comparison. For PostgreSQL there are also the rows that ADBC reads
+per second, by the clock. Runs of the same size must end with the same billboard everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import plots
 import postgresql
 import spark
-from common import RESULTS, report, watched
+from common import RESULTS, report
 from databases import fill
 from memory import market_text, write_agents
 
@@ -38,18 +39,18 @@ PLACES = {
     "postgresql": "PostgreSQL",
     "spark": "Spark",
 }
-TICK = 0.01
-"""Seconds: what the clock of CPU time can tell apart."""
+ROUNDS = ("all", "round")
 _MEASURE = """
 import json
 import sys
 import time
-import numpy as np
 import psutil
-from jdpack import DatabaseQuery, Market, MwuAdaptive, solve
+from jdpack import DatabaseQuery, Market, solve
+from jdpack.engines import shard, sql as sql_engine
 from jdpack.engines.settings import KINDS, Place
+from jdpack.engines.shard import Rounds
 from jdpack.records.source import Source
-from jdpack.records import database
+from jdpack.records.databases import database
 
 path, address, sql, engine, turns, run = sys.argv[1:]
 market, found = Market.from_toml(path), {}
@@ -57,52 +58,53 @@ agents = DatabaseQuery(address, sql) if sql else address
 source = Source(market, agents, None, None, None, False)
 adbc = address.startswith("postgresql")
 
-def timed(work):
-    begin = time.perf_counter()
-    answer = work()
-    return time.perf_counter() - begin, answer
-
 def cpu():
-    own = psutil.Process()
-    servers = [psutil.Process(opened._db._db.info.backend_pid)] if adbc else []
-    every = [one.cpu_times() for one in [own, *own.children(recursive=True), *servers]]
-    return sum(one.user + one.system for one in every)
+    roots = [psutil.Process(), *server]
+    every = [*roots, *(child for root in roots for child in root.children(recursive=True))]
+    ended = sum(t.children_user + t.children_system for t in (root.cpu_times() for root in roots))
+    return ended + sum(t.user + t.system for t in (one.cpu_times() for one in every))
 
+def timed(work, times=1):
+    begin = cpu()
+    answers = [work(time) for time in range(times)]
+    return (cpu() - begin) / times, answers[-1]
+
+asked = dict(threads=1, coin_hash="sha-256", seed=1)
+calm = solve(market, path.replace(".toml", ".parquet"), engine="memory", **asked).billboard
+prices = [step.prices for step in Rounds.of(calm).steps]
+server = []
 if adbc:
-    def read():
-        with database.connect(agents) as db, db.cursor() as cursor:
-            cursor.execute(sql)
-            with cursor.fetch_record_batch() as reader:
-                return sum(batch.num_rows for batch in reader)
-    seconds, rows = timed(read)
-    found["adbc"] = rows / seconds
+    import psycopg
+    with psycopg.connect(address) as db:
+        server = [psutil.Process(db.info.backend_pid).parent()]
+    begin = time.perf_counter()
+    with database.connect(agents) as db, db.cursor() as cursor:
+        cursor.execute(sql)
+        with cursor.fetch_record_batch() as reader:
+            rows = sum(batch.num_rows for batch in reader)
+    found["adbc"] = rows / (time.perf_counter() - begin)
 with_engine = KINDS[engine]()
 found["encode"], opened = timed(
-    lambda: with_engine.open(source, 1, Place("bench", None), lambda done: None)
+    lambda _: with_engine.open(source, 1, Place("bench", None), lambda done: None)
 )
-rng, rounds, plains, m = np.random.default_rng(1), [], [], len(market.resources)
-found["round_cpu"] = found["plain_cpu"] = 0.0
-for turn in range(int(turns) + 1):
-    prices = tuple(int(p) for p in rng.uniform(0.5, 1, m) * 2.0**52 / 65535 / m)
-    begin = cpu()
-    seconds, demand = timed(lambda: opened.demand(prices))
-    rounds.append(seconds)
-    found["round_cpu"] += (cpu() - begin) * (turn > 0)
-    if engine == "sql":
-        sums = ", ".join([*(f"SUM(c0_{j})" for j in range(m)), "SUM(v0)"])
-        begin = cpu()
-        seconds, every = timed(lambda: opened._db.ask(f"SELECT {sums} FROM {opened._codes}"))
-        assert all(0 < one < of for one, of in zip(demand, every))
-        plains.append(seconds)
-        found["plain_cpu"] += (cpu() - begin) * (turn > 0)
+some = prices[:: max(1, len(prices) // int(turns))]
+found["plain"] = None
+if engine == "sql":
+    columns = [*(f"SUM(c0_{j})" for j in range(len(market.resources))), "SUM(v0)"]
+    plain = f"SELECT {', '.join(columns)} FROM {opened._codes}"
+    opened._db.ask(plain)  # databases read from disk, or compile, the first time
+    found["plain"], every = timed(lambda _: opened._db.ask(plain), len(some))
+module, usual = (sql_engine, sql_engine._SCREENED) if engine == "sql" else (shard, shard._SCREENED)
+module._SCREENED = 2**62  # ask all agents
+opened.demand((1,) * len(market.resources))
+found["all"], _ = timed(lambda turn: opened.demand(some[turn]), len(some))
+module._SCREENED = usual
+found["round"], _ = timed(lambda turn: opened.demand(prices[turn]), len(prices))
 opened.close()
-found["round"] = min(rounds[1:])  # the first one compiles
-found["plain"] = min(plains[1:], default=None)
+found["rounds"], found["run"] = len(prices), None
 if run == "yes":
-    policy = MwuAdaptive(alpha=0.3)
-    asked = dict(policy=policy, engine=engine, threads=1, coin_hash="sha-256", seed=1)
-    found["run"], result = timed(lambda: solve(market, agents, **asked))
-    found["head"] = result.billboard.head
+    found["run"], result = timed(lambda _: solve(market, agents, engine=engine, **asked))
+    assert result.billboard.head == calm.head, "the same run has other bits elsewhere"
 print(json.dumps(found))
 """
 
@@ -129,12 +131,12 @@ def measure(
     engine = "memory" if place == "memory" else "sql"
     os.environ["PGOPTIONS"] = "-c max_parallel_workers_per_gather=0"
     command = [sys.executable, "-c", _MEASURE, market, address, sql, engine, str(turns)]
-    done = watched([*command, "yes" if run else "no"])
-    found = json.loads(done.out.splitlines()[-1])
-    row = {"place": PLACES[place], "agents": n, "encode": found["encode"], "round": found["round"]}
-    row |= {key: found[key] for key in ("plain", "round_cpu", "plain_cpu")}
-    row |= {"run": found.get("run"), "adbc": found.get("adbc")}
-    return row | {"head": found.get("head")}
+    done = subprocess.run(
+        [*command, "yes" if run else "no"], check=True, stdout=subprocess.PIPE, text=True
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    keys = ("encode", "plain", "all", "round", "rounds", "run", "adbc")
+    return {"place": PLACES[place], "agents": n} | {key: found.get(key) for key in keys}
 
 
 def main() -> None:
@@ -146,14 +148,17 @@ def main() -> None:
         metavar="NAME=AGENTS",
         help=f"one of {', '.join(PLACES)}, with how many agents; all with 10,000,000 if not given",
     )
-    parser.add_argument("--turns", type=int, default=5, help="rounds to measure")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="about how many rounds to ask over all rows"
+    )
     parser.add_argument("--no-run", action="store_true", help="leave the whole runs out")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     plots.check()
     rows: list[dict[str, Any]] = []
     text = [
-        "| place | agents | encode | a round | a plain sum | CPU ratio | a whole run | ADBC |",
+        "| place | agents | encode | a plain sum | a round over all rows | a round of the run "
+        "| a whole run | ADBC |",
         "|---" * 8 + "|",
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -161,28 +166,21 @@ def main() -> None:
             place, _, count = given.partition("=")
             rows.append(measure(place, int(count), args.turns, not args.no_run, Path(name)))
     for row in rows:
-        plain, ratio, run, adbc = "", "", "", ""
-        if row["plain"] is not None:
-            plain, ratio = (
-                f"{row['plain']:.3f} s",
-                f"{row['round_cpu'] / max(row['plain_cpu'], TICK):.2f}",
-            )
-        if row["run"] is not None:
-            run = f"{row['run']:.0f} s"
-        if row["adbc"] is not None:
-            adbc = f"{row['adbc']:,.0f} rows/s"
+
+        def cell(key: str, form: str = ".3f", unit: str = "s", row: dict[str, Any] = row) -> str:
+            return "" if row[key] is None else f"{row[key]:{form}} {unit}"
+
+        times = [f" ({row[key] / row['plain']:.2f})" if row["plain"] else "" for key in ROUNDS]
         text.append(
-            f"| {row['place']} | {row['agents']:,} | {row['encode']:.1f} s | {row['round']:.3f} s "
-            f"| {plain} | {ratio} | {run} | {adbc} |"
+            f"| {row['place']} | {row['agents']:,} | {cell('encode', '.1f')} | {cell('plain')} "
+            f"| {cell('all')}{times[0]} | {cell('round')}{times[1]} | {cell('run', '.1f')} "
+            f"| {cell('adbc', ',.0f', 'rows/s')} |"
         )
-    for n in {row["agents"] for row in rows}:
-        heads = {row["head"] for row in rows if row["agents"] == n}
-        assert len(heads) == 1, "the same run has other bits elsewhere"
     bars = {
         f"{row['place']}, {row['agents']:,}": {"round": row["round"] / row["agents"] * 1e9}
         for row in rows
     }
-    picture = plots.bars("nanoseconds per agent and round", bars)
+    picture = plots.bars("nanoseconds of CPU time per agent and round", bars)
     report("warehouse", args.results, "\n".join(text), rows, picture, rows)
 
 

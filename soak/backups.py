@@ -1,7 +1,7 @@
 """Attacks that put a run's folder back from a backup while the ledger stays current.
 
-Each attack copies a real run while it is at work. None may make a line public twice, or cancel
-what was reserved.
+Each attack copies a real run while it is working. None may make a line public twice, or cancel what
+was reserved.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def at_work(case: Case, rng: random.Random) -> int:
         proof.must(ended.error, "a copy of a run that is at work resumed")
         proof.must("reading" not in ended.passed, f"refused too late: {ended.error}")
         proof.must(proof.known_of(case) == before, "a copy of a run at work changed the ledger")
-        proof.must("at work" in ended.error, f"refused for another reason: {ended.error}")
+        proof.must("is working on" in ended.error, f"refused for another reason: {ended.error}")
 
     def watched(rounds: int, stage: str) -> None:
         if stage == "rounds" and rounds in moments:

@@ -37,14 +37,14 @@ def ledger_of(folder: Path) -> Path | str:
 
 
 def make(folder: Path) -> None:
-    """Make room for the ledger of a world."""
+    """Make a place for the ledger of a world."""
     if server is not None:
         _command(f"DROP DATABASE IF EXISTS {_name(folder)} WITH (FORCE)")
         _command(f"CREATE DATABASE {_name(folder)}")
 
 
 def copy_world(start: Path, place: Path) -> None:
-    """Copy a world in which nobody is at work, with its ledger."""
+    """Copy a world in which nobody is working, with its ledger."""
     remove_world(place)
     shutil.copytree(start, place)
     if server is not None:
@@ -89,7 +89,7 @@ def heads_of(ledger: Path | str, run: str) -> str:
 
 
 def entering() -> None:
-    """Give the connections of this process a name of their own."""
+    """Give the connections of this process their own name."""
     os.environ["PGAPPNAME"] = f"soak {os.getpid()}"
 
 

@@ -465,7 +465,7 @@ def repaired_where_excess_is_allowed() -> AbstractContextManager[Any]:
 
 
 def repair_that_is_not_paid() -> AbstractContextManager[Any]:
-    """The budget says that nothing is repaired, and winners are dropped all the same."""
+    """The budget says that nothing is repaired, but winners are dropped anyway."""
     split = Budget.split.__func__
 
     def unpaid(cls, epsilon, delta, **more):
@@ -475,7 +475,7 @@ def repair_that_is_not_paid() -> AbstractContextManager[Any]:
 
 
 def excess_is_surely_small() -> AbstractContextManager[Any]:
-    """What is surely not exceeded is the bound that may fail as often as the market says."""
+    """`load_surely` is the bound that may fail as often as the market allows."""
     return mock.patch.object(bounds, "SURELY_BETA", None)
 
 
@@ -491,7 +491,7 @@ def radius_of_one_resource() -> AbstractContextManager[Any]:
 
 
 def thinned_on_average() -> AbstractContextManager[Any]:
-    """Grants are thinned to fit on average, with no room for the coins that thin them."""
+    """Grants are thinned to fit on average, with no margin for the coins that thin them."""
     return mock.patch.object(tail_bounds.Fit, "factor", lambda self, g: min(1.0, g))
 
 
@@ -510,7 +510,7 @@ def people_forgotten_where_a_part_ends() -> AbstractContextManager[Any]:
 
 
 def turns_of_requests() -> AbstractContextManager[Any]:
-    """Each request has a turn of its own, so one person is in several batches."""
+    """Each request has its own turn, so one person is in several batches."""
 
     def places(part, key, hash, some=None):
         return shard._coins(part, key, hash, some)

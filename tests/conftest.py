@@ -1,7 +1,7 @@
 """Settings for all tests: Hypothesis tries the same examples on every run and every machine.
 
-Also PostgreSQL: `server` is a real server that all processes share, and `database` the address of
-an empty database of its own for each test. `spark_home` is the address of a small Spark.
+Also PostgreSQL: `server` is a real server that all processes share, and `database` gives each test
+the address of its own empty database. `spark_home` is the address of a small Spark.
 """
 
 import itertools

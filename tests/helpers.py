@@ -1,4 +1,4 @@
-"""What several tests use: a plain reference in big integers, and small random markets.
+"""Shared by several tests: a plain reference in big integers, and small random markets.
 
 The reference follows the definitions, and uses nothing of the code under test: one agent,
 one option, one resource at a time, in Python's integers.

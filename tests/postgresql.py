@@ -3,10 +3,10 @@
 It takes the programs in the folder that JDPACK_POSTGRESQL names, on the PATH, or where Debian and
 Homebrew keep them.
 
-`Server.start` makes a new server in a folder of its own, on a free port of this machine and on a
-socket in that folder. PostgreSQL refuses to run as root, so root starts it as another user. A
-second process stops the server and removes the folder when the process that it serves is gone,
-even if that was killed.
+`Server.start` makes a new server in its own folder, on a free port of this machine and on a socket
+in that folder. PostgreSQL refuses to run as root, so root starts it as another user. A second
+process stops the server and removes the folder when the process that it serves is gone, even if
+that was killed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ POSTGRESQL = Program(
 
 @dataclass(frozen=True)
 class Server:
-    """A private PostgreSQL server. Its socket lets anyone of this machine in without a password."""
+    """A private PostgreSQL server. Its socket lets anyone on this machine in without a password."""
 
     folder: str
     programs: str
@@ -118,7 +118,7 @@ class Server:
         self._control("start", "--wait", "--options", f"-p {self.port}", "--log", "log")
 
     def stop(self, mode: str = "immediate") -> None:
-        """Stop it, as pg_ctl does: "immediate" is a crash, "fast" breaks off what is under way."""
+        """Stop it, as pg_ctl does: "immediate" is a crash, "fast" aborts whatever is running."""
         self._control("stop", "--wait", "--mode", mode)
 
     def address(self, database: str = "postgres", user: str = SUPERUSER) -> str:
@@ -150,7 +150,7 @@ def shared(folder: Path, serves: int) -> Server:
 
 
 def _user() -> str | None:
-    """The user that the server runs as; None for whoever we are."""
+    """The user that the server runs as; None for the current user."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

@@ -279,7 +279,7 @@ def no_lock() -> None:
 
 
 def refunds_what_has_begun() -> None:
-    """To a folder that has posted nothing, a run that has begun looks as if it had not."""
+    """If a folder has posted nothing, the ledger forgets that its run has begun."""
     reserve, cancel = Ledger.reserve, State._apply
 
     def lenient(self, dataset, run, *rest, posted=(), **more):

@@ -71,7 +71,7 @@ if typing.TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.privacy.accounting import Budget
     from jdpack.protocol.verify import Verdict, verify
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
     from jdpack.run.bounds import bounds
     from jdpack.run.linear_program import LinearProgram, from_lp
     from jdpack.run.local import LocalAgent, LocalRun
@@ -174,7 +174,7 @@ _HOMES = {
     "jdpack.policies.newton": "Newton",
     "jdpack.privacy.accounting": "Budget",
     "jdpack.protocol.verify": "Verdict verify",
-    "jdpack.records.database": "DatabaseQuery",
+    "jdpack.records.databases.database": "DatabaseQuery",
     "jdpack.run.bounds": "bounds",
     "jdpack.run.linear_program": "LinearProgram from_lp",
     "jdpack.run.local": "LocalAgent LocalRun",

@@ -141,7 +141,7 @@ def test_wrong_groups_are_refused_in_the_same_words():
         "The file’s group must be text, or null.",
     ]
     (found,) = parsed("wide", f'{{"group": "north", {asked}}}')
-    assert "“group”, which is none of: id, value, demand" in found
+    assert "“group”, which is not one of: id, value, demand" in found
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,6 @@ def parquet(folder: Path, table: pa.Table) -> Path:
 
 
 def everything_below(folder: Path) -> bytes:
-    """All that is written in a folder, with the names of the files."""
+    """Everything that is written in a folder, with the names of the files."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return b"\n".join(str(path).encode() + path.read_bytes() for path in files)

@@ -110,7 +110,7 @@ def test_accidents_of_the_owner_are_refused_too(ledger):
         ("ALTER TABLE jdpack.entries DISABLE TRIGGER never", "triggers have been changed"),
         ("DROP TRIGGER only_next ON jdpack.entries", "triggers have been changed"),
         (STRUCTURE[4], "triggers have been changed"),
-        ("COMMENT ON SCHEMA jdpack IS 'something else'", "no ledger that this version reads"),
+        ("COMMENT ON SCHEMA jdpack IS 'something else'", "not a ledger that this version reads"),
         ("DROP TABLE jdpack.entries", "there is no ledger in"),
         (
             "ALTER TABLE jdpack.entries DISABLE TRIGGER ALL; UPDATE jdpack.entries "
@@ -167,7 +167,7 @@ def race(count: int, act) -> list[str]:
 
 @pytest.mark.parametrize("queue", [True, False], ids=["in a queue", "all at once"])
 def test_of_12_that_race_exactly_as_many_win_as_fit(database, monkeypatch, queue):
-    """Also if nothing makes them queue: then transactions conflict, and are made again."""
+    """Also if nothing makes them queue: then transactions conflict, and are retried."""
     ledger = Ledger.create(database, "clinic", epsilon=2.0, delta=1e-5)
     fit = ledger.balance("clinic").how_many(ONE)
     assert 1 <= fit <= 8
@@ -290,7 +290,7 @@ def test_a_copy_is_refused_while_the_run_is_at_work_and_a_kill_frees_it(ledger, 
         shutil.copytree(out, tmp_path / "copy")
         with pytest.raises(LedgerError) as raised:
             resume(tmp_path / "copy")
-        check_error(raised.value, "another process is at work", "nothing was drawn")
+        check_error(raised.value, "another process is working", "nothing was drawn")
         process.send_signal(signal.SIGKILL)
     for _ in range(600):  # until the server has noticed
         with contextlib.suppress(LedgerError):
@@ -302,7 +302,7 @@ def test_a_copy_is_refused_while_the_run_is_at_work_and_a_kill_frees_it(ledger, 
 
 
 def test_a_lost_connection_stops_the_run_before_its_next_line(ledger, agents, tmp_path):
-    """The lock is lost with it, so whoever comes next must not meet a process that goes on."""
+    """The lock is lost with it, so the process must stop before another one takes over."""
     out, seen = tmp_path / "out", []
 
     def kill(progress):

@@ -20,8 +20,8 @@ from database import people
 from database.people import LONG, SEVERAL, WIDE, everything_below, query
 from helpers import check_error, run_cli
 from jdpack import AgentsError, DatabaseQuery, Ledger, Mapped, Ray, resume, solve
-from jdpack.records import database as reading
 from jdpack.records import tables
+from jdpack.records.databases import database as reading
 from jdpack.run.arguments import source_of
 from jdpack.run.run_file import RunFile
 
@@ -97,7 +97,7 @@ def test_numeric_columns_are_read_to_the_nearest_double(filled):
 
 
 def test_rows_come_in_small_batches(filled):
-    """Constant memory: whatever is held is a chunk, and no table is ever whole."""
+    """Constant memory: only chunks are held, never a whole table."""
     with psycopg.connect(filled) as db:
         db.execute(
             "CREATE TABLE many AS SELECT g AS id, g % 10 AS value, 0.5::float8 AS beds, "
@@ -179,7 +179,7 @@ def test_several_options_need_an_order(place):
 
 
 def test_the_trace_notices_every_change(filled):
-    """Also an order that differs; and it does not mind how the rows are cut into batches."""
+    """Even a different order; but not how the rows are cut into batches."""
 
     def trace(sql: str, rows: int = 64) -> object:
         piece = reading.QueryPiece(query(filled, sql))
@@ -203,7 +203,7 @@ def test_the_trace_notices_every_change(filled):
 
 @pytest.mark.parametrize("change", ["UPDATE people SET beds = beds / 2 WHERE id = 'p3'", "VACUUM"])
 def test_a_row_that_changes_between_two_readings(filled, tmp_path, change):
-    """The second reading, which is for the letters' sake, must give the rows of the first."""
+    """The second reading, for the letters, must give the same rows as the first."""
     seen = []
 
     def meanwhile(progress):

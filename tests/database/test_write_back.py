@@ -135,7 +135,7 @@ def test_a_table_that_cannot_be_written_is_refused_before_anything_is_spent(
         delta=1e-6,
     )
     renamed = query(filled, people.SQL.replace("SELECT id", "SELECT id AS run"))
-    with pytest.raises(OutputError, match="has a column 'run' of its own"):
+    with pytest.raises(OutputError, match="already has a column 'run'"):
         solve(named, renamed, output=tmp_path / "out", write_to="given")
     assert not (tmp_path / "out").exists()
     with pytest.raises(OutputError, match="needs an output folder"):

@@ -110,7 +110,7 @@ def test_an_engine_answers_a_walk_of_prices_as_if_it_asked_everybody(monkeypatch
         spread = 0.3 if t < 5 or t == 40 else 0.004
         prices = tuple(int(p * np.exp(rng.normal(0.0, spread))) for p in prices)
         assert engine.demand(prices) == over_parts(best_response.demand, agents.parts, prices)
-        box = engine.shard._box
+        box = engine.shard.boxes.box
         inside += box is not None and box.holds(np.array(prices, dtype=float))
     assert inside > 20
 

@@ -1,5 +1,5 @@
 """Small benchmarks: sifting against the optimum, fits, memory, and every command that needs no
-environment of its own.
+separate environment.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def test_what_was_spent_before_counts():
 
 
 def test_thinning_costs_more_than_the_excess():
-    """The odds that fit keep the tail of a binomial below its share, and a little more does not."""
+    """These odds keep the tail of a binomial below its part of beta; a little more does not."""
     tail = 20.0
     for missed in (5.0, 50.0):
         load = bounded_noise.SUPPLY + missed
@@ -60,7 +60,7 @@ def test_a_whole_run_is_thinned_if_the_answer_is_too_high(monkeypatch):
     best, last = instance.optimum().value, len(A_NOISE.density) - 1
 
     def ran(at: int) -> tuple[float, float]:
-        """A run whose answer is always off by the same."""
+        """A run whose answer is always off by the same amount."""
         noise = bounded_noise.Bounded(31.0, np.eye(1, last + 1, at)[0])
         monkeypatch.setattr(bounded_noise, "least_radius", lambda k, spent: noise)
         return bounded_noise.bounded_run(instance, 1, 0.2, 1)

@@ -195,7 +195,7 @@ def commands_of(*given: str) -> list[str]:
 
 
 def test_make_test_asks_for_the_browser_first_unless_told_not_to():
-    """Beside the other checks, of which none depends on it."""
+    """Next to the other checks, none of which depends on it."""
     asks = "python3 tests/browser/chromium.py"
     *first, tests = (line.strip() for line in commands_of("test"))
     assert tests.startswith(".venv/bin/pytest ") and "--ignore" not in tests

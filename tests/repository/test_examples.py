@@ -56,7 +56,7 @@ class Ran:
 
     def off(self, name: str) -> float:
         """How far a number may be from that of another run: 8.6 is sqrt 2 times 6.1 deviations."""
-        return self.margin + (8.6 * self.luck if name == "certified share" else 0.0)
+        return self.margin + (8.6 * self.luck if name == "certified fraction" else 0.0)
 
     def complaints(self, page: str) -> list[str]:
         """What is wrong on a page."""
@@ -69,8 +69,8 @@ class Ran:
         if abs(number(table["optimum without privacy"][0]) / self.optimum - 1) > 1e-5:
             wrong.append(f"optimum: {self.optimum:,.0f}")
         near = {
-            "share of the optimum": self.share,
-            "certified share": self.certified,
+            "fraction of the optimum": self.share,
+            "certified fraction": self.certified,
             "given": self.given,
             "fullest resource": self.fullest,
         }
@@ -233,7 +233,7 @@ def test_the_list_has_every_example_with_the_figure_of_its_page(name):
     table = {row[0]: row[1] for row in rows(section(page, "## What came out"))}
     figure = listed[f"[{title}]({name}/README.md)"]
     assert figure.startswith(
-        f"{table['share of the optimum']} of the optimum for {table['agents']} "
+        f"{table['fraction of the optimum']} of the optimum for {table['agents']} "
     )
 
 

@@ -31,7 +31,7 @@ def test_departures_are_the_real_ones() -> None:
     [("destinations", 105, 1), ("routes", 161, 1), ("weeks", 159, 1), ("hours", 56, 3)],
 )
 def test_markets_keep_to_their_public_numbers(name: str, resources: int, options: int) -> None:
-    """Of 57 hours at three airports, 56: LaGuardia has no departures after 23 h."""
+    """There are 56 of 57 hours at three airports: LaGuardia has no departures after 23 h."""
     instance = flights.MARKETS[name](N, np.random.default_rng(1))
     assert instance.demands.shape[1] == len(instance.supply) == resources
     assert instance.count == N and instance.options == options

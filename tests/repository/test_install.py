@@ -17,6 +17,8 @@ import pytest
 
 import jdpack
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 LOCKS = {path.stem: path for path in (ROOT / "requirements").glob("*.lock")}
 SOURCES = ["src", "tests", "pyproject.toml", "README.md", "LICENSE", ".gitignore"]

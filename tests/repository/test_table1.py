@@ -19,6 +19,8 @@ import table1  # noqa: E402
 from jdpack import MwuOnline  # noqa: E402
 from jdpack.policies import registry  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 
 @given(st.integers(-50, 150), st.integers(-50, 150), st.integers(0, 100))
 def test_the_search_finds_the_least_level_from_any_guess(least, guess, most):
@@ -82,7 +84,7 @@ def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monk
 
 @pytest.mark.filterwarnings("ignore::jdpack.SupplyWarning")
 def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
-    """All algorithms, three budgets, two seeds: every law falls with epsilon."""
+    """All algorithms, five budgets, two seeds: every law falls with epsilon."""
     bases = {
         table1.SMALL: table1.Case(m=1, alpha=0.2),  # newton reaches 0.3 where a cap exceeds supply
         table1.LARGE: table1.Case(m=1, n=900, epsilon=20.0, alpha=0.3),
@@ -121,5 +123,5 @@ def test_the_control_runs_and_is_known_only_while_it_does():
     blocks, alone = (
         table1.loss(policy, case, 90.0, 1) for policy in (MwuOnline(), table1.Independent())
     )
-    assert alone > blocks + 0.02  # 400 batches, each with noise of its own
+    assert alone > blocks + 0.02  # 400 batches, each with its own noise
     assert before == registry.KINDS

@@ -1,7 +1,7 @@
 """The coalition of notes-on-the-paper.md breaks the printed algorithm, but cannot break ours.
 
-Breaking the printed algorithm is the negative control of the attack on jdpack, and a run
-with hardly any noise is that of the test which this attack uses.
+Breaking the printed algorithm is the negative control of the attack on jdpack. A run with hardly
+any noise is the negative control of the test that this attack uses.
 """
 
 import importlib.util

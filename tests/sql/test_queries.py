@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from helpers import LONG, finished_board, long_table, random_market, random_records, wide_table
 from jdpack import Billboard, Group, Market, MaxTotal, PersonBounds
 from jdpack.common.batches import Batch
+from jdpack.engines import sql as sql_module
 from jdpack.engines import sql_queries, warehouse
 from jdpack.engines.memory import MemoryEngine
+from jdpack.engines.screening import Bounds
 from jdpack.engines.settings import Sql
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sql import SqlEngine
@@ -242,6 +244,27 @@ def compare_people(
         sql.close()
 
 
+@pytest.mark.parametrize(("options", "m", "rounds"), [(3, 1, 700), (1, 496, 2)])
+def test_many_rounds_and_many_resources(place, options, m, rounds):
+    """PostgreSQL limits the columns of a query."""
+    rng, n = np.random.default_rng(options), 20
+    market = Market(
+        supply={str(j): 50.0 for j in range(m)}, max_demand=1.0, max_value=1.0, agents=n,
+        options=options,
+    )  # fmt: skip
+    columns = {str(j): rng.uniform(0, 1, n * options) for j in range(m)}
+    columns = {"id": np.repeat(np.arange(n), options), "value": columns["0"]} | columns
+    memory, sql = in_memory(market, pa.table(columns)), opened(place, market, pa.table(columns))
+    try:
+        posted = [(prices_of(rng, m), int(rng.integers(1, 9))) for _ in range(rounds)]
+        board = board_of(market, posted, [SHARE] * m)
+        assert sql.gauge(posted[0][0]) == memory.gauge(posted[0][0])
+        assert sql.welfare(board) == memory.welfare(board)
+        assert sql.drop(board, 2**52) == memory.drop(board, 2**52)
+    finally:
+        sql.close()
+
+
 def test_large_numbers(place):
     """Codes, values and prices at their largest: sums beyond 2^53, and costs beyond 2^63."""
     market = Market(
@@ -258,6 +281,50 @@ def test_large_numbers(place):
                 assert sql.demand(prices) == memory.demand(prices)
                 assert sql.gauge(prices) == memory.gauge(prices)
                 assert sql.curvature(prices) == memory.curvature(prices)
+    finally:
+        sql.close()
+
+
+@pytest.mark.parametrize("options", [1, 3])
+def test_open_requests_are_enough_while_prices_stay_in_a_box(place, options, monkeypatch):
+    compare_boxes(place, options, monkeypatch)
+
+
+def compare_boxes(place: Any, options: int, monkeypatch: Any, rounds: int = 30) -> None:
+    """Prices that jump, then hardly move, about which many agents are exactly indifferent.
+
+    Then a box where it does not hold, which must be noticed.
+    """
+    monkeypatch.setattr(sql_module, "_SCREENED", 0)
+    rng, n, unit = np.random.default_rng(7), 60, 2**20
+    market = Market(
+        supply=dict.fromkeys("012", 65535.0 * n),
+        max_demand=65535.0,
+        max_value=2.0**32 - 1,
+        agents=n,
+        options=options,
+    )
+    counts = rng.integers(1, options + 1, n)
+    codes = rng.integers(0, 4, (counts.sum(), 3)) * 100
+    values = codes.sum(axis=1) * rng.integers(9, 12, len(codes))
+    columns = {"id": np.repeat(np.arange(n), counts), "value": values}
+    columns |= {str(j): column for j, column in enumerate(codes.T)}
+    table = pa.table({name: np.asarray(column, float) for name, column in columns.items()})
+    table = table.set_column(0, "id", pa.array(columns["id"]))
+    memory, sql = in_memory(market, table), opened(place, market, table)
+    try:
+        inside = 0
+        for t in range(rounds):
+            prices = tuple(int(p) for p in rng.integers(9, 12, 3) * unit)
+            if t > 2:
+                prices = tuple(10 * unit + int(p) for p in rng.integers(-2, 3, 3) * unit // 20)
+            assert sql.demand(prices) == memory.demand(prices)
+            assert sql.value(prices) == memory.value(prices)
+            inside += sql.boxes.box is not None
+        assert inside > rounds // 2
+        monkeypatch.setattr(Bounds, "holds", lambda box, prices: True)
+        far = (5 * unit, 15 * unit, 10 * unit)
+        assert sql.demand(far) != memory.demand(far)
     finally:
         sql.close()
 
@@ -386,7 +453,8 @@ def test_every_query_compiles_for_every_dialect(dialect, options):
         *(encoding.check(), encoding.first_bad(), encoding.codes()),
         *(query for _, query in people(market, table)),
         outside(market, table),
-        queries.demand(table, prices),
+        *(queries.demand(table, prices), queries.sure(table, prices, prices)),
+        queries.open(table, prices, prices),
         *queries.batch_demand(table, [(0, prices), (1, prices)]),
         *(query for _, query in queries.curvature(table, prices)),
         queries.gauge(table, prices),

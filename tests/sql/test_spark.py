@@ -18,9 +18,10 @@ from helpers import check_error
 from jdpack import DatabaseQuery, MwuOnline, Sql, resume, solve, verify_run
 from jdpack.engines import warehouse
 from jdpack.errors import AgentsError, EngineError, OutputError
-from jdpack.records.spark import SETTINGS
+from jdpack.records.databases.spark import SETTINGS
 from sql.test_queries import (  # tests with the `place` of this file
     compare_all,
+    compare_boxes,
     compare_people,
     test_a_person_beyond_a_bound_is_refused_with_clamp_too,
     test_a_wide_bundle_and_too_many_agents_are_refused,
@@ -83,6 +84,10 @@ def test_every_query_has_the_same_answer(place, options, rest):
 
 def test_groups_totals_and_requests_too(place):
     compare_people(place, seed=1, options=1, clamp=True, each=1)
+
+
+def test_open_requests_are_enough_while_prices_stay_in_a_box(place, monkeypatch):
+    compare_boxes(place, 3, monkeypatch, rounds=10)
 
 
 # --- runs ---------------------------------------------------------------------------------

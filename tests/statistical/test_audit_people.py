@@ -84,7 +84,7 @@ def test_negative_control_sensitivities_of_one_row_are_caught(kind, monkeypatch)
 
 
 def test_negative_control_turns_of_single_requests_are_caught(monkeypatch):
-    """If requests had turns of their own, one person would be in several batches."""
+    """If every request had its own turn, one person would be in several batches."""
 
     monkeypatch.setattr(
         shard, "_places", lambda part, key, some=None: shard._coins(part, key, some)

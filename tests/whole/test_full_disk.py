@@ -1,7 +1,7 @@
-"""A full disk: a clear error wherever it strikes, no half files, and the same end with room.
+"""A full disk: a clear error wherever it strikes, no half files, and the same end with free space.
 
-A limit on the size of files stands for the disk that is full, which needs no rights and strikes at
-a chosen byte; where a file system of our own can be mounted, a really full one too.
+A limit on the size of files stands in for a full disk: it needs no rights and strikes at a chosen
+byte. Where we may mount a file system, a really full one is tested too.
 """
 
 import json
@@ -107,7 +107,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jdpack(place):
-    """The command line in a process of its own, with a disk that is full in some way."""
+    """The command line in its own process, with a disk that is full in some way."""
     code = textwrap.dedent(SERVER)
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, str(place / "market.toml")],
@@ -127,7 +127,7 @@ def jdpack(place):
 
 @pytest.fixture(scope="module")
 def wanted(jdpack, place):
-    """What the run leaves on a disk with room."""
+    """What the run leaves on a disk with free space."""
     assert jdpack("solve", *inputs(place), "-o", place / "wanted", *FAST) == (0, "")
     return content(place / "wanted")
 
@@ -164,7 +164,7 @@ def check_end(jdpack, folder, wanted):
 
 
 def test_without_a_limit_nothing_is_wrong(wanted):
-    """The control: what the other tests see is the limit's doing."""
+    """The control: what the other tests see is caused by the limit."""
     assert sorted(wanted) == [
         "private/allocation.parquet",
         "private/granted.parquet",
@@ -290,7 +290,7 @@ FULL = """
 
 
 def can_mount():
-    """Whether the system lets us; if not, the limit above must do."""
+    """Whether the system lets us mount one; if not, the limit above has to do."""
     if shutil.which("unshare") is None:
         return False
     tried = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs none /mnt"]

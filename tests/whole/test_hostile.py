@@ -1,4 +1,4 @@
-"""Files that somebody made to do harm: refused in a sentence, in little time and little memory."""
+"""Files made to do harm: refused in one sentence, in little time and with little memory."""
 
 import hashlib
 import json
@@ -146,7 +146,7 @@ def test_errors_are_fit_for_a_terminal():
 
 @pytest.fixture
 def odd_places(tmp_path):
-    """Paths that end in .csv, of which none is a regular file."""
+    """Paths that end in .csv but are not regular files."""
     pipe, folder, zero = (tmp_path / f"{name}.csv" for name in ("pipe", "folder", "zero"))
     os.mkfifo(pipe)
     folder.mkdir()
@@ -259,7 +259,7 @@ def test_one_long_text_for_every_row_of_a_table_is_refused():
 
 
 def field(number: int, value: int) -> bytes:
-    """A whole number in a struct of Thrift's compact protocol, after the field before it."""
+    """A whole number in a struct of Thrift's compact protocol, as the next field."""
     zigzag, out = value << 1, [number << 4 | 5]
     while zigzag > 127:
         out.append(zigzag & 127 | 128)
@@ -425,7 +425,7 @@ def test_the_page_shows_what_others_wrote_as_text(text):
 
 
 def read_page(text):
-    """The page of a market all of whose names are a text."""
+    """The page of a market in which every name is this text."""
     market = Market(**BEDS | {"name": text, "names": [text], "units": [text]})
     board = finished_board(market, [((2**20,), 1)], 2**24)
     policy = {"name": text, text: text, "list": [text]}
@@ -491,7 +491,7 @@ def test_a_billboard_that_became_a_link_is_refused(run_folder, tmp_path):
 
 
 def test_a_journal_that_is_a_link_is_not_followed(run_folder, tmp_path):
-    """Of a run that has a line to post."""
+    """In a run that has a line to post."""
     board = run_folder / "public" / "billboard.jsonl"
     board.write_text("".join(line + "\n" for line in board.read_text().split("\n")[:5]))
     (tmp_path / "elsewhere").write_text("mine")

@@ -1,4 +1,4 @@
-"""Input as people have it, and errors in their own terms: nothing is refused for its spelling."""
+"""Input in the forms that people have, and errors in their own terms."""
 
 import numpy as np
 import pandas as pd
@@ -58,9 +58,12 @@ def test_names_are_the_keys_of_a_dict():
     ("changes", "says"),
     [
         ({"names": ["a", "b"]}, "supply has the names already\nhint: leave names out"),
-        ({"max_demand": {"Nort": 1.0}}, "max_demand names 'Nort', which is no resource\nhint: did"),
+        (
+            {"max_demand": {"Nort": 1.0}},
+            "max_demand names 'Nort', which is not a resource\nhint: did",
+        ),
         ({"max_demand": {"North": 1.0}}, "max_demand lacks the resource 'South'"),
-        ({"units": {"East": "x"}}, "units names 'East', which is no resource"),
+        ({"units": {"East": "x"}}, "units names 'East', which is not a resource"),
         ({"supply": {}}, "1 to 65536 resources, not 0"),
     ],
 )
@@ -99,7 +102,7 @@ def test_dummies_and_columns_in_any_order_are_the_same_records(tmp_path):
 def test_columns_of_demands_that_are_no_resources():
     market, table = a_market(), wishes()
     values = table["value"]
-    with pytest.raises(AgentsError, match="demands have a column 'Nord', which is no resource"):
+    with pytest.raises(AgentsError, match="demands have a column 'Nord', which is not a resource"):
         jdpack.solve(
             market, values=values, demands=table.rename(columns={"North": "Nord"})[["Nord"]]
         )

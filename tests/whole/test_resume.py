@@ -1,4 +1,4 @@
-"""A run that was cut short goes on from its billboard, to the end that it would have had."""
+"""An interrupted run resumes from its billboard, and ends as it would have without the break."""
 
 import fcntl
 import json
@@ -71,12 +71,12 @@ def place(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_power_cuts(monkeypatch):
-    """For speed: what a killed process wrote is there without it."""
+    """Skip syncs for speed: what a killed process wrote is there anyway."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def whole(place, name="mwu-adaptive", divisible=False, seed=7):
-    """The folder of a run from beginning to end."""
+    """The folder of a run that was not interrupted."""
     folder = place / f"{name} {divisible} {seed}"
     if not folder.exists():
         solve(
@@ -122,7 +122,7 @@ def sampled(count):
 
 
 def reseal(folder, change):
-    """Rewrite a billboard with a right hash chain; `change` gets and gives a list of records."""
+    """Rewrite a billboard with a valid hash chain; `change` takes and returns a list of records."""
     path, last = folder / "public" / "billboard.jsonl", ""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     sealed = []
@@ -291,7 +291,7 @@ def draws(monkeypatch):
 
 
 def spent_on(board):
-    """The filter's total for all that a billboard shows, from its beginning."""
+    """The filter's total for everything on a billboard."""
     filter, so_far = Filter(board.header.budget), Billboard(board.header)
     for release in board.releases:
         charge(release.step, filter, so_far)
@@ -320,7 +320,7 @@ def test_what_is_posted_stays_and_is_never_drawn_again(place, tmp_path, draws, n
 
 
 def test_the_sum_of_all_costs_is_within_the_budget(place, tmp_path):
-    """Without the filter's own arithmetic; and a run that began again would be beyond it."""
+    """Checked without the filter's own arithmetic; a run that started over would exceed it."""
     run = whole(place, "newton", seed=None)
     folder = cut(run, tmp_path / "cut", length(run) - 4)
     board = resume(folder).billboard
@@ -376,7 +376,7 @@ def test_changed_records_are_refused(place, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(pa.table(changed), agents)
     for count in (1, 5, length(run)):
         folder = cut(run, tmp_path / str(count), count)
-        refused(folder, AgentsError, "have changed", "another run spends again", monkeypatch)
+        refused(folder, AgentsError, "have changed", "a new run spends again", monkeypatch)
         resume(folder, place / "agents.parquet")
         assert content(folder) | {"private/run.json": b""} == content(run) | {
             "private/run.json": b""
@@ -521,7 +521,7 @@ def test_a_run_that_never_posted_its_header_begins(place, tmp_path, read):
 
 @pytest.mark.parametrize("lines", [0, 1, 4])
 def test_a_billboard_that_lost_lines_is_refused(place, tmp_path, monkeypatch, lines):
-    """Else their noise would be drawn a second time."""
+    """Otherwise their noise would be drawn a second time."""
     folder = cut(whole(place, seed=None), tmp_path / "cut", 6)
     path = folder / "public" / "billboard.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
@@ -690,7 +690,7 @@ def test_a_run_that_another_process_holds_is_refused(place, tmp_path, monkeypatc
     folder = cut(whole(place), tmp_path / "cut", 5)
     held = os.open(folder / "private", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    refused(folder, OutputError, "another process is at work", "wait until it ends", monkeypatch)
+    refused(folder, OutputError, "another process is working", "wait until it ends", monkeypatch)
     os.close(held)
     resume(folder)
     assert content(folder) == content(whole(place))

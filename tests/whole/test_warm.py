@@ -1,4 +1,4 @@
-"""A warm start is refused if the earlier prices may show records: the new run would too."""
+"""A warm start is refused if the earlier prices may reveal records: the new run would too."""
 
 import math
 

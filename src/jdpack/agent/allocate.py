@@ -47,7 +47,7 @@ class Outcome:
     request: str | None = None
     """The request's name, if agents may make several."""
     left_out: str | None = None
-    """The bound of `PersonBounds` that the request leads beyond, so that it gets nothing."""
+    """The bound of `PersonBounds` that the request would exceed, so that it gets nothing."""
 
     @property
     def share(self) -> float:

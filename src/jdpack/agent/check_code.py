@@ -1,10 +1,11 @@
-"""Public: a short code of an id and a record, with which people notice that they mistyped one.
+"""Public: a short code of an id and a record, which shows people that they mistyped one.
 
 An organiser prints the code in a person's letter. The person types it with the record, and the page
 or the command line compares. `pages/web/allocate.js` computes the same. The code depends on the
 record only through its codes, so 8.3 and 8.30 are the same, and so are two values that nothing can
-tell apart. It is no proof and no secret key: whoever has a guess of somebody's record and sees
-their code can check the guess, with one error in a million. So a code is as private as the letter.
+tell apart. It is neither a proof nor a secret key: anybody who guesses somebody's record and sees
+their code can check the guess, and is wrong once in a million times. So a code is as private as the
+letter.
 """
 
 from __future__ import annotations

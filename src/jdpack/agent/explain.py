@@ -63,7 +63,7 @@ class OptionOutcome:
     value_code: int
     demand_codes: tuple[int, ...]
     cost: int | None
-    """At the final prices or those of the agent's turn; None if its turn did not come."""
+    """Its cost at the final prices, or at those of the agent's turn; None if that did not come."""
     surplus: int | None
     """Value minus cost, in price units; not negative if the option is worth its price."""
     rounds: int
@@ -76,9 +76,9 @@ class OptionOutcome:
     """Share times factor: what the agent gets of divisible goods; otherwise its chance."""
     given: int
     coin_from: int
-    """For indivisible goods, the agent gets the option if the coin is at least this,"""
+    """Indivisible goods: the agent gets the option if its coin is at least this ..."""
     coin_below: int
-    """and below this."""
+    """... and below this."""
     close: Close
 
 
@@ -115,7 +115,7 @@ class Explanation:
     request: str | None = None
     """The name of the request, if agents may make several."""
     left_out: str | None = None
-    """The bound of `PersonBounds` that the request leads beyond; then it gets nothing, whatever its
+    """The bound of `PersonBounds` that the request would exceed. Then it gets nothing, whatever its
     value, and has no option outcomes."""
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Explanation:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What the agent gets of each resource that it gets any of, in its unit."""
+        """The amount that the agent gets of each resource, in its unit; only those that it gets."""
         sums = [0.0] * len(self.market.declared)
         for option, (_, amounts) in zip(self.options, self.stated, strict=False):
             for j, amount in enumerate(counted(self.market, amounts)):

@@ -41,7 +41,7 @@ def tell(explained: Explanation, code: str | None = None) -> str:
 
 
 def tell_all(explained: Sequence[Explanation], code: str | None = None) -> str:
-    """The outcome of every request of one agent, and in sum."""
+    """The outcome of every request of one agent, and all of them together."""
     each = [_InWords.of(one, code) for one in explained]
     first, market = each[0], explained[0].market
     sums = dict[str, float]()
@@ -78,7 +78,7 @@ def amounts_in_words(market: Market, amounts: Mapping[str, float], language: Lan
 
 
 def left_out_text(market: Market, bound: str, language: Language) -> str:
-    """Why a request is left out that leads beyond a bound of `PersonBounds`."""
+    """Why a request that would exceed a bound of `PersonBounds` is left out."""
     text = person_texts(market, "you", language)[bound]
     return language.text("outcome.left_out_why", bound=text)
 

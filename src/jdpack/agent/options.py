@@ -81,7 +81,7 @@ class CodedRequest:
     request: Request
     options: list[Coded]
     left_out: str | None
-    """The bound of `PersonBounds` that it leads beyond, so that it gets nothing; otherwise None."""
+    """The bound of `PersonBounds` that it would exceed, so that it gets nothing; otherwise None."""
 
 
 def encoded_requests(

@@ -101,8 +101,8 @@ def parse(market: Market, text: str) -> Record:
 def typed_number(text: str, language: Language) -> float:
     """A number as a person types it in a language: a point or a comma is the decimal sign.
 
-    Only a mark for thousands of that language, before three digits, could be meant as one, and is
-    refused. `pages/web/words.js` does the same.
+    The language's own mark for thousands is refused before three digits, where it could mean
+    thousands. `pages/web/words.js` does the same.
     """
     plain = _trimmed(text)
     found = number(plain.replace(",", ".", 1)) if _TYPED.fullmatch(plain) else None

@@ -152,7 +152,7 @@ def _other_outcomes(tape: Tape, own: Given, sample: int = 3) -> Iterator[str]:
 
 
 def of_statements(tapes: Iterable[Tape]) -> list[Finding]:
-    """What certificates say is true as often as they say, in runs with noise of their own.
+    """What certificates say is true as often as they say, in runs with their own noise.
 
     A run's private sums are known to be right (`of_allocation`), so the truth is known.
     """
@@ -210,7 +210,7 @@ def of_seeds(tapes: Iterable[Tape]) -> list[Finding]:
     return [
         fact(
             "coins: fresh",
-            "every run has a seed of its own",
+            "every run has its own seed",
             again,
             f"{len(seeds)} seeds",
             tested=len(seeds) > 1,

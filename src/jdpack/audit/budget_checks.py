@@ -36,6 +36,7 @@ from jdpack.audit.scripted_policy import known
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Step
 from jdpack.common.batches import Batch
+from jdpack.common.portable_math import FloatArray
 from jdpack.errors import BudgetError
 from jdpack.market.grid import CHANCE_UNIT, SHARE
 from jdpack.market.market import Market, Neighbours
@@ -50,8 +51,10 @@ EVEN = (1.0,)
 SURELY = 1e-9
 """The probability with which `load_surely` may fail."""
 _EXPONENTS = np.arange(-80.0, 41.0)
+_STEPS = 12
+"""More would move a bound by less than 1e-9 of it."""
 TRANSFER = Fraction(1, 512)
-"""The part of rho, as epsilon, that it may cost that noise is discrete (`privacy.gdp`)."""
+"""The most epsilon, as a part of rho, that discrete noise may cost (`privacy.gdp`)."""
 
 
 def worst(
@@ -288,7 +291,7 @@ def _delta(
 
 
 def discreteness(market: Market, step: Step) -> Fraction:
-    """What it costs, as epsilon, that Gaussian noise is discrete and not normal.
+    """The extra cost, as epsilon, of Gaussian noise that is discrete, not normal.
 
     A draw of scale s costs at most (30^2 + 2) / (24 s^2), unless it exceeds 30 s.
     """
@@ -410,10 +413,12 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
         market, posted = tape.people.market, board.certificate
         never, excess = market.excess_probability == 0.0, market.excess_probability
         loads = _least_loads(board, tape.budget.beta if never else excess, spare=never)
-        surely = _least_loads(board, SURELY, spare=False)
-        if loads is None or surely is None:
+        if loads is None:
             continue
         some += 1
+        surely = None
+        if posted.load_surely is not None:
+            surely = _least_loads(board, SURELY, spare=False)
         if (posted.load_surely is None) != never:
             wrong.append(f"load_surely is {posted.load_surely}, at an excess of {excess:g}")
         for j, r in enumerate(market.resources):
@@ -423,7 +428,7 @@ def of_factors(tapes: Iterable[Tape]) -> Finding:
                     f"load given may be {loads[j]:.6g} times the supply"
                 )
             stated = [("load_at_most", posted.load_at_most[j], min(1.0, loads[j]))]
-            if posted.load_surely is not None:
+            if posted.load_surely is not None and surely is not None:
                 stated.append(("load_surely", posted.load_surely[j], surely[j]))
             wrong += [
                 f"{name} is {most:.6g} for {r.name!r}, but the load may be {least:.6g}"
@@ -480,55 +485,59 @@ def _least_loads(board: Billboard, beta: float, *, spare: bool) -> list[float] |
         else:
             scale = deviation(chance.step.noise)[0] * CHANCE_UNIT
             coins = float(chance.answer[j] * CHANCE_UNIT)
-            own, shown = spread, total  # as if the rounds were all
+            own, shown = spread, total  # as if there were only the rounds
             if granted is not None:
                 own, shown = (deviation(granted.step.noise) * m)[j], granted.answer[j]
-            tail = -math.log(parts[j])
-            least = min(
-                _with_coins(
-                    w * shown + (1.0 - w) * total,
-                    f,
-                    math.hypot((1.0 - w) * spread, w * own) ** 2,
-                    (1.0 - w) ** 2 * coins,
-                    (1.0 - w) ** 2 * scale,
-                    tail,
-                )
-                for w in ([0.0] if granted is None else np.linspace(0.0, 1.0, 21).tolist())
+            w = np.zeros(1) if granted is None else np.linspace(0.0, 1.0, 21)
+            least = _with_coins(
+                w * shown + (1.0 - w) * total,
+                f,
+                np.hypot((1.0 - w) * spread, w * own) ** 2,
+                (1.0 - w) ** 2 * coins,
+                (1.0 - w) ** 2 * scale,
+                -math.log(parts[j]),
             )
         found.append((least + caps(market)[j] * spare * f) / supply)
     return found
 
 
 def _with_coins(
-    total: float, f: float, noise: float, coins: float, scale: float, tail: float
+    totals: FloatArray,
+    f: float,
+    noises: FloatArray,
+    coins: FloatArray,
+    scales: FloatArray,
+    tail: float,
 ) -> float:
     """The least that may be certified of a load that coins decide, and thin to f.
 
-    `noise` is the variance of the noise in `total`, and `coins` that of the coins, released with
-    noise of this scale. Let X be the noise in the load less l / 2 times that in the release. If
-    the sum of the coins is normal, Chernoff's bound at the rate l for a load of
+    Each of `totals` estimates the load: a mixture of what the rounds show and what is measured of
+    the grants. `noises` are the variances of the noise in them, and `coins` those of the coins,
+    released with noise of these scales. Let X be the noise in the load less l / 2 times that in
+    the release. If the sum of the coins is normal, Chernoff's bound at the rate l for a load of
     total + l coins / 2 + r is the mean of min(1, exp(-l (r - X))). At best, thinning multiplies
-    that load by g, the logarithm of a cap's moment at that rate. The best rate gives the least. If
-    what is released is negative, so much noise in it is unlikely to come together with much in the
-    load, and a bound may say so. The load may be a mixture of what the rounds show and what is
-    measured of the grants.
+    that load by g, the logarithm of a cap's moment at that rate. The best mixture and rate give
+    the least. If what is released is negative, so much noise in it is unlikely to come together
+    with much in the load, and a bound may say so.
     """
     if f == 0.0:
         return 0.0
     log_ndtr = scipy("special").log_ndtr
-    about = noise + abs(coins) + scale + (1.0 / f - 1.0) * TOP * abs(total)
-    rates = math.sqrt(2.0 * tail / about) * 10.0 ** (_EXPONENTS / 40.0)
-    spreads = np.sqrt(noise + (rates * scale / 2.0) ** 2)
-    low, high, steep = np.zeros_like(rates), np.full_like(rates, 40.0), rates * spreads
-    for _ in range(50):
-        z = (low + high) / 2.0
+    about = noises + abs(coins) + scales + (1.0 / f - 1.0) * TOP * abs(totals)
+    rates = np.sqrt(2.0 * tail / about)[:, None] * 10.0 ** (_EXPONENTS / 40.0)
+    spreads = np.sqrt(noises[:, None] + (rates * scales[:, None] / 2.0) ** 2)
+    steep = rates * spreads
+    # The logarithm of the mean is concave in r, so that Newton's method comes down to the tail.
+    z = np.full_like(rates, 40.0)
+    for _ in range(_STEPS):
         beyond = steep * (steep / 2.0 - z) + log_ndtr(z - steep)
-        likely = np.logaddexp(log_ndtr(-z), beyond) > -tail
-        low, high = np.where(likely, z, low), np.where(likely, high, z)
+        mean = np.logaddexp(log_ndtr(-z), beyond)
+        z = np.minimum(z + (mean + tail) * np.exp(mean - beyond) / steep, 40.0)
     steep = np.minimum(rates * TOP, 600.0)
     g = np.minimum(1.0, steep / np.log1p(np.expm1(steep) / f))
     # The lattice moves the quantile a little.
-    return float((g * (total + low * (1.0 - 1e-3) * spreads + rates * coins / 2.0)).min())
+    bounds = totals[:, None] + z * (1.0 - 1e-3) * spreads + rates * coins[:, None] / 2.0
+    return float((g * bounds).min())
 
 
 def _kept(grants: float, f: float, tail: float) -> float:
@@ -600,7 +609,7 @@ def conversion(rho: float, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks for demand for ever; each answer costs one of `parts` equal parts of the budget."""
+    """Asks for demand forever; each answer costs one of `parts` equal parts of the budget."""
 
     parts: float
 

@@ -74,7 +74,7 @@ class Coalition:
         return max(pairs, key=lambda pair: pair.evidence(board).rho)
 
     def evidence(self, board: Billboard) -> Evidence:
-        """How strongly a billboard speaks for the second world."""
+        """How strongly a billboard points to the second world."""
         total, rho = 0.0, 0.0
         worlds = (true_answers(people, board) for people in self.worlds)
         for line, one, two in zip(board.releases, *worlds, strict=True):

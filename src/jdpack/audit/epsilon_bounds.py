@@ -55,7 +55,7 @@ class LowerBound:
 def lower_bound(
     first: Sequence[float], second: Sequence[float], delta: float, confidence: float = 0.95
 ) -> LowerBound:
-    """What the scores of trials in two worlds prove; larger scores speak for the second world."""
+    """What the scores of trials in two worlds prove; larger scores point to the second world."""
     if len(first) != len(second) or len(first) < 4:
         raise JdpackError(
             f"{len(first)} and {len(second)} trials prove nothing",
@@ -232,7 +232,7 @@ def distinguish(
     Args:
         first, second: run the mechanism on one of two neighbouring data sets, with fresh
             randomness, and return what the attacker sees.
-        score: how strongly a view speaks for the second world. A log-likelihood ratio is best.
+        score: how strongly a view points to the second world. A log-likelihood ratio is best.
         trials: per world; half of them choose the event, the other half measure it.
         delta: of the guarantee under test.
         confidence: that the bounds are no larger than the truth.

@@ -34,7 +34,7 @@ AGAINST = "coalition against "
 Verdict = Literal["ok", "FAILED", "not tested"]
 
 NAMED = 5
-"""The last line names at most this many untested checks. Each has a line of its own anyway."""
+"""The last line names at most this many untested checks. Each has its own line anyway."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def of_vetted_source(tapes: Iterable[Tape]) -> list[Finding]:
         ),
         fact(
             "noise: source",
-            "each release has one draw of its own, from the vetted sampler at the posted scale",
+            "each release has its own draw, from the vetted sampler at the posted scale",
             sources,
             seen,
             tested=lines > 0,

@@ -309,7 +309,7 @@ def numbered(market: Market, record: Record) -> tuple[str, ...]:
 
 
 def in_all(market: Market, requests: Iterable[Record]) -> Record:
-    """The requests, one after the other, of which each stays within the bounds of a person.
+    """The requests one after the other, as far as they stay within the bounds of a person.
 
     What goes beyond is cut to a part that fits, or dropped.
     """

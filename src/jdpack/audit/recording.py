@@ -81,7 +81,7 @@ class Call:
     kind: str
     """ "gaussian" or "laplace", on 64-bit integers; or "other"."""
     scale: float
-    """From the sampler's own privacy map; jdpack has no say in it."""
+    """The scale by the sampler's own privacy map, which jdpack cannot influence."""
     drawn: list[int]
 
 
@@ -208,18 +208,24 @@ def _fits(call: Call, kind: str, scale: float) -> bool:
 
 
 def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
-    """The reference's exact answers to all releases of a billboard."""
-    own, found = reference(people), []
-    steps: list[Step] = []
-    rounds = Rounds((), board.header.order)
-    for release in board.releases:
-        step = release.step
-        if step.query in CLOSING or step.span > 1:
-            rounds = Rounds(tuple(steps), board.header.order)
-        found.append(own.answer(step, rounds, board))
-        if step.weight:
-            steps.append(step)
-    return found
+    """The reference's exact answers to all releases of a billboard.
+
+    It remembers them: a replay asks before its run, and a check asks after it.
+    """
+    own, steps = reference(people), tuple(release.step for release in board.releases)
+    factors = None if board.certificate is None else board.certificate.factors
+    asked = (steps, board.header.order, board.seed, factors)
+    if asked not in own.answers:
+        found, before = list[tuple[int, ...]](), list[Step]()
+        rounds = Rounds((), board.header.order)
+        for step in steps:
+            if step.query in CLOSING or step.span > 1:
+                rounds = Rounds(tuple(before), board.header.order)
+            found.append(own.answer(step, rounds, board))
+            if step.weight:
+                before.append(step)
+        own.answers[asked] = found
+    return own.answers[asked]
 
 
 # --- running it ---------------------------------------------------------------------------
@@ -345,7 +351,8 @@ def keep(tape: Tape, result: Any) -> None:
     """Copy the result of a run to its tape."""
     tape.board, tape.private, tape.spent = result.billboard, result.private, result.spent
     tape.shares, tape.clamped = result.shares, result.engine.clamped
-    tape.screened = getattr(getattr(result.engine, "shard", None), "_box", None) is not None
+    shard = getattr(result.engine, "shard", None)
+    tape.screened = shard is not None and shard.boxes.box is not None
 
 
 class _Noted:

@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -66,7 +66,7 @@ class Given:
     loads: tuple[int, ...]
     """One per resource, in units of code / SHARE."""
     value: int
-    """In value codes, rounded down for every row."""
+    """The total value in value codes, rounded down for every row."""
     winners: int
     taking: int
     """How many agents take something in some round that counts."""
@@ -102,62 +102,53 @@ class Reference:
         self.demands = demand_codes(self.market, np.array([amounts for _, amounts in options]))
         self.left_out = np.zeros(len(options), bool)
         if self.market.requests > 1:
-            for first, end in itertools.pairwise([*people.starts.tolist(), len(options)]):
-                self._leave_out(first, end)
+            self._leave_out(people.starts.tolist())
+        self.answers: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}
+        """Those of whole runs (`recording.true_answers`)."""
         self._taken: dict[tuple[int, ...], Ints] = {}
+        self._places: dict[bytes, list[int]] = {}
         self._coins: dict[bytes, Ints] = {}
         self._shares: dict[Rounds, Ints] = {}
 
-    def _leave_out(self, first: int, end: int) -> None:
-        """Leave out the requests of one person, with rows from `first` to `end`, beyond its bounds.
+    def _leave_out(self, starts: Iterable[int]) -> None:
+        """Leave out the requests of each person beyond its bounds; `starts` are the first rows.
 
         In fractions, from the definition: a request counts with the largest of its options, and a
         code with the amounts that it is sure to exceed.
         """
-        market, person, m = self.market, self.market.person, len(self.market.declared)
+        market, person = self.market, self.market.person
         sizes = [Fraction(unit) for unit in market.unit_sizes]
         numbers = {r.name: j for j, r in enumerate(market.declared)}
-        most = {numbers[name]: Fraction(amount) for name, amount in person.max_demand.items()}
-        sets = [
-            ([numbers[n] for n in total.resources or numbers], Fraction(total.amount))
+        bounds = [([numbers[name]], amount) for name, amount in person.max_demand.items()]
+        bounds += [
+            ([numbers[n] for n in total.resources or numbers], total.amount)
             for total in person.max_total
         ]
-        kept: list[list[tuple[int, list[int]]]] = []
-
-        def fits(requests: list[list[tuple[int, list[int]]]]) -> bool:
-            def sum_of(what: Callable[[tuple[int, list[int]]], Any]) -> Fraction:
-                return sum((Fraction(max(map(what, own))) for own in requests), Fraction(0))
-
-            def sure(codes: list[int], j: int) -> Fraction:
-                return max(codes[j] - 1, 0) * sizes[j]
-
-            if len(requests) > person.requests:
-                return False
-            value = sum_of(lambda option: option[0]) * Fraction(market.value_step)
-            if person.max_value is not None and value > Fraction(person.max_value):
-                return False
-            asked = {j for own in requests for _, codes in own for j in range(m) if codes[j]}
-            wide = sum_of(lambda option: sum(code > 0 for code in option[1]))
-            if (
-                person.bundle_size is not None
-                and min(Fraction(len(asked)), wide) > person.bundle_size
+        most = [Fraction(person.requests), *(Fraction(amount) for _, amount in bounds)]
+        if person.max_value is not None:
+            most.append(Fraction(person.max_value))
+        width = math.inf if person.bundle_size is None else person.bundle_size
+        firsts, total, asked, wide = set(starts), list[Fraction](), set[int](), 0
+        for first, end in itertools.pairwise([*self.starts.tolist(), len(self.owner)]):
+            if first in firsts:
+                total, asked, wide = [Fraction(0)] * len(most), set(), 0
+            codes = self.demands[first:end, : len(numbers)].tolist()
+            own = [
+                max(sum(max(row[j] - 1, 0) * sizes[j] for j in among) for row in codes)
+                for among, _ in bounds
+            ]
+            value = int(self.values[first:end].max()) * Fraction(market.value_step)
+            more = [1, *own, value][: len(most)]
+            after = [a + b for a, b in zip(total, more, strict=True)]
+            named = asked | {j for row in codes for j, code in enumerate(row) if code}
+            wider = wide + max(sum(code > 0 for code in row) for row in codes)
+            if all(a <= b for a, b in zip(after, most, strict=True)) and (
+                min(len(named), wider) <= width
             ):
-                return False
-            each = (sum_of(lambda o, j=j: sure(o[1], j)) <= amount for j, amount in most.items())  # type: ignore[misc]
-            together = (
-                sum_of(lambda o, own=own: sum(sure(o[1], j) for j in own)) <= amount  # type: ignore[misc]
-                for own, amount in sets
-            )
-            return all(each) and all(together)
-
-        for request in dict.fromkeys(self.owner[first:end].tolist()):
-            rows = [row for row in range(first, end) if self.owner[row] == request]
-            own = [(int(self.values[r]), self.demands[r, :m].tolist()) for r in rows]
-            if fits([*kept, own]):
-                kept.append(own)
+                total, asked, wide = after, named, wider
             else:
-                self.left_out[rows] = True
-                self.values[rows], self.demands[rows] = 0, 0
+                self.left_out[first:end] = True
+                self.values[first:end], self.demands[first:end] = 0, 0
 
     # --- one round ------------------------------------------------------------------------
 
@@ -273,8 +264,10 @@ class Reference:
 
     def turns(self, order: bytes, count: int) -> Ints:
         """The batch of each row's agent."""
-        places = siphash(order, [str(id).encode() for id in self.ids]) >> 11
-        return np.array([(p >> 9) * count >> 44 for p in places.tolist()])[self.agent]
+        if order not in self._places:
+            places = siphash(order, [str(id).encode() for id in self.ids]) >> 11
+            self._places = {order: places.tolist()}
+        return np.array([(p >> 9) * count >> 44 for p in self._places[order]])[self.agent]
 
     def coins(self, key: bytes) -> Ints:
         """The coin of each request, from 0 to COINS - 1."""

@@ -1,4 +1,4 @@
-"""Public side: the billboard, the one record of a run that everybody may read.
+"""Public side: the billboard, the one log of a run that everybody may read.
 
 Read in this order:
 

@@ -1,4 +1,4 @@
-"""Public: the billboard, the one record of a run that everybody may read.
+"""Public: the billboard, the one log of a run that everybody may read.
 
 A billboard is a header, then one line per release, then the certificate and the seed. Its lines are
 JSON, append-only, and each is on disk before it is used. They form a chain (`storage.hash_chain`),
@@ -62,11 +62,11 @@ class Billboard:
             self._file.note = note
         self._write(header_to_dict(header))
 
-    def post(self, record: Release | Certificate | Seed) -> None:
-        """Append a record; it is on disk when this returns."""
-        self._check_order(record)
-        self._write(line_to_dict(record))
-        self._add(record)
+    def post(self, posted: Release | Certificate | Seed) -> None:
+        """Append a line; it is on disk when this returns."""
+        self._check_order(posted)
+        self._write(line_to_dict(posted))
+        self._add(posted)
 
     def mend(self, note: Note | None = None) -> None:
         """Make the file equal to what was read back, without a torn line. `note` is as above."""
@@ -217,27 +217,27 @@ class Billboard:
     def _extend(self, lines: Sequence[str]) -> None:
         for number, line in enumerate(lines, start=len(self._lines) + 1):
             with _of_line(number):
-                record = line_from_dict(open_line(line, self._last_hash), self.header.market)
-                self._check_order(record)
-                if seal(line_to_dict(record), self._last_hash) != line:
+                posted = line_from_dict(open_line(line, self._last_hash), self.header.market)
+                self._check_order(posted)
+                if seal(line_to_dict(posted), self._last_hash) != line:
                     raise _other_spelling()
                 self._remember(line)
-                self._add(record)
+                self._add(posted)
 
-    def _check_order(self, record: Release | Certificate | Seed) -> None:
-        late = self.certificate is not None if not isinstance(record, Seed) else self.finished
-        if late or (isinstance(record, Seed) and self.certificate is None):
-            raise BillboardError(f"a {type(record).__name__.lower()} line is out of place")
-        if isinstance(record, Seed) and record.commitment != self.header.commitment:
+    def _check_order(self, posted: Release | Certificate | Seed) -> None:
+        late = self.certificate is not None if not isinstance(posted, Seed) else self.finished
+        if late or (isinstance(posted, Seed) and self.certificate is None):
+            raise BillboardError(f"a {type(posted).__name__.lower()} line is out of place")
+        if isinstance(posted, Seed) and posted.commitment != self.header.commitment:
             raise BillboardError("the seed is not the one that the header committed to")
-        if isinstance(record, Release) and record.step.weight:
-            self._check_round(record.step)
-        elif isinstance(record, Release) and record.step.batch is not None:
+        if isinstance(posted, Release) and posted.step.weight:
+            self._check_round(posted.step)
+        elif isinstance(posted, Release) and posted.step.batch is not None:
             raise BillboardError("only rounds that count may ask a batch")
-        if isinstance(record, Release) and not record.step.spans_right:
-            raise BillboardError(f"a span of {record.step.span} batches does not end at its own")
+        if isinstance(posted, Release) and not posted.step.spans_right:
+            raise BillboardError(f"a span of {posted.step.span} batches does not end at its own")
         bounded = self.header.budget.rho < math.inf
-        if isinstance(record, Release) and isinstance(record.step.noise, NoNoise) and bounded:
+        if isinstance(posted, Release) and isinstance(posted.step.noise, NoNoise) and bounded:
             raise BillboardError("an answer without noise exceeds every budget")
 
     def _check_round(self, step: Step) -> None:
@@ -251,18 +251,18 @@ class Billboard:
         elif step.batch != Batch(self._counted, first.batch.count) or step.weight != first.weight:
             raise BillboardError("the batches do not follow each other in order, with one weight")
 
-    def _add(self, record: Release | Certificate | Seed) -> None:
-        match record:
+    def _add(self, posted: Release | Certificate | Seed) -> None:
+        match posted:
             case Release(step):
                 if step.weight:
                     self._first = self._first or step
                     self._counted += 1
                     self.weight += step.weight if step.batch is None or self.weight == 0 else 0
-                self.releases.append(record)
+                self.releases.append(posted)
             case Certificate():
-                self.certificate = record
+                self.certificate = posted
             case Seed():
-                self.seed = record
+                self.seed = posted
 
     def _write(self, data: dict[str, Any]) -> None:
         line = seal(data, self._last_hash)

@@ -168,7 +168,7 @@ def read(path: str | Path) -> str:
 
 
 _OTHERS = {b"<!doctype": "a page", b"<html": "a page", b"par1": "a Parquet file"}
-"""How other files begin that people have beside a billboard."""
+"""How files begin that people may give instead of a billboard."""
 
 
 def _inside(folder: Path) -> str:
@@ -199,7 +199,7 @@ def _open(path: Path, flags: int = 0) -> IO[bytes]:
 
 
 def _keep(journal: IO[bytes], data: bytes) -> None:
-    """Overwrite the journal's line, which is posted by now; on disk when this returns."""
+    """Overwrite the journal's line, which is posted by now. It is on disk when this returns."""
     journal.seek(0)
     if journal.write(data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -29,7 +29,7 @@ class Step:
     prices: tuple[int, ...]
     """Price codes; empty if the query is about the allocation of the rounds so far."""
     noise: Noise
-    """What is added to the answer."""
+    """The noise to add to the answer."""
     weight: int = 0
     """How much the round counts in the allocation; 0 if it only steers."""
     batch: Batch | None = None
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def spans_right(self) -> bool:
-        """Whether there are as many batches up to its own as it says; 1 if it asks all agents."""
+        """Whether the span is possible: no batch before the first, and 1 if it asks all agents."""
         return 1 <= self.span <= (1 if self.batch is None else self.batch.index + 1)
 
 
@@ -51,7 +51,7 @@ class Release:
     step: Step
     """What was asked."""
     answer: tuple[int, ...]
-    """In demand codes or value codes, depending on the query."""
+    """The noisy answer, in demand codes or value codes, depending on the query."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Header:
 
     @property
     def by_worth(self) -> bool:
-        """Whether the parts of beta follow prices and noise, and are not equal (`tail_bounds`)."""
+        """Whether prices and noise decide the parts of beta. If not, they are equal."""
         return self.policy.get("beta_parts") == "by worth"
 
     @property
@@ -104,8 +104,8 @@ class Header:
     def in_all(self) -> tuple[float, float]:
         """The (epsilon, delta) of everything that the billboard shows.
 
-        Bounds that were chosen from the records are on it too, and what that cost adds up with the
-        budget of the run (basic composition).
+        It also shows bounds that were chosen from the records. Their cost adds to the budget of the
+        run (basic composition).
         """
         more = self.market.provenance
         epsilon = math.fsum([self.budget.epsilon, *(entry.epsilon for entry in more)])
@@ -146,21 +146,22 @@ class Certificate:
     """Bounds on what this run achieved; `jdpack.protocol.certificate` has the proofs."""
 
     factors: tuple[int, ...]
-    """The smallest factor / SHARE of the resources that an option touches scales its share."""
+    """One factor per resource, in 1/SHARE. The smallest of those that an option touches scales its
+    share."""
     load_at_most: tuple[float, ...]
-    """The load of what is given of each resource, as a fraction of its supply."""
+    """An upper bound on the load of what is given of each resource, as a fraction of its supply."""
     beta: float
-    """At least the probability that any of these bounds on loads fails."""
+    """An upper bound on the probability that any of these bounds on loads fails."""
     welfare_at_least: float
-    """The total value of what is given."""
+    """A lower bound on the total value of what is given."""
     optimum_at_most: float | None
-    """The best total value of any allocation; None if the noise allows no such bound."""
+    """An upper bound on the best total value of any allocation; None if there is no such bound."""
     ratio_at_least: float | None
-    """The total value of what is given, as a fraction of the optimum."""
+    """A lower bound on the total value of what is given, as a fraction of the optimum."""
     value_beta: float
-    """At least the probability that any of the three bounds on value fails."""
+    """An upper bound on the probability that any of the three bounds on value fails."""
     load_surely: tuple[float, ...] | None = None
-    """If nothing is repaired: the load of what is given, with probability 1 - SURELY_BETA."""
+    """If nothing is repaired: bounds on loads that hold with probability 1 - SURELY_BETA."""
 
     def __repr__(self) -> str:
         ratio = "no bound" if self.ratio_at_least is None else f"{self.ratio_at_least:.4g}"

@@ -20,9 +20,7 @@ def plot(board: Billboard) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise BillboardError(
-            "plot() needs matplotlib", "run: pip install 'jdpack[plots]'"
-        ) from None
+        raise BillboardError("plot() needs matplotlib", "pip install 'jdpack[plots]'") from None
     market = board.header.market
     asked = [r for r in board.releases if r.step.query == "demand"]
     if not asked:

@@ -71,9 +71,9 @@ def header_from_dict(data: dict[str, Any]) -> Header:
     raise BillboardError("it is not a header of schema 2")
 
 
-def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
+def line_to_dict(posted: Release | Certificate | Seed) -> dict[str, Any]:
     """A line as JSON."""
-    match record:
+    match posted:
         case Release(step, answer):
             return {
                 "type": "release",
@@ -86,12 +86,12 @@ def line_to_dict(record: Release | Certificate | Seed) -> dict[str, Any]:
                 "answer": list(answer),
             }
         case Certificate():
-            surely = record.load_surely
+            surely = posted.load_surely
             return {
                 "type": "certificate",
-                **asdict(record),
-                "factors": list(record.factors),
-                "load_at_most": list(record.load_at_most),
+                **asdict(posted),
+                "factors": list(posted.factors),
+                "load_at_most": list(posted.load_at_most),
                 "load_surely": None if surely is None else list(surely),
             }
         case Seed(seed):

@@ -25,7 +25,7 @@ PANELS = {
     "Before a run": ("init", "plan", "check", "bounds"),
     "A run": ("solve", "resume", "serve", "letters", "report"),
     "What anybody can do with a billboard": ("allocate", "verify"),
-    "To try and to test": ("demo", "compare", "audit"),
+    "Try and test": ("demo", "compare", "audit"),
     "Budgets of several runs": ("ledger",),
 }
 """The commands in the groups of the help. Each command is in the module of the same name."""
@@ -62,8 +62,7 @@ def version(
 
 def main() -> None:
     """Run the command line. Every expected failure is a sentence, not a traceback."""
-    # A process that ends gives back its memory at once; looking for garbage first takes 0.4 s.
-    atexit.register(gc.freeze)
+    atexit.register(_leave_garbage)
     try:
         with _warnings():
             app_of(_asked(sys.argv[1:]))()
@@ -73,6 +72,12 @@ def main() -> None:
     except (KeyboardInterrupt, CtrlCError):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _leave_garbage() -> None:
+    """A process that ends gives back its memory at once; looking for garbage first takes 0.4 s."""
+    if "duckdb" not in sys.modules:  # which prints a list of whatever is left
+        gc.freeze()
 
 
 def _asked(arguments: list[str]) -> Iterable[str]:

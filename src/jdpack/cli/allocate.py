@@ -39,7 +39,7 @@ def allocate_command(
     ] = None,
     group: Annotated[str | None, typer.Option(help="Your group, if you are in one.")] = None,
     code: Annotated[
-        str | None, typer.Option(help="The check code in your letter; finds what you mistyped.")
+        str | None, typer.Option(help="The check code in your letter; it catches typing errors.")
     ] = None,
     language: Annotated[
         str | None, typer.Option(help="The language of the answer; by default the market's first.")

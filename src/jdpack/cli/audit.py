@@ -22,7 +22,7 @@ def audit_command(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help="Check sensitivities in this engine; repeat it for more. memory and mapped."
+            help="Check sensitivities in this engine; repeat for more. memory, mapped if not given."
         ),
     ] = None,
     trials: Annotated[
@@ -34,7 +34,7 @@ def audit_command(
     confidence: Annotated[float, typer.Option(help="The confidence of the lower bounds.")] = 0.95,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Instead of the market's.", rich_help_panel=options.PRIVACY),
+        typer.Option(help="The epsilon, instead of the market's.", rich_help_panel=options.PRIVACY),
     ] = None,
     delta: options.Delta = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the invented records.")] = None,

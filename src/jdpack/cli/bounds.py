@@ -18,11 +18,11 @@ def bounds_command(
     ],
     epsilon: Annotated[
         float,
-        typer.Option(help="What it may cost, on top of runs.", rich_help_panel=options.PRIVACY),
+        typer.Option(help="What it may cost, besides runs.", rich_help_panel=options.PRIVACY),
     ],
     delta: options.Delta = None,
     share: Annotated[
-        float, typer.Option(help="The share of those who ask that a bound may clamp.")
+        float, typer.Option(help="The fraction of those who ask that a bound may clamp.")
     ] = 0.02,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
@@ -33,7 +33,7 @@ def bounds_command(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Suggest smaller bounds from the records, with differential privacy. Spends a budget."""
+    """Suggest smaller bounds from the records, with differential privacy. Spends budget."""
     from jdpack.run.bounds import bounds
 
     found = bounds(

@@ -20,7 +20,7 @@ def compare_command(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="A name, or name:key=value,...; repeat it for more. All if not given."),
+        typer.Option(help="A name, or name:key=value,...; repeat for more. All if not given."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeded runs of each policy.")] = 5,
     patience: Annotated[

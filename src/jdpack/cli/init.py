@@ -23,7 +23,7 @@ def init_command(
 ) -> None:
     """Ask a few questions, and write a market file with comments. Reads no records."""
     if market.exists() or market.is_symlink():
-        raise OutputError(f"{str(market)!r} exists already", "give another name; nothing is lost")
+        raise OutputError(f"{str(market)!r} exists already", "give another name")
     _say("Everything you answer is public. Answer by the rules of your market, not by the records.")
     name = _ask("What is the market called?", "My market")
     goods = _goods()
@@ -37,7 +37,7 @@ def init_command(
     max_value = _ask("What is the largest value that a wish can have (points, euros)?", 100.0)
     id = _ask("Which column of your table has everybody's id?", "id")
     value = _ask("Which column has the value?", "value")
-    epsilon = _ask("Privacy: epsilon? 1 is usual; smaller protects better.", 1.0)
+    epsilon = _ask("Privacy: which epsilon? 1 is usual; smaller protects better.", 1.0)
     answers = Answers(
         name=name,
         goods=goods,
@@ -71,7 +71,7 @@ def _goods() -> list[Good]:
         if not name:
             return goods
         if name in [good.name for good in goods]:
-            raise MarketError(f"two resources have the name {name!r}", "begin again")
+            raise MarketError(f"two resources have the name {name!r}", "start again")
         supply = _ask(f"How much of {name} is there?", 100.0)
         most = _ask("What is the most that one wish may ask for of it?", 1.0)
         unit = _ask("In which unit (places, kWh; empty for none)?", "")

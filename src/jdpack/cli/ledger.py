@@ -15,7 +15,7 @@ from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import Accounting, Budget
 
 app = typer.Typer(
-    help="Track the privacy budget of people over all runs on them.", no_args_is_help=True
+    help="Track what all runs on the same people spend together.", no_args_is_help=True
 )
 
 File = Annotated[

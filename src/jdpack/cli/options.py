@@ -14,7 +14,7 @@ from jdpack.errors import EngineError, MarketError
 if TYPE_CHECKING:
     from jdpack.engines.settings import Choice
     from jdpack.policies.newton import Newton
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
 PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
 
@@ -22,11 +22,12 @@ MarketFile = Annotated[Path, typer.Argument(help="The market file (TOML). Public
 Epsilon = Annotated[
     float | None,
     typer.Option(
-        help="Instead of the market's; inf: NOT PRIVATE, no noise.", rich_help_panel=PRIVACY
+        help="The epsilon, instead of the market's; inf adds no noise: NOT PRIVATE.",
+        rich_help_panel=PRIVACY,
     ),
 ]
 Delta = Annotated[
-    float | None, typer.Option(help="Instead of the market's.", rich_help_panel=PRIVACY)
+    float | None, typer.Option(help="The delta, instead of the market's.", rich_help_panel=PRIVACY)
 ]
 Ledger = Annotated[
     str | None,
@@ -104,7 +105,7 @@ Query = Annotated[
 ]
 WriteTo = Annotated[
     str | None,
-    typer.Option("--write-to", help="A table of the database to add the result to, as a whole."),
+    typer.Option("--write-to", help="A table of the database to add the result to, all or none."),
 ]
 MovedAgents = Annotated[
     str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")
@@ -124,7 +125,7 @@ def records_of(agents: str | None, query: str | None) -> str | DatabaseQuery | N
         return agents
     if agents is None:
         raise AgentsError("--query goes with --agents, the address of the database")
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
     return DatabaseQuery(agents, query)
 

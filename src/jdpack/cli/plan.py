@@ -21,7 +21,7 @@ def plan_command(
         int | None, typer.Option(help="How many runs on the same people share the budget.")
     ] = None,
     details: Annotated[
-        bool, typer.Option("--details", help="Rounds, noise, other budgets and supplies, too.")
+        bool, typer.Option("--details", help="Also show rounds, noise, other budgets and supplies.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A folder to create: page and JSON.")
@@ -43,5 +43,5 @@ def plan_command(
     if details:
         print(f"\n{planned.details}\n")
     else:
-        print("--details tells the rest")
+        print("--details shows the rest")
     options.next_step("jdpack check", market, "TABLE")

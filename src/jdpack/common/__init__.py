@@ -7,7 +7,6 @@ Read in any order:
 * `coins`: one agent's coin.
 * `batches`: the public random order of the agents, split into batches.
 * `language`: the words of pages and letters, from one file per language.
-* `by_name`: numbers of resources, by name and in order.
-* `language`: the words of pages and letters, from one file per language.
+* `by_name`: one number per resource, by name and in order.
 * `notebook`: what objects look like in a notebook.
 """

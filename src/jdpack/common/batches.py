@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from jdpack.common.coins import COIN_BITS
 
 BATCHES_MAX = 2**20
-"""So that `turn` fits in 64 bits."""
+"""The most batches, so that `turn` fits in 64 bits."""
 
 _SPARE = 9  # bits of the hash that `turn` drops to make that fit
 

@@ -1,4 +1,4 @@
-"""Public: numbers of resources, by name and in order."""
+"""Public: one number per resource, by name and in order."""
 
 from __future__ import annotations
 

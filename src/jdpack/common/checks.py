@@ -74,7 +74,7 @@ def by_name(what: str, given: Any, names: Sequence[str], *default: Any) -> Any:
     for name in stated:
         if name not in names:
             raise MarketError(
-                f"{what} names {quoted(name)}, which is no resource", closest(name, names)
+                f"{what} names {quoted(name)}, which is not a resource", closest(name, names)
             )
     for name in names:
         if name not in stated and not default:
@@ -125,6 +125,8 @@ def text(what: str, value: object) -> str:
     shown = str(value)
     if len(shown) > TEXT_MAX:
         raise MarketError(f"{what} {quoted(shown)} has more than {TEXT_MAX} characters")
+    if shown.isascii() and shown.isprintable():
+        return shown
     for c in shown:
         if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or (
             unicodedata.bidirectional(c) in _STEERING

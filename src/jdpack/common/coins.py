@@ -9,9 +9,9 @@ There are two hashes, and the header names the one of its run:
 * SipHash-2-4 (Aumasson & Bernstein 2012), a keyed hash, the default;
 * SHA-256 of the key in hexadecimal digits, a space, and the text. Databases compute it too.
 
-Where agents may make several requests, each request has a coin of its own: that of a text which
-holds the id and the request's own name (`request_key`). So nobody's coin depends on what other
-requests there are. An agent's turn (`jdpack.common.batches`) depends on its id alone.
+If agents may make several requests, each request has its own coin: the coin of a text that holds
+the id and the request's name (`request_key`). So nobody's coin depends on what other requests there
+are. An agent's turn (`jdpack.common.batches`) depends on its id alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def coin(seed: bytes, agent: int | str, hash: CoinHash = SIPHASH) -> int:
 
 
 def request_key(agent: int | str, request: str) -> str:
-    """A text for a request of an agent: no two of them have the same."""
+    """The text whose hash is the coin of a request; no two requests of any agents share it."""
     return f"{len(str(agent).encode())}:{agent}:{request}"
 
 
@@ -47,7 +47,7 @@ def sha256(key: bytes, message: bytes) -> int:
 
 
 def key_text(key: bytes) -> bytes:
-    """What SHA-256 hashes before a message; always as long for the 16 bytes of a key."""
+    """What SHA-256 hashes before a message. It has the same length for every key of 16 bytes."""
     return key.hex().encode() + b" "
 
 

@@ -1,6 +1,6 @@
 """Public: the words of pages and letters in each language, from one file per language.
 
-`languages/en.toml` says what a file has in it. The page's JavaScript reads the same texts
+`languages/en.toml` explains the format. The page's JavaScript reads the same texts
 (`pages/web/words.js`), so both say the same. To add a language, add a file.
 """
 

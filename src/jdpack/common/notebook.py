@@ -12,7 +12,7 @@ ROWS = 20
 def sheet(
     title: str, facts: Iterable[str], head: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """A title, some facts, and a table of which the first rows are shown."""
+    """A title, some facts, and the first rows of a table."""
     cells = [f"<th>{escape(name)}</th>" for name in head]
     lines = [f"<tr>{''.join(cells)}</tr>"] if rows else []
     for first, *rest in rows[:ROWS]:

@@ -22,7 +22,7 @@ _FEW = 64
 
 def exp(x: FloatArray) -> FloatArray:
     """e^x element by element for |x| <= 1, within 4 units in the last place."""
-    assert np.abs(x).max() <= 1.0, "portable.exp is for exponents in [-1, 1]"
+    assert np.abs(x).max() <= 1.0, "portable_math.exp is for exponents in [-1, 1]"
     if x.size <= _FEW:  # plain floats do the same arithmetic faster
         return np.array([_exp(z) for z in x.ravel().tolist()]).reshape(x.shape)
     return np.asarray(_exp(x))
@@ -31,7 +31,7 @@ def exp(x: FloatArray) -> FloatArray:
 def exp_down(x: FloatArray) -> FloatArray:
     """e^x element by element for x <= 0, within a few units in the twelfth place.
 
-    From e^-690 (about 1e-300) on it falls no further.
+    Below x = -690 the result stays at e^-690, about 1e-300.
     """
     y = exp(np.maximum(x, -690.0) / 1024.0)
     for _ in range(10):

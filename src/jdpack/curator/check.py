@@ -32,7 +32,7 @@ from jdpack.run.arguments import check_curated, source_of
 
 CURATOR_ONLY = (
     "CURATOR ONLY: this is about the records, without noise. Publish none of it. If you change a "
-    "public number because of it, that change tells something about the records."
+    "public number because of it, that change reveals something about the records."
 )
 _SHOWN = 12  # resources
 
@@ -154,7 +154,7 @@ def _opened(
 
 
 def _tell_repeated(source: Source, budget: Budget) -> None:
-    """Raise an error if ids are in several rows: what each reading of these would protect.
+    """Raise an error if ids are in several rows; it says what each reading of them would protect.
 
     Only if a row is all that an agent asks for; otherwise the market says how to read them.
     """
@@ -180,8 +180,9 @@ def _tell_repeated(source: Source, budget: Budget) -> None:
         f"{market.hint('options in [agents]', 'Market(options=...)')}: all of them are protected "
         "together. If they are requests, each decided on its own, set "
         f"{market.hint('requests in [person]', 'Market(person=...)')}: everything that one person "
-        "asks for is protected, however many requests. If you give each row an id of its own, one "
-        f"row is protected: whoever has {most:,} of them {worse} instead of {budget.epsilon:g}",
+        "asks for is protected, however many requests. If you give each row its own id, only "
+        f"single rows are protected: whoever has {most:,} of them {worse} instead of "
+        f"{budget.epsilon:g}",
     )
 
 

@@ -224,7 +224,7 @@ class Comparison:
 
 _HEAD = (
     "policy",
-    "share of the optimum",
+    "fraction of the optimum",
     "certified",
     "true in",
     "supply",
@@ -261,7 +261,7 @@ def _text(c: Comparison) -> Iterator[str]:
         yield "  ".join([first, *others]).rstrip()
     yield ""
     if c.seeds > 1:
-        yield f"mean share with {CONFIDENCE:.0%} confidence interval (Student's t), median seconds"
+        yield f"mean with {CONFIDENCE:.0%} confidence interval (Student's t), median seconds"
     for row in c.rows:
         if row.refused is not None:
             yield f"{row.label}, no run: {row.refused}"

@@ -24,7 +24,7 @@ from jdpack.pages.chart import Axis, Lane, Point
 from jdpack.pages.table import Table
 
 _HEADS = (
-    "Policy", "Share of the optimum", "Certified", "True in", "Supply", "Dropped", "Rounds",
+    "Policy", "Fraction of the optimum", "Certified", "True in", "Supply", "Dropped", "Rounds",
     "Releases", "Seconds",
 )  # fmt: skip
 
@@ -72,7 +72,7 @@ def _shares(comparison: Comparison) -> Markup:
         said.append(f"{row.label} {text}")
         seen += [x for p in points for x in (p.value, p.low, p.high) if x is not None]
     axis = _percents(min(seen), max(seen))
-    words = f"Mean shares of the optimum: {'; '.join(said)}."
+    words = f"Mean fractions of the optimum: {'; '.join(said)}."
     return chart.lane_chart(words, lanes, axis, mark=1.0)
 
 
@@ -145,8 +145,8 @@ def runs_table(comparison: Comparison) -> Table:
             shown.append((row.label, *_run(run)))
             data.append((row.label, *asdict(run).values()))
     heads = (
-        "Policy", "Seed", "Share of the optimum", "Certified", "Largest load", "Dropped", "Rounds",
-        "Seconds",
+        "Policy", "Seed", "Fraction of the optimum", "Certified", "Largest load", "Dropped",
+        "Rounds", "Seconds",
     )  # fmt: skip
     columns = ("policy", *(Run.__dataclass_fields__))
     return Table("Runs", heads, shown, columns, data)

@@ -55,9 +55,9 @@ def curators_report(
 def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dict[str, Any]:
     """The optimum without privacy, or why it is missing."""
     if wanted is False:
-        return {"no_optimum": "it was not wanted. jdpack report --optimum computes it"}
+        return {"no_optimum": "nobody asked for it. jdpack report --optimum computes it"}
     if wanted is None and _size(source.market) > SMALL:
-        text = "the market is large, and the records must be in memory for it as they are. "
+        text = "the market is large, and the optimum needs all records in memory. "
         return {"no_optimum": f"{text}jdpack report --optimum computes it all the same"}
     try:
         import jdpack.curator.optimum  # noqa: F401  (raises if its solver is not installed)

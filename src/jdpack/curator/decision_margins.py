@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def margins(shard: Shard, final: Final, prices: Sequence[int]) -> Margins:
-    """The decision margins of all agents at these prices, winners and losers apart."""
+    """The decision margins of all agents at these prices, winners and losers separately."""
     at = np.array(prices, np.float64)
     counts, close = np.zeros((2, 2 * HALF), np.int64), np.zeros(len(CLOSE), np.int64)
     for part, given in shard.all_given(final):

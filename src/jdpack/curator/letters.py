@@ -66,7 +66,7 @@ class Letter:
     contact: str
     appeal: str
     next: str
-    """What the organiser says about each, the same in all letters; empty if nothing."""
+    """These three are the organiser's words, the same in all letters; empty if there are none."""
     text: str = ""
     """The text of the letter: the organiser's own, filled in, or the default one."""
 
@@ -178,7 +178,7 @@ def _column(name: str) -> str:
 
 
 def _template(text: str, url: str, outcome: bool) -> string.Template:
-    """The organiser's text, if every word in it is known and there."""
+    """The organiser's text, after checking that a letter has every word that it names."""
     template = string.Template(text)
     if not template.is_valid():
         raise OutputError("the text has a $ that names nothing", "write $$ for a dollar sign")
@@ -318,7 +318,7 @@ class _Request:
     demands: list[dict[str, float]] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
     left_out: str | None = None
-    """The bound of `PersonBounds` that it leads beyond, if any."""
+    """The bound of `PersonBounds` that it would exceed, if any."""
 
 
 def _people(source: Source, shares: Shares) -> Iterator[_Person]:

@@ -74,7 +74,8 @@ def optimum(
     found = _sift(problem, tolerance)
     if found.bound - found.value > tolerance * found.bound:
         raise JdpackError(
-            f"the optimum is between {found.value!r} and {found.bound!r}, and not known better",
+            f"the optimum is between {found.value!r} and {found.bound!r}, "
+            "but no closer bounds were found",
             "accept that with a larger tolerance",
         )
     return found
@@ -177,7 +178,7 @@ class _Choices:
     row: Ints
     """The row of each alternative."""
     regret: Floats
-    """By how much each alternative is worse."""
+    """How much worse each alternative is."""
     distance: Floats
     """The regret, relative to what both cost."""
 
@@ -250,11 +251,11 @@ class _Selection:
 
 
 def _select(problem: _Problem, prices: Floats, choices: _Choices, width: int) -> _Selection:
-    """The nearest `width` alternatives in columns of their own, and all others that are tied.
+    """The nearest `width` alternatives in separate columns, and all others that are tied.
 
     There may be many ties, for example if all agents are the same. It does not matter which of
-    those agents change their minds, so they share columns. The kind of an alternative is the
-    resource of which it takes the most extra and the one of which it takes the least, and agents
+    those agents change their minds, so they share columns. The kind of an alternative is a pair of
+    resources: the one whose demand it raises most, and the one whose demand it lowers most. Agents
     with the same kinds of alternatives form a unit.
     """
     if width >= len(choices.row):

@@ -2,8 +2,8 @@
 
 The records are read and encoded again, and every agent's own function of the billboard is compared
 with the allocation file, row by row. The file's bytes must have the hash in the run file. Loads are
-summed again in exact integers. The public page must be that of the billboard, and the ledger must
-have the run as paid and finished.
+summed again in exact integers. The public page must match the billboard, and the ledger must have
+the run as paid and finished.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def verify_run(
         _check_granted(run.folder, source, lambda: engine.shares(board, allocation))
         loads = exact_numbers(engine, allocation).loads
         if max(loads) > 1.0 and board.header.repaired:
-            raise OutputError(f"a supply is exceeded: {max(loads):g} of it")
+            raise OutputError(f"a supply is exceeded: {max(loads):g} times as much is given")
         counts = engine.count, engine.requests, allocation.winners
         return RunVerdict(board, run.verdict.spent, *counts, loads)
 
@@ -152,7 +152,7 @@ def _check_allocation(folder: Output, run: RunFile, shard: Shard, get: Final) ->
 
 
 def _check_granted(folder: Output, source: Source, shares: Callable[[], Shares]) -> None:
-    """Refuse a table of what is granted that differs in any row. A long run has none."""
+    """Refuse a table of what is granted that differs in any row. A very long one is not written."""
     path = folder.private / granted.FILE
     if path.exists():
         file = (pyarrow.fs.LocalFileSystem(), str(path))

@@ -76,7 +76,7 @@ class Engine(Protocol):
     def digest(self, hash: CoinHash = SIPHASH) -> int:
         """A number that changes whenever a record does; see `jdpack.records.digest`.
 
-        `hash` is that of the run's coins.
+        `hash` is the hash behind the run's coins.
         """
         ...
 
@@ -103,7 +103,7 @@ class Engine(Protocol):
     def welfare(self, board: Billboard) -> int: ...
 
     def granted(self, board: Billboard, seed: Seed) -> tuple[int, ...]:
-        """The codes of what coins grant from the rounds so far."""
+        """What the coins grant after the rounds so far, in codes of each resource."""
         ...
 
     def chance(self, board: Billboard, dearest: int) -> tuple[int, ...]: ...
@@ -125,5 +125,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release other machines; an engine that uses some answers no more questions."""
+        """Release other machines, if any; after that, the engine answers no more questions."""
         ...

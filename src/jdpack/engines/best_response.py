@@ -4,9 +4,9 @@ An agent takes the option with the largest surplus, value minus cost, unless all
 tie it takes the first. Costs are compared in doubles, which is exact (see `jdpack.market.market`),
 and sums are 64-bit integers. So the result does not depend on order, thread count or partitioning.
 
-Every kernel processes a part block by block: the costs of the block's rows, then the choices, then
-the sums, while the block is in the cache. A kernel runs on one thread and releases the GIL; engines
-distribute parts over threads.
+Every kernel processes one block of rows of a part after the other: their costs, then the choices,
+then the sums, while the block is in the cache. A kernel runs on one thread and releases the GIL;
+engines distribute parts over threads.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _choose(cost, values, starts, b, n, taken, chosen):  # type: ignore[no-untyp
 
 @njit(inline="always")
 def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of those of a block's first n rows that are `taken` (all ones, or else 0)."""
+    """Add the codes of the rows that are `taken` (all ones, or else 0) among a block's first n."""
     for j in range(demands.size):
         row, total = codes[j], np.uint32(0)  # below 2^11 * 2^16
         for i in range(n):  # in 32 bits, twice as many per vector
@@ -210,7 +210,7 @@ def add_dense(codes, taken, n, demands):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def add_sparse(pairs, b, taken, n, rows, demands):  # type: ignore[no-untyped-def]
-    """Add the codes of those of block b's first n rows that are `taken` (all ones, or else 0)."""
+    """Add the codes of the rows that are `taken` (all ones, or else 0) among block b's first n."""
     count = 0
     for i in range(n):
         rows[count] = i

@@ -322,7 +322,7 @@ class RayEngine(Combined):
         if others and place == self._settings.allocation:
             raise OutputError(
                 f"{place!r} already contains {others[0]!r}",
-                "give the allocation of each run a folder of its own",
+                "give the allocation of each run its own folder",
             )
         names = [f".jdpack-{self._run}-{i}" for i in range(len(self._workers))]
         probes = [

@@ -5,13 +5,17 @@ option's surplus lies between value - cost(high) and value - cost(low). An agent
 option's smallest surplus is not negative and exceeds the largest surplus of every other option, or
 if all its surpluses are negative. It then makes the same choice at all prices in the box, by the
 exact arithmetic of `jdpack.engines.best_response`. So skipping decided agents changes no integer.
+
+`Bounds` and `Boxes` are for every engine; `Box` and what follows it are for codes in memory.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numba import njit
@@ -27,13 +31,66 @@ OUT, IN, OPEN = 0, 1, 2
 
 Prices = NDArray[np.float64]
 
+_STILL = 0.02  # prices that move by at most this fraction of their sum stand still
+_PAYS = 4  # screening costs about as much as this many rounds
+
 
 @dataclass(frozen=True)
-class Box:
-    """Prices between low and high, and how the agents respond to them."""
+class Bounds:
+    """Prices between low and high."""
 
     low: Prices
     high: Prices
+
+    def holds(self, prices: Prices) -> bool:
+        return bool(np.all((self.low <= prices) & (prices <= self.high)))
+
+
+B = TypeVar("B", bound=Bounds)
+
+
+class Boxes(Generic[B]):
+    """The box around the prices of the last rounds."""
+
+    def __init__(self) -> None:
+        self.box: B | None = None
+        self._seen: Prices | None = None
+        self._held = 0
+        """Rounds since the agents were last screened."""
+        self._reach = _STILL
+
+    def at(self, prices: Prices, screen: Callable[[Prices, Prices], B | None]) -> B | None:
+        """The box that holds the prices, if there is one.
+
+        `screen` makes a box, or returns None if too many agents are open in it.
+        """
+        self._move(prices, screen)
+        return self.box if self.box is not None and self.box.holds(prices) else None
+
+    def _move(self, prices: Prices, screen: Callable[[Prices, Prices], B | None]) -> None:
+        """Screen the agents again if prices have left the box but hardly move any more.
+
+        A box that did not last was too small; one with many open agents is not worth its cost.
+        """
+        seen, self._seen = self._seen, prices
+        self._held += 1
+        if seen is None or (self.box is not None and self.box.holds(prices)):
+            return
+        if np.abs(prices - seen).sum() > _STILL * prices.sum():
+            self.box = None
+        elif self.box is None or self._held >= _PAYS:
+            if self.box is not None and self._held < 4 * _PAYS:
+                self._reach = min(2.0 * self._reach, 0.5)
+            reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
+            self.box = None  # free its copies before making the next ones
+            self.box = screen(np.maximum(prices - reach, 0.0), prices + reach)
+            self._held = 0 if self.box is not None else -4 * _PAYS
+
+
+@dataclass(frozen=True)
+class Box(Bounds):
+    """How the agents respond to prices within bounds."""
+
     open: list[Part]
     """Copies of the agents that are not decided."""
     demand: tuple[int, ...]
@@ -79,9 +136,6 @@ class Box:
         some = [(part, own) for part, own, _ in found if len(own)]
         copies = [part for part in threads.map(copy, some) if part is not None]
         return None if space.exceeded else cls(low, high, copies, tuple(taken.tolist()))
-
-    def holds(self, prices: Prices) -> bool:
-        return bool(np.all((self.low <= prices) & (prices <= self.high)))
 
 
 def _about(part: Part, rows: int) -> int:

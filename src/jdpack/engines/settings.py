@@ -22,7 +22,7 @@ from jdpack.errors import AgentsError, EngineError
 from jdpack.market.market import Market
 from jdpack.records import locate
 from jdpack.records.codes import is_sparse
-from jdpack.records.database import DatabaseQuery
+from jdpack.records.databases.database import DatabaseQuery
 from jdpack.records.source import Source
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -145,7 +145,7 @@ class Sql:
         except ModuleNotFoundError as error:
             raise EngineError(
                 f"the engine sql needs {error.name}, which is not installed",
-                "run: pip install 'jdpack[sql]'",
+                "pip install 'jdpack[sql]'",
             ) from None
         return SqlEngine.open(source, threads, self, place, tell)
 

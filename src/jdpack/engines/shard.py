@@ -24,7 +24,7 @@ from jdpack.common.coins import SIPHASH, CoinHash
 from jdpack.engines import best_response, curvature, giving
 from jdpack.engines.base import Allocation
 from jdpack.engines.batched import Batched
-from jdpack.engines.screening import IN, OPEN, Box, Prices, decided, rows_of
+from jdpack.engines.screening import IN, OPEN, Box, Boxes, Prices, decided, rows_of
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.records import bulk_coins
@@ -38,9 +38,7 @@ from jdpack.records.threads import Threads
 Shares = NDArray[np.uint32]
 
 _SCREENED = 2**16  # with fewer rows, a round over all of them costs little beyond its overhead
-_STILL = 0.02  # prices that move by at most this fraction of their sum stand still
 _FEW = 2**24  # computing this many choices is faster than compiling the code that avoids some
-_PAYS = 4  # screening costs about as much as this many rounds
 NOBODY = 2**coins.COIN_BITS
 
 
@@ -90,11 +88,7 @@ class Shard:
         self._scratch = scratch
         self._screens = self.rows >= _SCREENED
         self._limit_bytes = limit_bytes
-        self._box: Box | None = None
-        self._seen: Prices | None = None
-        self._held = 0
-        """Rounds since the agents were last screened."""
-        self._reach = _STILL
+        self.boxes = Boxes[Box]()
         self._base: tuple[Rounds, list[Shares]] | None = None
         self._batched: tuple[tuple[bytes, CoinHash, int], list[Batched]] | None = None
 
@@ -103,12 +97,14 @@ class Shard:
     def demand(self, prices: tuple[int, ...]) -> tuple[int, ...]:
         """The demand; only undecided agents are asked while prices stay in a box."""
         codes = np.array(prices, dtype=np.float64)
-        if self._screens:
-            self._move_box(codes)
-        if self._box is None or not self._box.holds(codes):
+        box = self.boxes.at(codes, self._screen) if self._screens else None
+        if box is None:
             return self._sum(best_response.demand, self.parts, codes)
-        rest = self._sum(best_response.demand, self._box.open, codes)
-        return tuple(a + b for a, b in zip(self._box.demand, rest, strict=True))
+        rest = self._sum(best_response.demand, box.open, codes)
+        return tuple(a + b for a, b in zip(box.demand, rest, strict=True))
+
+    def _screen(self, low: Prices, high: Prices) -> Box | None:
+        return Box.screen(self.parts, low, high, self.rows // 2, self.threads, self._limit_bytes)
 
     def batch_demand(
         self,
@@ -140,27 +136,6 @@ class Shard:
         nothing = np.zeros(len(prices) if not parts else (), np.int64)
         answer = self.threads.sum(lambda part: query(part, prices), parts, start=nothing)
         return tuple(answer.ravel().tolist())
-
-    def _move_box(self, prices: Prices) -> None:
-        """Screen the agents again if prices have left the box but hardly move any more.
-
-        A box that did not last was too small; one with many open agents is not worth its cost.
-        """
-        seen, self._seen = self._seen, prices
-        self._held += 1
-        if seen is None or (self._box is not None and self._box.holds(prices)):
-            return
-        if np.abs(prices - seen).sum() > _STILL * prices.sum():
-            self._box = None
-        elif self._box is None or self._held >= _PAYS:
-            if self._box is not None and self._held < 4 * _PAYS:
-                self._reach = min(2.0 * self._reach, 0.5)
-            reach = self._reach * np.maximum(prices, 0.3 * prices.mean())
-            low, high = np.maximum(prices - reach, 0.0), prices + reach
-            self._box = None  # free its copies before making the next ones
-            half = self.rows // 2
-            self._box = Box.screen(self.parts, low, high, half, self.threads, self._limit_bytes)
-            self._held = 0 if self._box is not None else -4 * _PAYS
 
     def _in_order(self, order: bytes, hash: CoinHash, count: int) -> list[Batched]:
         if self._batched is None or self._batched[0] != (order, hash, count):

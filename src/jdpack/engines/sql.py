@@ -1,9 +1,10 @@
 """Private: the engine for records that stay in a database, which computes every sum itself.
 
 Records are encoded once, by SQL (`jdpack.engines.sql_encoding`), to a table of codes next to them.
-Then every round is one query (`jdpack.engines.sql_queries`). Only sums reach this process, and they
-leave it through the door. The table of codes is as private as the records. It has a name that
-begins with `jdpack_codes_`, and is dropped when the run ends.
+Then every round is one query (`jdpack.engines.sql_queries`). Once prices hardly move, it is a query
+to a smaller table, of the requests whose choice is still open (`jdpack.engines.screening`). Only
+sums reach this process, and they leave it through the door. The table of codes is as private as the
+records. It has a name that begins with `jdpack_codes_`, and is dropped when the run ends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -24,13 +26,14 @@ from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
 from jdpack.common.coins import SHA256, SIPHASH, CoinHash
 from jdpack.engines.base import Allocation
+from jdpack.engines.screening import Bounds, Boxes, Prices
 from jdpack.engines.settings import Place, Sql, Tell
 from jdpack.engines.shard import NOBODY, Rounds
 from jdpack.engines.sharded import Repairing
 from jdpack.engines.sql_encoding import Encoding, outside, people, text
 from jdpack.engines.sql_queries import Queries
 from jdpack.engines.warehouse import (
-    CODES_MAX,
+    COLUMNS_MAX,
     WORDS,
     DuckDB,
     PostgreSQL,
@@ -51,6 +54,16 @@ from jdpack.records.source import Source
 from jdpack.records.tables import refuse_groups
 from jdpack.storage.files import write_whole
 
+_SCREENED = 10**5  # with fewer requests, a round costs little beyond its overhead
+
+
+@dataclass(frozen=True)
+class _Box(Bounds):
+    """Prices within bounds, at which only the table of open requests need be asked."""
+
+    taken: list[int]
+    """The demand and the value of the others."""
+
 
 class SqlEngine(Repairing):
     """All agents in a table of codes of a database."""
@@ -60,11 +73,12 @@ class SqlEngine(Repairing):
     def __init__(self, market: Market, warehouse: Warehouse, run: str, settings: Sql) -> None:
         self._market, self._db, self._queries = market, warehouse, Queries(market)
         self._codes, self._shares = f"jdpack_codes_{run}", f"jdpack_shares_{run}"
-        self._turns = f"jdpack_turns_{run}"
+        self._turns, self._open = f"jdpack_turns_{run}", f"jdpack_open_{run}"
         self._settings, self._order = settings, ""
         self.count = self.requests = self.clamped = 0
         self._digest = 0
         self._last: tuple[tuple[int, ...], list[int]] | None = None
+        self.boxes = Boxes[_Box]()
         self._base: Rounds | None = None
         self._batched: tuple[bytes, int] | None = None
 
@@ -74,17 +88,17 @@ class SqlEngine(Repairing):
     ) -> SqlEngine:
         """Connect to the database that has the records, and encode them there."""
         market = source.market
-        if market.options * len(market.resources) > CODES_MAX:
+        if max(market.options, 3) * (len(market.resources) + 4) > COLUMNS_MAX:
             raise EngineError(
                 f"{market.options} options with {len(market.resources)} resources are too many for "
-                f"the engine sql, which takes {CODES_MAX} numbers per request",
-                "use another engine",
+                "the engine sql",
+                "the larger of 3 and the number of options, times the number of resources and 4 "
+                f"more, may be at most {COLUMNS_MAX}; use another engine",
             )
         warehouse, records = _records(source, threads, place.folder)
         engine = cls(market, warehouse, place.name, settings)
         try:
-            with warehouse.steady():
-                engine.encode(records, clamp=source.clamp)
+            engine.encode(records, clamp=source.clamp)
             tell(1.0)
         except BaseException:
             engine.close()
@@ -128,6 +142,7 @@ class SqlEngine(Repairing):
         tally = Tally(rows, self.count, self.requests, self.clamped, None)
         check_tallies(self.market, [tally])
         self._digest = self.digest(SHA256)
+        self._db.encoded = True
 
     def _encoding(self, source: str, clamp: bool) -> Encoding:
         schema = self._db.schema(source)
@@ -253,8 +268,24 @@ class SqlEngine(Repairing):
     def _taken(self, prices: tuple[int, ...]) -> list[int]:
         """The demand and its value. A round may ask for both, or for the scale too."""
         if self._last is None or self._last[0] != prices:
-            self._last = prices, self._db.ask(self._queries.demand(self._codes, prices))
+            screens, codes = self.requests >= _SCREENED, np.array(prices, dtype=np.float64)
+            box = self.boxes.at(codes, self._screen) if screens else None
+            found = self._db.ask(self._queries.demand(self._open if box else self._codes, prices))
+            if box is not None:
+                found = [a + b for a, b in zip(box.taken, found, strict=True)]
+            self._last = prices, found
         return self._last[1]
+
+    def _screen(self, low: Prices, high: Prices) -> _Box | None:
+        """Make a table of the requests that are open in a box; None if they are more than half."""
+        low, high = np.floor(low), np.ceil(high)  # whole prices, so costs are exact
+        bounds = [int(p) for p in low], [int(p) for p in high]
+        self._db.create(self._open, self._queries.open(self._codes, *bounds))
+        (few,) = self._db.ask(f"SELECT COUNT(*) FROM {self._open}")
+        if 2 * few > self.requests:
+            self._db.drop(self._open)
+            return None
+        return _Box(low, high, self._db.ask(self._queries.sure(self._codes, *bounds)))
 
     def batch_demand(
         self,
@@ -417,7 +448,12 @@ class SqlEngine(Repairing):
 
     def close(self) -> None:
         """Drop the tables, unless the codes are kept, and disconnect."""
-        tables = [self._shares, self._turns, *([] if self._settings.keep else [self._codes])]
+        tables = [
+            self._shares,
+            self._turns,
+            self._open,
+            *([] if self._settings.keep else [self._codes]),
+        ]
         try:
             for table in tables:
                 with contextlib.suppress(EngineError):  # the connection may be lost

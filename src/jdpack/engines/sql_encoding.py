@@ -173,21 +173,18 @@ class Encoding:
     def _coded(self) -> str:
         """The options with the code v of the value and the codes c<j> of the amounts, uncut."""
         market = self.market
-        clamped = [f"{_at_most(name, cap)} AS k_{name}" for name, cap in self._caps]
-        own = f"SELECT *, {', '.join(clamped)} FROM ({self.options()}) AS o"
-        step = number(market.value_step)
-        floors = [f"FLOOR(k_value / {step}) AS q_value"]
-        floors += [
-            f"FLOOR(k_a{j} / {number(market.unit_sizes[j])}) AS q_a{j}"
-            for j in range(len(market.declared))
-        ]
-        own = f"SELECT *, {', '.join(floors)} FROM ({own}) AS k"
-        value = f"CASE WHEN q_value * {step} > k_value THEN q_value - 1 ELSE q_value END"
+        steps = [market.value_step, *market.unit_sizes[: len(market.declared)]]
+        cut = [_at_most(name, cap) for name, cap in self._caps]
+        floors = ", ".join(
+            f"FLOOR({k} / {number(step)}) AS q{i}"
+            for i, (k, step) in enumerate(zip(cut, steps, strict=True))
+        )
+        own = f"SELECT *, {floors} FROM ({self.options()}) AS o"
+        value = f"CASE WHEN q0 * {number(steps[0])} > {cut[0]} THEN q0 - 1 ELSE q0 END"
         codes = [f"CAST({value} AS BIGINT) AS v"]
-        for j in range(len(market.declared)):
-            size = number(market.unit_sizes[j])
-            code = f"CASE WHEN q_a{j} * {size} < k_a{j} THEN q_a{j} + 1 ELSE q_a{j} END"
-            codes.append(f"CAST({code} AS BIGINT) AS c{j}")
+        for i, (k, step) in enumerate(zip(cut[1:], steps[1:], strict=True), 1):
+            code = f"CASE WHEN q{i} * {number(step)} < {k} THEN q{i} + 1 ELSE q{i} END"
+            codes.append(f"CAST({code} AS BIGINT) AS c{i - 1}")
         return f"SELECT *, {', '.join(codes)} FROM ({own}) AS q"
 
     def codes(self) -> str:

@@ -33,6 +33,7 @@ from jdpack.market.market import Market
 from jdpack.records.digest import DIGEST_PRIME, digest_keys
 
 _ABSENT, _MASKED = -1e300, -2e300  # below every surplus
+_OPEN = -2  # stands for the option that is taken, if that depends on prices
 _TERMS = 2000  # products in one query; larger texts take databases long to plan
 _COLUMNS = 800  # numbers that one query returns; PostgreSQL has a limit of 1664
 
@@ -89,13 +90,47 @@ class Queries:
         return found
 
     def _taken(self, table: str, prices: Sequence[str]) -> str:
-        own = self._chosen(table, prices)
+        return self._sums(self._chosen(table, prices))
+
+    def _sums(self, chosen: str) -> str:
         codes = [
             f"SUM(CASE {_by_option('taken', 'c{}_' + str(j), self._options)} END)"
             for j in self._resources
         ]
         value = f"SUM(CASE {_by_option('taken', 'v{}', self._options)} END)"
-        return f"SELECT {', '.join(codes)}, {value} FROM ({own}) AS t WHERE taken >= 0"
+        return f"SELECT {', '.join(codes)}, {value} FROM ({chosen}) AS t WHERE taken >= 0"
+
+    def sure(self, table: str, low: Prices, high: Prices) -> str:
+        """What is taken at all prices between two, and its value."""
+        if self.market.options == 1:  # what is taken at the highest
+            return self.demand(table, high)
+        return self._sums(self._decided(table, low, high))
+
+    def open(self, table: str, low: Prices, high: Prices) -> str:
+        """The table without the requests that make the same choice at all prices between two."""
+        own = self._decided(table, low, high)
+        return f"SELECT {self._codes} FROM ({own}) AS t WHERE taken = {_OPEN}"
+
+    def _decided(self, table: str, low: Prices, high: Prices) -> str:
+        """The table with `taken`, the option that is taken at all prices between two.
+
+        It is -1 if none is taken at any of them, and _OPEN if that depends on the price
+        (`jdpack.engines.screening`). `most<o>` and `least<o>` are the bounds of a surplus.
+        """
+        bounds = ", ".join(
+            f"{self._surplus(o, [number(p) for p in prices])} AS {name}{o}"
+            for name, prices in (("most", low), ("least", high))
+            for o in self._options
+        )
+        own = f"SELECT {self._codes}, {bounds} FROM {table}"
+        cases = []
+        for o in self._options:
+            tests = [f"least{o} > most{k}" for k in self._options if k != o]
+            tests.append(f"least{o} >= {number(0.0)}")
+            cases.append(f"WHEN {' AND '.join(tests)} THEN {o}")
+        never = " AND ".join(f"most{o} < {number(0.0)}" for o in self._options)
+        taken = f"CASE {' '.join(cases)} WHEN {never} THEN -1 ELSE {_OPEN} END AS taken"
+        return f"SELECT *, {taken} FROM ({own}) AS s"
 
     def _chosen(self, table: str, prices: Sequence[str], more: str = "") -> str:
         """The table with `taken`, the number of the option that each request takes, or -1."""
@@ -212,7 +247,9 @@ class Queries:
     def shares(self, table: str, rounds: Sequence[tuple[Prices, int]], order: str) -> str:
         """The table with the averaged shares `a<o>`; `order` is what orders its rows, if any."""
         weight = sum(w for _, w in rounds)
-        chunks = _cut(rounds, len(self._resources) * self.market.options, _TERMS)
+        m, options = len(self._resources), self.market.options
+        # With several options, each is a column per round, and some hundreds are enough.
+        chunks = _cut(rounds, m if options == 1 else max(m, 4) * options, _TERMS)
         won = [self._won(table, chunk, order) for chunk in chunks]
         if len(won) == 1:
             own = won[0]

@@ -20,11 +20,15 @@ import sqlglot
 from sqlglot import exp
 
 from jdpack.errors import AgentsError, EngineError
-from jdpack.records import duckdb_file, spark
+from jdpack.records.databases import duckdb_file, spark
 from jdpack.records.schema import clean
 
-CODES_MAX = 1500
-"""The most numbers per request: PostgreSQL has at most 1600 columns."""
+COLUMNS_MAX = 1500
+"""The most columns that a query computes for each request.
+
+That is 4 for each option besides its codes, or 3 for each resource while records are encoded.
+PostgreSQL has at most 1600 columns and 8160 bytes in a row, and 1664 columns in a query.
+"""
 
 
 class Words(NamedTuple):
@@ -176,6 +180,8 @@ class Warehouse(ABC):
     dialect: str
     where: str
     """Its address in messages."""
+    encoded = False
+    """Whether the records are encoded, so that a run may post what it computes."""
 
     def create(self, table: str, query: str, source: str | None = None) -> None:
         """Make a table of what a query returns; one of that name is replaced."""
@@ -210,7 +216,9 @@ class Warehouse(ABC):
         except self.errors as error:
             raise EngineError(
                 f"the database {self.where!r} failed: {spark.text(error)}",
-                "whatever is posted is kept and paid for: resume the run once the database is back",
+                "whatever is posted is kept and paid for: resume the run once the database is back"
+                if self.encoded
+                else "this costs nothing: mend what it says, and give the command again",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()
@@ -231,14 +239,9 @@ class Warehouse(ABC):
     def execute(self, sql: str, *, records: bool = False) -> None:
         """Change something, in the database's own dialect; `records` if it reads these."""
 
-    @contextlib.contextmanager
-    def steady(self) -> Iterator[None]:
-        """See the same rows throughout, whatever others change, where the database can do that."""
-        yield
-
     @abstractmethod
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; tables that were not dropped stay."""
 
 
 class DuckDB(Warehouse):
@@ -284,7 +287,11 @@ class DuckDB(Warehouse):
 
 
 class PostgreSQL(Warehouse):
-    """A PostgreSQL server."""
+    """A PostgreSQL server.
+
+    A run is one transaction, which sees the same rows throughout. Nobody else can see its tables,
+    change or drop them, and if the connection is lost, they are gone.
+    """
 
     dialect = "postgres"
     kind_of_table = "UNLOGGED TABLE"  # made again after a crash of the server
@@ -294,16 +301,17 @@ class PostgreSQL(Warehouse):
 
         self.errors, self.where = (psycopg.Error,), where
         with self.explained():
-            self._db = psycopg.connect(address, autocommit=True, client_encoding="UTF8")
+            self._db = psycopg.connect(address, client_encoding="UTF8")
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            self._db.execute("SET standard_conforming_strings TO on")
+            for setting in _PG_SETTINGS:
+                self._db.execute(f"SET {setting}")
 
     def fetch(self, sql: str, *, records: bool = False) -> list[tuple[Any, ...]]:
         with self.explained():
             return self._db.execute(_literal(sql)).fetchall()
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        with self.explained(), self._db.transaction(), self._db.cursor("jdpack") as cursor:
+        with self.explained(), self._db.cursor("jdpack") as cursor:
             cursor.execute(_literal(sql))
             names = [column.name for column in cursor.description or ()]
             while rows := cursor.fetchmany(2**14):
@@ -322,24 +330,24 @@ class PostgreSQL(Warehouse):
             self._db.execute(_literal(sql))
 
     def create(self, table: str, query: str, source: str | None = None) -> None:
-        with self.steady():  # nobody else sees the table before others' rights are gone
-            super().create(table, query, source)
-            for (role,) in self.rows(_OTHERS.format(table)):
-                self.execute(f"REVOKE ALL ON {table} FROM {role}")
-
-    @contextlib.contextmanager
-    def steady(self) -> Iterator[None]:
-        with self.explained(), self._db.transaction():
-            yield
+        super().create(table, query, source)
+        for (role,) in self.rows(_OTHERS.format(table)):  # who could read it if it is kept
+            self.execute(f"REVOKE ALL ON {table} FROM {role}")
 
     def index(self, table: str, column: str) -> None:
         self.execute(f"CREATE INDEX ON {table} ({column})")
 
     def close(self) -> None:
-        with contextlib.suppress(EngineError), self.explained():
-            self._db.close()
+        with contextlib.suppress(EngineError), self.explained(), contextlib.closing(self._db):
+            self._db.commit()
 
 
+_PG_SETTINGS = (
+    "standard_conforming_strings TO on",
+    "idle_in_transaction_session_timeout TO 0",
+    # A run that was killed may still hold tables of the same names, until the server notices.
+    "lock_timeout TO '60s'",
+)
 _OTHERS = (
     "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
     "END FROM pg_class, aclexplode(relacl) WHERE oid = '{}'::regclass AND grantee <> relowner"

@@ -78,7 +78,7 @@ from jdpack.privacy.accounting import (
 
 _SLACK = 1.0 - 1e-12  # a limit in zCDP must hold however another machine rounds its logarithms
 
-_RUNS_SHARE: dict[Accounting, float] = {"gdp": 5.0, "zcdp": 2.0}
+_DELTA_DIVISOR: dict[Accounting, float] = {"gdp": 5.0, "zcdp": 2.0}
 """A is delta divided by this. In GDP a run takes only 2/5 of its delta from A, so as many fit by
 their deltas as with zCDP, and more of delta is left for the noise."""
 
@@ -125,10 +125,10 @@ class Balance:
         if epsilon == math.inf:
             raise BudgetError("the total epsilon of a data set must be finite, not inf")
         check_delta(Budget.split(epsilon, delta, truncated=False))  # refuses what makes no sense
-        if accounting not in _RUNS_SHARE:
+        if accounting not in _DELTA_DIVISOR:
             raise BudgetError(f"accounting must be 'gdp' or 'zcdp', not {accounting!r}")
         epsilon, delta = float(epsilon), float(delta)
-        runs = delta / _RUNS_SHARE[accounting]
+        runs = delta / _DELTA_DIVISOR[accounting]
         rest = round_down(Fraction(delta) - Fraction(runs))
         rho = rho_of(epsilon, rest if accounting == "gdp" else rest * _SLACK, accounting)
         limits = Fraction(rho), Fraction(runs)
@@ -140,7 +140,7 @@ class Balance:
         least, most = EPSILON_RANGE
         if not (least <= self.epsilon <= most and 1e-100 <= self.delta < 1.0):
             return False
-        if self.delta_limit != Fraction(self.delta / _RUNS_SHARE[self.accounting]):
+        if self.delta_limit != Fraction(self.delta / _DELTA_DIVISOR[self.accounting]):
             return False
         if self.rho_limit <= 0:
             return False
@@ -258,7 +258,7 @@ class Balance:
         if fit is not None:
             hint = f"epsilon {fit[0]:g} at delta {fit[1]:g} would fit"
         elif cost(budget)[1] > self.delta_left and self.rho_left > self.rho_limit / 10**6:
-            hint = "the part of its delta that is for runs is used up: choose theirs smaller"
+            hint = "the part of its delta for runs is used up; a run of smaller delta takes less"
         else:
             hint = "all of it is used up"
         return (
@@ -316,5 +316,5 @@ def _up(x: Fraction) -> float:
 
 
 def _down(x: float) -> float:
-    """To 3 significant digits, downwards."""
+    """Round down to 3 significant digits."""
     return float(Context(prec=3, rounding=ROUND_FLOOR).create_decimal(Decimal(x)))

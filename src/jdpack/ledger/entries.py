@@ -60,7 +60,7 @@ class Entry:
     number: int
     """Its place, from 1."""
     kind: Kind
-    """What it records."""
+    """The kind of event that it records."""
     time: str
     """When it was written, in UTC."""
     dataset: str
@@ -148,22 +148,22 @@ class State:
 
     def add(self, line: str) -> None:
         """Accept a line as the next entry, or raise JdpackError and change nothing."""
-        record = open_line(line, self.head)
-        kind, time, dataset = (record.pop(key, None) for key in ("type", "time", "dataset"))
+        fields = open_line(line, self.head)
+        kind, time, dataset = (fields.pop(key, None) for key in ("type", "time", "dataset"))
         if kind not in get_args(Kind):
             raise JdpackError(f"a line of type {kind!r} is not one of schema {SCHEMA}")
-        if {key: type(value) for key, value in record.items()} not in _FIELDS[kind]:
+        if {key: type(value) for key, value in fields.items()} not in _FIELDS[kind]:
             raise JdpackError(f"its fields are not those of a {kind} line")
         if not isinstance(time, str) or not re.fullmatch(r"[0-9T:Z-]{20}", time):
             raise JdpackError(f"{time!r} is not a time")
         check_name("data set", dataset)
-        again = {"type": kind, "time": time, "dataset": dataset, **record}
+        again = {"type": kind, "time": time, "dataset": dataset, **fields}
         if len(line) > LINE_MAX or seal(again, self.head) != line:
             raise JdpackError(f"it is not written as schema {SCHEMA} writes it")
-        self._apply(kind, dataset, record)
+        self._apply(kind, dataset, fields)
         self.head = hash_of(line)
         number = len(self.entries) + 1
-        data = MappingProxyType(record)
+        data = MappingProxyType(fields)
         self.entries.append(Entry(number, kind, time, dataset, data, self.head))
 
     def _apply(self, kind: Kind, dataset: str, data: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ class Place(Protocol):
     """Where a ledger is. Its text is for messages."""
 
     def make(self) -> None:
-        """Make room for a ledger, if there is none."""
+        """Make an empty place for a ledger, if there is none."""
 
     def transaction(self, *, write: bool) -> contextlib.AbstractContextManager[Any]:
         """One transaction, or LedgerError. If it succeeds, it is on disk."""
@@ -115,7 +115,7 @@ class Ledger:
         Args:
             grant: in PostgreSQL, a role that may then read the ledger and add to it, and no more.
             accounting: "gdp" adds up Gaussian noise exactly; "zcdp" also takes runs with truncated
-                Laplace noise, and fewer of all.
+                Laplace noise, but fewer runs overall.
         """
         check_name("data set", dataset)
         balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours), accounting)
@@ -188,7 +188,7 @@ class Ledger:
                 raise BudgetError(
                     f"a run for {neighbours.value} neighbours does not fit data set {dataset!r}, "
                     f"whose total is for {total.neighbours.value} neighbours",
-                    "the market says which; budgets for the two do not add up; nothing was spent",
+                    f"use a data set with a total for {neighbours.value}; nothing was spent",
                 )
             known = state.runs.get(run)
             lines, forgot = ["", *posted], False

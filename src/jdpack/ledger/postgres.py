@@ -9,7 +9,7 @@ tables:
 Rows are only ever added: triggers refuse everything else, and the role that runs needs no more than
 SELECT and INSERT. Whoever owns the tables can drop the triggers, as the owner of a file can.
 
-Formal guarantees, beside those of `jdpack.ledger.ledger`, which rest on three things:
+Formal guarantees: the same as in `jdpack.ledger.ledger`. Here they rest on three things:
 - Every change is one serialisable transaction: PostgreSQL lets it succeed only if it reads and
   writes as if nobody else were there. If another curator was faster, it is made again from the
   start (`retried`). An advisory lock makes curators queue, so that this is rare.
@@ -198,7 +198,7 @@ class PostgresLedger:
         if state == "42501":
             return LedgerError(
                 f"you may not use the ledger {str(self)!r}: {text}",
-                "its owner lets you in with `jdpack ledger create ... --grant ROLE`",
+                "its owner can let you in with `jdpack ledger create ... --grant ROLE`",
             )
         return LedgerError(
             f"cannot use the ledger {str(self)!r}: {text}",
@@ -245,7 +245,7 @@ class PostgresLedger:
             )
         about = _one(db, "SELECT obj_description(to_regnamespace('jdpack'), 'pg_namespace')")
         if about not in [f"{_ABOUT}{version}" for version in range(1, SCHEMA + 1)]:
-            raise LedgerError(f"schema 'jdpack' is no ledger that this version reads: {about!r}")
+            raise LedgerError(f"schema 'jdpack' is not a ledger that this version reads: {about!r}")
         triggers = db.execute(
             "SELECT c.relname, t.tgname, p.prosrc, t.tgenabled FROM pg_trigger t "
             "JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid "
@@ -301,7 +301,7 @@ class PostgresProgress:
                     )
                 except psycopg.errors.UniqueViolation:
                     raise LedgerError(
-                        f"another process is at work on run {self.run!r}",
+                        f"another process is working on run {self.run!r}",
                         "its line came first; wait until it ends; nothing more was posted here",
                     ) from None
         finally:
@@ -322,7 +322,7 @@ class PostgresProgress:
                     break
                 if not left:
                     raise LedgerError(
-                        f"another process is at work on run {self.run!r}, in this folder or in a "
+                        f"another process is working on run {self.run!r}, in this folder or in a "
                         "copy of it",
                         "wait until it ends; nothing was drawn",
                     )

@@ -98,7 +98,7 @@ class Progress:
                 handle = self._locked(held)
             except BlockingIOError:
                 raise LedgerError(
-                    f"another process is at work on run {self.run!r}, in this folder or in a copy "
+                    f"another process is working on run {self.run!r}, in this folder or in a copy "
                     "of it",
                     "wait until it ends; nothing was drawn",
                 ) from None
@@ -129,6 +129,6 @@ class Progress:
     def _unusable(self, error: OSError) -> LedgerError:
         return LedgerError(
             f"cannot use {str(self.path)!r}, which says how far a run has come: {error.strerror}",
-            "it lies beside the ledger: you must be able to write to that folder, and its disk "
+            "it is beside the ledger: you must be able to write to that folder, and its disk "
             "needs free space and must support locks",
         )

@@ -189,7 +189,7 @@ class SqliteLedger:
             )
         if (version := _ask(db, "user_version")) not in range(1, SCHEMA + 1):
             raise LedgerError(
-                f"schema {version!r} is none of 1 to {SCHEMA}, which this version reads"
+                f"schema {version!r} is not one of 1 to {SCHEMA}, which this version reads"
             )
         if _things(db) != list(_TABLES.items()):
             raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)

@@ -1,9 +1,9 @@
-"""Public: groups of agents with a cap or a reserve, as resources of their own.
+"""Public: groups of agents with a cap or a reserve, as separate resources.
 
-A market may say that at most so much of a resource goes to a group of agents (a cap), or that so
-much of it is kept for them (a reserve: everybody else together gets at most the rest). Each such
-rule is one more resource, *derived* from the resource it is about. Whoever the rule is about
-demands of the derived resource what it demands of the base:
+A market may limit how much of a resource goes to a group of agents (a cap), or keep a part of it
+for them (a reserve: everybody else together gets at most the rest). Each such rule is one more
+resource, *derived* from the resource it is about, its base. The agents whom the rule limits demand
+as much of the derived resource as they demand of the base:
 
 * a cap: supply is the cap, and the members of the group demand it;
 * a reserve r of a supply b: supply is b - r, and everybody who is not a member demands it.
@@ -30,9 +30,9 @@ class Group:
     name: str
     """As in the records; shown to people."""
     cap: Mapping[str, float] = field(default_factory=dict)
-    """For resources by name: at most this much goes to the group."""
+    """By resource name: at most this much goes to the group."""
     reserve: Mapping[str, float] = field(default_factory=dict)
-    """For resources by name: all others together get at most the supply minus this."""
+    """By resource name: all others together get at most the supply minus this."""
 
     def __hash__(self) -> int:
         return hash((self.name, tuple(self.cap.items()), tuple(self.reserve.items())))

@@ -18,7 +18,7 @@ _DECADES = 6  # of edges below the bound
 
 
 def edges(bound: float, least: float = 0.0) -> tuple[float, ...]:
-    """The edges below a bound and from `least` on, and the bound itself, the largest first."""
+    """The bound itself, then the edges below it that are at least `least`, the largest first."""
     exponent = math.floor(math.log10(bound))
     every = (
         float(f"{digits}e{e}")
@@ -30,7 +30,7 @@ def edges(bound: float, least: float = 0.0) -> tuple[float, ...]:
 
 
 def grids(market: Market) -> tuple[tuple[float, ...], ...]:
-    """The edges for each declared resource, and at last for the value.
+    """The edges for each declared resource, and finally for the value.
 
     All of them are bounds that the market could have: a smaller cap needs more codes.
     """
@@ -40,5 +40,5 @@ def grids(market: Market) -> tuple[tuple[float, ...], ...]:
 
 
 def widths(market: Market) -> tuple[int, ...]:
-    """How many levels each grid has: one per edge, one above and one for nothing."""
+    """How many levels each grid has: one per edge, one above them, and one for nothing."""
     return tuple(len(grid) + 2 for grid in grids(market))

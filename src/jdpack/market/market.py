@@ -5,10 +5,9 @@ records. It fixes the bounds that every record obeys (or is clamped to), and so 
 can move any sum (`jdpack.privacy.queries`).
 
 The grid
---------
-The private side computes with integers only. Every resource has a grid of its own: one *demand
-code* of resource j is its cap c_j over 65535. So a cap is always the code 65535, whatever its unit
-and however large the supply.
+-------- The private side computes with integers only. Every resource has its own grid: one *demand
+code* of resource j is its cap c_j divided by 65535. So a cap is always the code 65535, whatever its
+unit and however large the supply.
 
 * `unit_sizes[j]` is the amount of resource j that one code stands for: c_j / 65535 rounded **up**
   to 37 significant bits. A code has at most 16 bits, so code * unit_size is exact in a double. The
@@ -80,14 +79,14 @@ class Neighbours(enum.Enum):
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of thing with a supply, and the most that one option may ask of it."""
+    """A kind of thing with a supply, and the most of it that one option may ask for."""
 
     name: str
     """Shown to people."""
     supply: float
     """How much there is, in its own unit."""
     max_demand: float
-    """The most that one option may ask of it."""
+    """The most that one option may ask for."""
     unit: str = ""
     """Shown to people."""
     column: str = ""
@@ -138,7 +137,7 @@ class Provenance:
 
     @classmethod
     def of(cls, entry: Any, where: str) -> Provenance:
-        """From a table of a market file."""
+        """Read it from a table of a market file."""
         section = checks.Section(where, entry)
         found = cls(
             checks.positive(f"{where}: epsilon", section.number("epsilon")),
@@ -323,7 +322,7 @@ class Market:
         if len(self.resources) > RESOURCES_MAX:
             raise MarketError(
                 f"a market has 1 to {RESOURCES_MAX} resources, not {len(self.resources)}",
-                "each cap and each reserve of a group is one",
+                "each cap and each reserve of a group counts as one",
             )
         if c.group != "group" and not self.groups:
             raise MarketError(
@@ -354,7 +353,7 @@ class Market:
         if c.request != "request" and self.requests == 1:
             raise MarketError(
                 f"column {c.request!r} is for requests, but agents have only one",
-                "set [person] requests; or list the column in ignore",
+                "let people make several requests, or list the column in ignore",
             )
         others = [c.id, c.value]
         others += (
@@ -369,7 +368,7 @@ class Market:
         if self.requests > 1 and c.request in [*others, *([c.group] if self.groups else [])]:
             raise MarketError(
                 f"column {c.request!r} is used for the request and for something else",
-                "name another column in [agents] request",
+                "name another column for the request",
             )
         self._check_totals(self.max_total)
         self._check_totals(self.person.max_total)
@@ -389,7 +388,7 @@ class Market:
             for name in own:
                 if name not in units:
                     raise MarketError(
-                        f"max_total names {checks.quoted(name)}, which is no resource",
+                        f"max_total names {checks.quoted(name)}, which is not a resource",
                         checks.closest(name, list(units)),
                     )
                 if name in bounded:
@@ -434,7 +433,7 @@ class Market:
         for name in person.max_demand:
             if name not in caps:
                 raise MarketError(
-                    f"[person]: max_demand names {checks.quoted(name)}, which is no resource",
+                    f"[person]: max_demand names {checks.quoted(name)}, which is not a resource",
                     checks.closest(name, list(caps)),
                 )
         pairs: list[tuple[str, float | None, float]] = [
@@ -447,7 +446,7 @@ class Market:
             if most is not None and most < one:
                 raise MarketError(
                     f"[person]: {what} is {most:g} in all, but one option may have {one:g}",
-                    "what one option may have, its person may have too",
+                    "let a person ask for at least as much as one option",
                 )
 
     # --- people ---------------------------------------------------------------------------
@@ -462,10 +461,10 @@ class Market:
         return hash(tuple(getattr(self, f.name) for f in fields(self) if f.hash is not False))
 
     def __hash__(self) -> int:
-        return self._hash  # computed once: a plan looks thousands of numbers up by their market
+        return self._hash  # computed once: a plan looks up thousands of numbers by market
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the hash, because texts hash differently in every process."""
+        """Everything except the hash, because texts hash differently in every process."""
         return {name: value for name, value in vars(self).items() if name != "_hash"}
 
     @property
@@ -514,8 +513,8 @@ class Market:
     def person_totals(self) -> tuple[Total, ...]:
         """Bounds on what one agent can take in all of disjoint sets, before codes are rounded.
 
-        Those of `person`; and for sets that none of these touches, `requests` times what one
-        option may ask for. And what follows for derived resources.
+        They are the totals of `person`. A set that none of these touches is bounded by `requests`
+        times what one option may ask for. What follows for derived resources is included.
         """
         own = self.person_limits.totals
         bounded = {j for total in own for j in total.resources}
@@ -544,14 +543,14 @@ class Market:
         """The most resources that one option can touch, derived ones included.
 
         An option touches at most `bundle_size` declared resources. With each of them, an agent of
-        group g touches the resources derived from it that g demands. So for each group (and for
-        none) this is the sum over the `bundle_size` declared resources that bring most; the
-        largest of these sums is reached by a record.
+        group g touches the resources derived from it that g demands. So for each group (and for no
+        group) this is the sum over the `bundle_size` declared resources that bring most. Some
+        record reaches the largest of these sums.
         """
         return self._width(self.bundle_size)
 
     def _width(self, size: int) -> int:
-        """The most resources that come with `size` declared ones."""
+        """The most resources that `size` declared ones bring with them, themselves included."""
         widths = []
         for group in range(-1, len(self.groups)):
             brings = [1] * len(self.declared)
@@ -849,7 +848,7 @@ class Market:
             "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
-            same["units_one"] = None  # words that fit no more
+            same["units_one"] = None  # words that no longer fit
         return Market(**{**same, **changes})
 
     def scaled(self, factor: float) -> Market:
@@ -866,7 +865,7 @@ class Market:
 
 
 def _other(path: str | Path) -> str:
-    """A hint for a path that is not one of a market file."""
+    """A hint for a path that does not lead to a market file."""
     kind = Path(path).suffix.lower()
     if kind in (".parquet", ".pq", ".csv"):
         return "it is a table: the market file comes first, then the table"
@@ -885,8 +884,8 @@ def _derived(declared: Sequence[Resource], groups: Sequence[Group]) -> list[Reso
             for name, amount in rules.items():
                 if name not in numbers:
                     raise MarketError(
-                        f"group {group.name!r} has a {rule} of {checks.quoted(name)}, which is no "
-                        "resource",
+                        f"group {group.name!r} has a {rule} of {checks.quoted(name)}, which is not "
+                        "a resource",
                         checks.closest(name, list(numbers)),
                     )
                 base = declared[numbers[name]]
@@ -924,7 +923,7 @@ def _languages(given: Any) -> tuple[str, ...]:
     for code in found:
         if not isinstance(code, str) or not re.fullmatch("[a-z]{2,3}", code):
             raise MarketError(
-                f"languages has {checks.quoted(code)}, which is no code of a language",
+                f"languages has {checks.quoted(code)}, which is not the code of a language",
                 'write codes such as "en" or "de"',
             )
     if not found or len(set(found)) < len(found):

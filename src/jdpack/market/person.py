@@ -1,9 +1,9 @@
 """Public: what one person may ask for in all, over all requests, counted exactly.
 
 An agent is a person: whoever the promise protects. A person makes one request, or several. Each
-request has options of its own, of which at most one is taken, and is decided on its own at the
-posted prices. So what one person can move in a sum is bounded by what all requests together can
-take, and that is what these bounds are about.
+request has its own options, takes at most one of them, and is decided separately at the posted
+prices. So how far one person can move a sum is bounded by what all requests together can take, and
+these bounds limit that.
 
 Counting. A request counts with the largest of its options: the largest value, the most of each
 resource, the largest total, the most resources. What a person takes is at most the sum over the
@@ -13,8 +13,8 @@ All sums are sums of whole numbers: exact, and the same in Python, in the kernel
 (`jdpack.records.person_kernels`) and in JavaScript (`pages/web/allocate.js`).
 
 Beyond the bounds. Requests are counted in the order in which the person lists them. A request that
-would lead beyond a bound is left out as a whole: it takes nothing and gets nothing, and the
-requests after it are counted without it. So what is kept depends on the person's own record alone.
+would go beyond a bound is left out as a whole: it takes nothing and gets nothing, and the requests
+after it are counted without it. So what is kept depends on the person's own record alone.
 
 Formal guarantees. Let x be what a person takes in all, in codes, R the most requests, and C the
 largest code. Then, for everybody who passes or was cut:
@@ -52,7 +52,7 @@ class PersonBounds:
     bundle_size: int | None = None
     """The most resources that all requests together may touch."""
     max_demand: Mapping[str, float] = field(default_factory=dict)
-    """For resources by name: the most of it in all."""
+    """By resource name: the most of that resource in all."""
     max_total: tuple[MaxTotal, ...] = ()
     """The most of some resources together, in the unit that they share."""
 
@@ -121,11 +121,11 @@ class Limits:
 
     requests: int
     value: int
-    """In value codes."""
+    """The most value, in value codes."""
     bundle: int
-    """How many resources."""
+    """The most resources."""
     steps: tuple[int, ...]
-    """Of each resource, in codes; each request counts with its code minus 1."""
+    """The most of each resource, in codes; each request counts with its code minus 1."""
     totals: tuple[Total, ...]
 
 

@@ -47,7 +47,7 @@ def market_file(answers: Answers) -> str:
     several = answers.options > 1
     lines = [
         "# A market file of jdpack. Everything in it is public. Write it before anybody looks at",
-        "# the records: a number that is chosen by looking at them tells something about them.",
+        "# the records: a number that is chosen by looking at them reveals something about them.",
         "",
         f"name = {_text(answers.name)}",
         f"divisible = {str(answers.divisible).lower()}  # true: people may get a part of a wish",
@@ -59,7 +59,7 @@ def market_file(answers: Answers) -> str:
         + (
             "everybody may know how many agents there are"
             if answers.exact
-            else "not even the number of agents shows"
+            else "hides even how many agents there are"
         ),
         "",
         "[value]",
@@ -112,7 +112,7 @@ def with_bounds(text: str, market: Market) -> str:
     for entry in market.provenance[text.count("[[provenance]]") :]:
         lines += [
             "",
-            "[[provenance]]  # these bounds were chosen from the records, privately; it cost",
+            "[[provenance]]  # these bounds were chosen from the records, privately, at this cost",
             f"epsilon = {_number(entry.epsilon)}",
             f"delta = {entry.delta!r}",
             f"run = {_text(entry.run)}  # in the ledger",

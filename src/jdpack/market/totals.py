@@ -6,7 +6,7 @@ up to c w. So the codes of the resources that an option touches say that it asks
 sum_j (c_j - 1) w_j, and an option is beyond the bound B if that sum is above B.
 
 Formal guarantees. Every option whose true total is at most B passes unchanged, because the sum is
-below its true total. Of every option that passes or was cut, the codes obey
+below its true total. The codes of every option that passes or was cut obey
 
     sum_j c_j w_j <= B + (the sum of w_j over the resources that it touches),
 
@@ -90,7 +90,7 @@ class Total:
 
     @cached_property
     def quantum(self) -> float:
-        """A power of two of which all unit sizes are whole numbers."""
+        """A power of two; all unit sizes are whole multiples of it."""
         return math.ldexp(1.0, min(math.frexp(w)[1] for w in self.unit_sizes) - _UNIT_BITS)
 
     @cached_property

@@ -359,7 +359,7 @@ def binding_first(board: Billboard) -> list[int]:
     """The resources, those that bind first: a resource binds if one more unit of it has a price.
 
     They are ordered by what the whole supply is worth at the final prices, or at the latest ones of
-    a run that is not finished. What is worth next to nothing keeps the market's order.
+    a run that is not finished. Resources that are worth next to nothing keep the market's order.
     """
     market, rounds = board.header.market, list(board.rounds)
     posted = [r.step.prices for r in board.releases if r.step.prices]
@@ -435,7 +435,7 @@ def _load(market: Market, release: Release, resource: int) -> float:
 
 
 def _blocks(release: Release) -> float:
-    """How many blocks like the one that is asked would hold all agents."""
+    """How many blocks as large as the one that is asked would hold all agents."""
     batch = release.step.batch
     return 1.0 if batch is None else batch.count / release.step.span
 
@@ -515,7 +515,7 @@ def _fill(
 
 
 def _words(words: Language) -> dict[str, Any]:
-    """What the templates say things with."""
+    """The functions with which templates write words and numbers."""
 
     def number(say: Callable[[float], str]) -> Callable[[float], str]:
         return lambda x: words.number(say(x))

@@ -21,13 +21,13 @@ def short(number: float) -> str:
 
 
 def short_down(number: float) -> str:
-    """As `short`, but rounded down: for lower bounds."""
+    """Like `short`, but rounded down: for lower bounds."""
     near = _near(number, ROUND_HALF_UP)
     return _written(_near(number, ROUND_FLOOR) if near > number else near)
 
 
 def short_up(number: float) -> str:
-    """As `short`, but rounded up: for upper bounds."""
+    """Like `short`, but rounded up: for upper bounds."""
     near = _near(number, ROUND_HALF_UP)
     return _written(_near(number, ROUND_CEILING) if near < number else near)
 
@@ -82,7 +82,7 @@ def not_private_text(why: str, language: Language | None = None) -> str:
 
 
 def good_name(market: Market, resource: int, language: Language | None = None) -> str:
-    """The name of a resource; those that stand for a rule of a group have one made of its parts."""
+    """The name of a resource. If it stands for a group's rule, the name is made from its parts."""
     language, r = language or english(), market.resources[resource]
     if r.derived is None:
         return market.said(r.name, language.code)
@@ -134,7 +134,7 @@ WHOLE_PERSON = "everything that one person asked for, however many requests"
 def person_texts(
     market: Market, who: Literal["you", "one"] = "you", language: Language | None = None
 ) -> dict[str, str]:
-    """What one person may ask for in all: a sentence without its end for each bound there is.
+    """What one person may ask for in all: for each bound, a sentence without its full stop.
 
     The sentences are about the reader ("you"), or about one person.
     """
@@ -192,7 +192,7 @@ def percent(number: float) -> str:
 
 
 def short_percent(number: float) -> str:
-    """A fraction from 0 on, to three digits of its percentage, or all before the point."""
+    """A fraction of at least 0 as a percentage: three digits, or all before the point."""
     if number == math.inf:
         return "unbounded"
     return f"{100.0 * number:.3g}%" if number < 9.995 else f"{100.0 * number:,.0f}%"

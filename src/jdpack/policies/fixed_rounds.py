@@ -34,7 +34,7 @@ ROUNDS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class State:
-    """The fold over the billboard."""
+    """What a policy knows from the billboard so far."""
 
     market: Market
     noise: Gaussian | NoNoise

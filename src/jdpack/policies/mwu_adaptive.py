@@ -54,14 +54,14 @@ NOISES = ("gaussian", "truncated-laplace")
 
 @dataclass(frozen=True)
 class State:
-    """The fold over the billboard."""
+    """What the policy knows from the billboard so far."""
 
     market: Market
     constants: _Constants
     weights: FloatArray
     """Relative prices of the m resources and the dummy; they sum to 1."""
     theta: int = 0
-    """In 1/SHARE: this round's step size once its scale is known, before that the last round's."""
+    """This round's step size, or the last round's until this round's scale is known; in 1/SHARE."""
     total: int = 0
     rounds: int = 0
     scaled: bool = False
@@ -178,9 +178,9 @@ class MwuAdaptive:
         The first term is for prices that start too high. The second is the second-order term while
         no load is above twice its supply (at worst it is 5 alpha). The last does not depend on
         alpha. So the best alpha is s sqrt(ln(m + 1) / (2 + s^2)). All terms are several times what
-        happens, but by about the same factor. It is rounded up to a multiple of 1/1000, raised
-        until `STEPS_PICKED` steps are enough (their number grows as 1 / alpha^2), and so are a
-        million rounds and the delta for truncated noise, and at most 0.1: where noise is that
+        happens, but by about the same factor. It is rounded up to a multiple of 1/1000, then raised
+        until `STEPS_PICKED` steps are enough (their number grows as 1 / alpha^2), a million rounds
+        are enough, and so is the delta for truncated noise. It is at most 0.1: where noise is that
         large, it decides the loss, and steps that are too large only add to it.
         """
         return _least_alpha(self, market, budget) if self.alpha is None else self.alpha
@@ -269,7 +269,7 @@ class MwuAdaptive:
 
 @functools.lru_cache(maxsize=256)
 def _least_alpha(policy: MwuAdaptive, market: Market, budget: Budget) -> float:
-    """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha makes it all easier to meet."""
+    """`MwuAdaptive.alpha_in` without a given alpha. A larger alpha meets all limits more easily."""
 
     def meets(steps: int) -> bool:
         alpha = steps / _ALPHA_STEPS

@@ -15,8 +15,8 @@ needs no trusted party: agents can add the noise themselves (`jdpack.run.local`)
   noise of Lhat grows only with the logarithm of T. The last answer sums up all batches. The
   certificate rests on it alone, and it gets `1 - STEERING` of the budget, so the margin does not
   grow with T at all. An agent is in one batch, and pays for the blocks that contain it (`Filter`).
-* Agents who add the noise themselves add it independently: each batch has noise of its own, each
-  may cost all of rho, and T of them sum to sqrt(T) times as much. That is the sqrt(m n) of Table 1.
+* Agents who add the noise themselves add it independently: each batch has its own noise, each may
+  cost all of rho, and T of them sum to sqrt(T) times as much. That is the sqrt(m n) of Table 1.
 * The paper gives theta up to constants. In units of 2 n V, the regret lemma bounds the loss by
   ln(m+1) / (theta T) + theta g, with g the second moment of T times the load of a round's batch.
   With independent noise we minimise that for g = W^2 + s^2: W = max_j n c_j / b_j is the largest
@@ -58,25 +58,27 @@ def check_one_request(market: Market) -> None:
     if market.requests > 1:
         raise MarketError(
             "agents who add the noise themselves can make only one request",
-            "leave [person] out, with one option for all that a person wants; or trust a curator",
+            market.hint("leave [person] out", "leave person out of Market")
+            + ", with one option for all that a person wants; or trust a curator",
         )
 
 
 @dataclass(frozen=True)
 class State:
-    """The fold over the billboard."""
+    """What the policy knows from the billboard so far."""
 
     market: Market
     noise: Gaussian | NoNoise
-    """Of a block."""
+    """The noise of a block."""
     last_noise: Gaussian | NoNoise
-    """Of the last answer."""
+    """The noise of the last answer."""
     rounds_at_most: int
     theta: float
     leaf: int
     """Where this round's batch is in the tree of blocks."""
     prefixes: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """How many batches from the first on, and the noisy sum of their demand; the last is of all."""
+    """A number of batches, counted from the first, with the noisy sum of their demand, for each
+    prefix that later blocks may build on. The last is for all batches so far."""
     rounds: int = 0
 
 

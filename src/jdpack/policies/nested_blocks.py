@@ -1,11 +1,11 @@
 """Public: nested blocks of batches, whose noisy sums give every prefix with little noise.
 
 A policy that learns from one pass over T batches needs the sum of all batches so far, after each of
-them. If every batch has noise of its own, the noise of that sum grows like sqrt(T). Here the answer
-of a round sums up a whole block of batches that ends with this round's, with one noise for all of
-them. The prefix up to a round is its block plus the prefix before that block. Both numbers that
-matter are then about (log2 T) / 2: how many blocks contain a batch, since each of them costs its
-agents, and how many blocks make up a prefix, since each of them adds its noise.
+them. If every batch has its own noise, the noise of that sum grows like sqrt(T). Here the answer of
+a round sums up a whole block of batches that ends with this round's, with a single noise term for
+all of them. The prefix up to a round is its block plus the prefix before that block. Both numbers
+that matter are then about (log2 T) / 2: how many blocks contain a batch, since each of them costs
+its agents, and how many blocks make up a prefix, since each of them adds its noise.
 
 These are the blocks of the smooth binary mechanism (Andersson & Pagh, A Smooth Binary Mechanism for
 Efficient Private Continual Observation, NeurIPS 2023). The batches are the numbers of h bits of
@@ -13,8 +13,10 @@ which k = h // 2 are 1, in increasing order: their *leaves* in a binary tree. Ta
 with a 0, then r ones, then z zeros: A 0 1..1 0..0. The next leaf begins with A 1, so all leaves
 that begin with A 0 are over. There are C(r + z, r) of them, and they are this round's block.
 
-* A leaf is in the block of its own beginning A 0 only, for each of its zeros: h - k blocks at most.
-* The prefix up to a leaf is made of the blocks A 0 for the ones A 1 of the next leaf: k at most.
+* For each of its zeros, a leaf is in one block, that of its own beginning A 0: h - k blocks at
+  most.
+* The prefix up to a leaf consists of one block A 0 for each one of the next leaf, at the end of its
+  beginning A 1: k blocks at most.
 
 So with noise of one scale s everywhere, a prefix has a deviation of at most sqrt(k) s, and a
 budget rho pays for s = Delta sqrt((h - k) / (2 rho)). `experiments/prefix_noise.py` compares it
@@ -52,7 +54,7 @@ def first_leaf(rounds: int) -> int:
 
 
 def next_leaf(leaf: int) -> int:
-    """The next number with as many ones."""
+    """The next larger number with the same number of ones."""
     low = leaf & -leaf
     carried = leaf + low
     return carried | ((leaf ^ carried) // low >> 2)

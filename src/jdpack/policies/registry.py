@@ -21,7 +21,7 @@ KINDS: dict[str, type[Any]] = {
 """Every policy by name; the first is the default."""
 
 EARLIER: dict[str, dict[str, Any]] = {"newton": {"beta_parts": "even", "grants": "unmeasured"}}
-"""What a header means that does not say: it is from before a policy had this parameter."""
+"""The parameters of older headers, written before the policy had them."""
 
 
 def from_dict(data: Mapping[str, Any]) -> Policy[Any]:

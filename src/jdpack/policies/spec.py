@@ -32,7 +32,7 @@ def policy_of(given: Policy[Any] | str | None) -> Policy[Any]:
 
 
 def policies_of(given: Iterable[Policy[Any] | str] | None) -> list[Policy[Any]]:
-    """The policies of a list, each one once; if there is no list, all with their defaults."""
+    """The policies in a list, none of them twice; without a list, all with their defaults."""
     if isinstance(given, str):
         raise MarketError(f"policies must be a list, not {given!r}", f"such as [{given!r}]")
     chosen: list[Policy[Any]] = []

@@ -70,11 +70,11 @@ class Budget:
     With "gdp" the repair costs beta. Let D and D' be neighbours with plain outcomes P, Q and
     repaired outcomes P', Q', and let F be the set of billboards and coins on which the plain
     allocation of D or of D' exceeds a supply. **Precondition**: P(F) and Q(F) are at most beta. The
-    certificate sees to that. One event of probability at most beta must contain both failures. The
+    certificate ensures that. One event of probability at most beta must contain both failures. The
     loads of D and D' differ by at most one cap, so a bound that leaves one more cap C_j free than D
     needs also covers D' (`jdpack.protocol.bounds`). Outside F nothing is repaired, neither on D nor
-    on D', and F is the same set for both. So for any set S of what all others get, P'(S) <=
-    P(S without F) + beta <= e^epsilon Q(S without F) + d + beta <= e^epsilon Q'(S) + d + beta.
+    on D', and F is the same set for both. So for any set S of what all others get, P'(S) <= P(S
+    without F) + beta <= e^epsilon Q(S without F) + d + beta <= e^epsilon Q'(S) + d + beta.
 
     With "zcdp" beta bounds P(plain D exceeds a supply) alone, and the repair costs
     (1 + e^epsilon) beta: P'(S) <= P(S) + beta <= e^epsilon Q(S) + d + beta <= e^epsilon (Q'(S) +
@@ -162,7 +162,7 @@ class Budget:
         return (1.0 + math.exp(self.epsilon)) * self.beta * (1.0 + 1e-15)
 
     def to_dict(self) -> dict[str, Any]:
-        """For billboards and ledgers. Budgets in zCDP are written as before there was another."""
+        """For billboards and ledgers. Budgets in zCDP are written as before GDP was added."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.accounting == "zcdp":
             del found["accounting"]
@@ -281,7 +281,7 @@ class Cost:
     delta: Fraction = Fraction(0)
     """Positive only if the support of the noise moves with the data."""
     transfer: Fraction = Fraction(0)
-    """What it costs that Gaussian noise is discrete (`gdp.transfer`)."""
+    """The extra cost of Gaussian noise that is discrete, not normal (`gdp.transfer`)."""
 
 
 class Filter:
@@ -332,7 +332,7 @@ class Filter:
         )
 
     def charge(self, cost: Cost, batch: Batch | None = None, span: int = 1) -> None:
-        """Spend `cost` on all agents, or on `span` batches of which `batch` is the last.
+        """Spend `cost` on all agents, or on the `span` batches that end with `batch`.
 
         It raises BudgetError if the budget does not cover it, and then spends nothing.
         """

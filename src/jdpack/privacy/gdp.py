@@ -85,8 +85,8 @@ TRANSFER_SHARE = Fraction(1, 512)
 It suffices for every market. A release with n numbers is charged at most 38 n / s^2, s the smallest
 of its scales. If one agent can move the number with that scale by d, the release costs rho_t at
 least (d / s)^2 / 2, so the charge is at most 76 rho_t n / d^2. For demand, n is at most 65,536 and
-d = 65,535; for all others n / d^2 is less. (Where totals bound demand, `queries.DemandChange` sees
-to it.) The filter checks it all the same."""
+d = 65,535; for all others n / d^2 is less. (Where totals bound demand, `queries.DemandChange`
+ensures it.) The filter checks it all the same."""
 
 EPSILON_PROVED = 100.0
 """The largest epsilon for which G4 bounds the tail."""
@@ -96,19 +96,19 @@ RHO_MOST = 1e3
 
 _TAIL = Decimal("1e-110")  # e^epsilon R'(T) in G4
 _RHO_LEAST = 1e-40  # at less, the difference of two tails would lose too many digits
-_CLOSE = Decimal("1e-45")  # bounds the relative error of a tail probability, 1e-52, with room
+_CLOSE = Decimal("1e-45")  # bounds the relative error of a tail probability, 1e-52, generously
 _CONTEXT = Context(prec=60, rounding=ROUND_HALF_EVEN, Emin=-(10**6), Emax=10**6)
 _ROOT_2_PI = Decimal("2.50662827463100050241576528481104525300698674060993831662992357")
 
 
 def transfer(scales: Sequence[float]) -> Fraction:
-    """What it costs that draws of these scales are discrete and not normal (G3); part of epsilon.
+    """The extra cost of draws at these scales that are discrete, not normal (G3); part of epsilon.
 
     Rounded up. Below a scale of 1 nothing is proved, and the charge is more than a budget allows.
     """
     if min(scales) < 1.0:
         return Fraction(38)
-    alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term does
+    alike = len(scales) if scales.count(scales[0]) == len(scales) else 1  # then one term will do
     total = alike * math.fsum(1.0 / (s * s) for s in scales[::alike])
     return 38 * Fraction(total * (1.0 + 2.0**-40))
 

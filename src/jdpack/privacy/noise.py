@@ -36,11 +36,11 @@ class Gaussian:
     def cost(self, change: Change, width: int = 1) -> Cost:
         """The cost of adding this noise to each of the `width` numbers of an integer answer.
 
-        Formal guarantees. For any integer shift d the Renyi divergence of order a between z and
-        z + d is at most a d^2 / (2 scale^2) (Canonne, Kamath & Steinke 2020, Proposition 5). The
+        Formal guarantees. For any integer shift d the Renyi divergence of order a between z and z +
+        d is at most a d^2 / (2 scale^2) (Canonne, Kamath & Steinke 2020, Proposition 5). The
         numbers have independent noise, so a move by d costs rho = sum (d_i / scale_i)^2 / 2 (their
         Theorem 14), and `Change.worst` bounds that sum over all moves that one agent can cause.
-        `jdpack.privacy.gdp` proves more of noise with large scales.
+        `jdpack.privacy.gdp` proves more about noise with large scales.
         """
         for scale in self.scales:
             _check_scale(scale)
@@ -155,7 +155,7 @@ def from_dict(data: Mapping[str, Any]) -> Noise:
             return TruncatedLaplace(scale, bound)
         case {"kind": "none", **rest} if not rest:
             return NoNoise()
-    raise BillboardError(f"noise {checks.quoted(dict(data))} is of no known kind")
+    raise BillboardError(f"noise {checks.quoted(dict(data))} is of an unknown kind")
 
 
 def _right(scales: list[Any]) -> bool:

@@ -36,7 +36,7 @@ class Change:
     count: int = 1
 
     def worst(self, scales: Sequence[float]) -> float:
-        """The largest sum of (d_i / scale_i)^2, rounded up. A single scale is for all numbers."""
+        """The largest sum of (d_i / scale_i)^2, rounded up. A single scale is for all of them."""
         return _largest(self.most, scales, self.count) * _UP
 
     @property
@@ -51,7 +51,7 @@ class SetBound:
 
     resources: tuple[int, ...]
     amounts: tuple[float, ...]
-    """What the most codes of each resource stand for."""
+    """The amount that the most codes of each resource stand for."""
     most: float
 
 
@@ -78,8 +78,8 @@ class DemandChange(Change):
       agents together use at most `agents` totals, and each resource once: a fractional knapsack,
       in which the largest value per amount is filled first.
 
-    Resources in no set add at most the `agents` times `bundle` largest v_j among them. These
-    bounds hold at once with the one above, so the smaller one does.
+    Resources in no set add at most the `agents` times `bundle` largest v_j among them. These bounds
+    hold together with the one above, so the smaller one holds.
     """
 
     caps: tuple[int, ...] = ()
@@ -133,14 +133,14 @@ def _largest(most: int, scales: Sequence[float], count: int) -> float:
 
 
 def _fill_equal(values: list[float], total: SetBound, agents: int) -> float:
-    """What agents reach in a set of equal amounts."""
+    """The most that `agents` agents together add in a set of equal amounts."""
     part, whole = math.modf(total.most / total.amounts[0])
     ranked, full = sorted(values, reverse=True), agents * int(min(whole, len(values)))
     return math.fsum(ranked[:full]) + part * part * math.fsum(ranked[full : full + agents])
 
 
 def _fill(values: list[float], total: SetBound, agents: int) -> float:
-    """What agents reach in a set, at most."""
+    """A bound on what `agents` agents together add in a set."""
     items = []
     for value, amount in zip(values, total.amounts, strict=True):
         most = min(1.0, total.most / amount)
@@ -206,15 +206,15 @@ def change(market: Market, query: Query) -> Change:
       thinned. For every seed of the coins, an agent is granted one option of each of its requests,
       or none, like what it takes in a round: so it moves the answer as it moves a demand.
     * chance, the variances that coins add to the loads and to the value of what is granted, given
-      the rounds so far (`engines.giving.chance`). Every request has a coin of its own. Let p be the
+      the rounds so far (`engines.giving.chance`). Every request has its own coin. Let p be the
       probability that it grants something that touches resource j. The code granted lies in [0, C],
       and is 0 with probability 1 - p. Its variance is at most C^2 p (1 - p) if p <= 1/2, and at
       most C^2 / 4 always; in the unit of the answer the latter is below CHANCE_MAX, after rounding
       up too. With one option all its resources have the same p, so k numbers move. With several
-      options the p of all resources sum to at most k, and the square of the bound is at most
-      (4 / 27) p C^4: in units, the squares sum to less than 2.4 k CHANCE_MAX^2. Rounding up adds at
-      most 1 to each number above 0, of which there are at most 2^16; a factor of 2.5 covers it. All
-      are non-negative, so the square of a difference between two agents is at most the sum of their
+      options the p of all resources sum to at most k, and the square of the bound is at most (4 /
+      27) p C^4: in units, the squares sum to less than 2.4 k CHANCE_MAX^2. Rounding up adds at most
+      1 to each number above 0, of which there are at most 2^16; a factor of 2.5 covers it. All are
+      non-negative, so the square of a difference between two agents is at most the sum of their
       squares; with ADD_REMOVE one of them adds nothing. The value adds one more number. Every
       number lies in [0, CHANCE_MAX], so none moves by more than that. `_chance_of_requests` bounds
       what several requests add.
@@ -277,7 +277,7 @@ def _chance_of_requests(market: Market) -> ChanceChange:
 
 
 def luck_change(market: Market, lowest: int, highest: int) -> Change:
-    """As `change`, for the query luck: the value given beyond the averaged shares.
+    """Like `change`, for the query luck: the value given beyond the averaged shares.
 
     Formal guarantees. Every request adds the value codes of what is given minus those of its
     averaged shares, and what all requests of an agent add lies in [lowest, highest], where
@@ -319,8 +319,8 @@ def _root(squared: int) -> int:
 
 
 def _totals(market: Market) -> tuple[SetBound, ...]:
-    """What totals say of one agent. Codes are rounded up, by less than one unit per resource that
-    an option touches.
+    """What totals imply for one agent. Codes are rounded up, by less than one unit per resource
+    that an option touches.
     """
     found = []
     for total in market.person_totals:

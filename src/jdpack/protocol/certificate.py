@@ -16,7 +16,7 @@ S_j, and call the result U_j, because a repair must be as rare for every neighbo
 (`Market.person_cap_codes`). f_j = min(1, 1 / U_j), and an option is scaled by the smallest f_j of
 the resources that it touches. So the load of j falls at least by f_j.
 
-C2. Load of indivisible goods. Every request has a coin of its own. Coins grant each option with its
+C2. Load of indivisible goods. Every request has its own coin. Coins grant each option with its
 averaged share as probability, so what is granted has the load of the averaged allocation plus the
 coins, a sum of independent numbers whose mean is 0 given the rounds. The `granted` release measures
 that load, and the `chance` release shows the variances that coins add, both with noise. Every grant
@@ -75,12 +75,12 @@ subtract a bound on what is lost in the gaps.
 C6. Ratio. The same welfare w appears above and below, in f w / (w + X) or (w + luck) / (w + X).
 Both are monotone in w, so the smallest value is at an end of the interval that holds w. Divisible
 goods have both bounds, and one may rise while the other falls: then the larger of the two may be
-smallest where they are equal. What
-thinning takes away grows with w, but more slowly than w (implicit differentiation of the relative
-entropy in `tail_bounds`), so the value left grows too, and the ratio is at least the value at the
-left end of an interval over w + X at its right end. We cut the interval into pieces and take the
-smallest. (X is negative if the averaged allocation does not fit. The optimum is never negative, so
-w >= -X: the interval ends there, where the ratio is infinite or 0.)
+smallest where they are equal. What thinning takes away grows with w, but more slowly than w
+(implicit differentiation of the relative entropy in `tail_bounds`), so the value left grows too,
+and the ratio is at least the value at the left end of an interval over w + X at its right end. We
+cut the interval into cells and take the smallest. (X is negative if the averaged allocation does
+not fit. The optimum is never negative, so w >= -X: the interval ends there, where the ratio is
+infinite or 0.)
 
 All statements are about the records as encoded: if numbers were clamped to the public bounds, the
 optimum is the optimum of the clamped ones.
@@ -103,7 +103,7 @@ from jdpack.privacy.queries import Query
 from jdpack.protocol import bounds, closing
 
 _GUESSES = 4  # how many v the bound of C4 tries
-_PIECES = 32  # into which C6 cuts the interval of the welfare
+_CELLS = 32  # into which C6 cuts the interval of the welfare
 
 
 def certify(board: Billboard) -> Certificate:
@@ -172,7 +172,7 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
         return math.inf if given(left) > 0.0 else 0.0
 
     if thinned:
-        ends = [least + i * (most - least) / _PIECES for i in range(_PIECES + 1)]
+        ends = [least + i * (most - least) / _CELLS for i in range(_CELLS + 1)]
         ratio = min(ratio_of(a, b) for a, b in itertools.pairwise(ends))
     else:
         ends = [least, most]

@@ -1,13 +1,13 @@
 """Public: the releases that close a run, whatever its policy. The certificate rests on them.
 
 The loads of the rounds already bound the load of the averaged allocation. Where coins grant
-indivisible goods, they carry the load away from that average, by about the square root of how much
-they decide. So `granted` measures what they grant, and `chance` shows how much they decide: the
-variance that they add to each load, and to the value of what is granted. In a run whose rounds each
-ask one batch, coins decide nothing.
+indivisible goods, they move the load away from that average by about the square root of what they
+decide. So `granted` measures what they grant, and `chance` shows how much they decide: the variance
+that they add to each load, and to the value of what is granted. In a run whose rounds each ask one
+batch, coins decide nothing.
 
 `welfare` shows the value of the averaged allocation. If some resources are scaled or thinned,
-`luck` shows how much less the value of what is given is, unless the factors alone tell more.
+`luck` shows how much value that costs, unless the factors alone give a better bound.
 
 Only agents who took an option in some rounds and not in others leave anything to their coin. The
 value of such an option is at most what it cost in some round. (If an agent took two options in
@@ -43,7 +43,7 @@ def step(board: Billboard) -> Step | None:
         if query in done or (query == "luck" and luck_range(board) is None):
             continue
         shape = tail_bounds.chance_shape(market) if query == "chance" else (1.0,)
-        if query == "granted":  # that of the rounds
+        if query == "granted":  # the shape of the rounds
             first = next(release.step.noise for release in board.releases if release.step.weight)
             shape = first.scales if isinstance(first, Gaussian) else shape
         return Step(query, (), gaussian(change(board, query), budget.rho * share, shape))

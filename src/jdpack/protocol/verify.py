@@ -35,7 +35,7 @@ class Verdict:
     """The result for a billboard that is right. A wrong one raises an error instead."""
 
     board: Billboard
-    """What was checked."""
+    """The billboard that was checked."""
     spent: Cost
     """The total cost of its releases, recomputed."""
 

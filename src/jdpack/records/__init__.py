@@ -4,7 +4,7 @@ Read in this order:
 
 * `locate`, `readers`, `parquet_guard` and `schema`: find the files, refuse harmful ones, check the
   columns.
-* `database`, with `duckdb_file` and `spark`: the same rows from a database.
+* `databases/`: the same rows from a database.
 * `tables` and `arrow`: turn any table or array into rows of options.
 * `source`: where the records of a run come from.
 * `ids`, `bulk_coins` and `sha256`: who the agents are, and their coins.

@@ -28,7 +28,7 @@ def to_numpy(array: pa.Array) -> NDArray[Any]:
 
 
 def to_arrow(numbers: NDArray[Any]) -> pa.Array:
-    """A vector of numbers or truth values."""
+    """An Arrow array of numbers or truth values."""
     kind, data = pa.from_numpy_dtype(numbers.dtype), np.ascontiguousarray(numbers)
     if numbers.dtype == bool:
         data = np.packbits(data, bitorder="little")
@@ -36,7 +36,7 @@ def to_arrow(numbers: NDArray[Any]) -> pa.Array:
 
 
 def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
-    """Some texts."""
+    """An Arrow array of texts."""
     data = [text.encode() for text in texts]
     ends = np.concatenate([[0], np.cumsum([len(text) for text in data])]).astype(np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))]

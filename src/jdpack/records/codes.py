@@ -2,8 +2,8 @@
 
 A row is an option: 16-bit demand codes and a 32-bit value code. A request is one row, or up to
 `market.options` consecutive rows. An agent is one request, or up to `market.requests` of them, one
-after the other; kernels decide each request on its own and need not know whose it is. Rows are
-stored in blocks of BLOCK, with no request split between two blocks. Blocks are grouped into parts,
+after the other; kernels decide each request on its own and need not know whose it is. Up to BLOCK
+rows make a block of rows, with no request split between two blocks. Blocks are grouped into parts,
 the unit of work for threads. There are two layouts:
 
 * dense, `codes[block, resource, row]`: the codes of one resource are adjacent, so kernels use

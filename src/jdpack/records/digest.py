@@ -7,7 +7,7 @@ engine and for any cut into parts. Records that differ by accident collide with 
 2^-64, or about 2^-53 if they differ only in text ids, which enter as 53-bit hashes. The digest does
 not stop somebody who seeks a collision, but anyone who can change the records does not need one.
 
-Runs whose coins are by SHA-256 have another digest, which databases can compute too (`portable`). A
+Runs whose coins use SHA-256 have another digest, which databases can compute too (`portable`). A
 row adds two products of 31-bit numbers modulo a prime: one from the hash of its id and request, one
 from a sum of its codes times fixed keys. Records that differ by accident collide with probability
 about 2^-60.
@@ -53,7 +53,7 @@ _KEY_BITS = 29  # so that sums of 2^16 codes and a value, times keys, stay below
 
 
 class Keys(NamedTuple):
-    """What the codes of a row are multiplied by."""
+    """The numbers that the codes of a row are multiplied by."""
 
     value: int
     option: int
@@ -75,7 +75,7 @@ def digest_keys(which: int, resources: int) -> Keys:
 
 
 def portable(part: Part, hashes: NDArray[np.uint64], resources: int) -> int:
-    """The digest of a part's rows; `hashes` are those of their ids and requests, of 53 bits."""
+    """The digest of a part's rows; `hashes` are the 53-bit hashes of their ids and requests."""
     total, numbers = 0, part.option_numbers()
     left_out = part.left_out if part.left_out is not None else np.zeros(part.rows, np.uint8)
     for which, h in enumerate([hashes % np.uint64(2**31), hashes >> np.uint64(22)]):

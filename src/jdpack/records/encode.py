@@ -39,7 +39,7 @@ _FEW = 2**20  # how far to count beyond the declared agents, for a better error
 
 @dataclass(frozen=True)
 class Tally:
-    """What a piece held. Private."""
+    """Private: counts of what a piece holds, and its first id."""
 
     rows: int
     agents: int
@@ -67,9 +67,9 @@ def encode(
     Numbers and totals beyond the public bounds are refused or, with `clamp`, cut to the bound.
     Always refused are numbers that are NaN, infinite or negative, options that touch more resources
     than the bundle size, and ids or a number of agents that do not fit the market. The error names
-    the first bad record. Requests that lead an agent beyond what it may ask for in all are refused
-    or, with `clamp`, left out (`jdpack.market.person`); they are looked at part by part, after the
-    numbers in them.
+    the first bad record. Requests that would take an agent beyond what it may ask for in all are
+    refused or, with `clamp`, left out (`jdpack.market.person`). They are checked part by part,
+    after their numbers.
     """
     all_pieces = list(pieces)
     finished = itertools.count(1)
@@ -242,7 +242,7 @@ class _Encoder:
             if market.neighbours is Neighbours.ADD_REMOVE and not market.divisible:
                 # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(
-                    "agents that may be added or removed need ids of their own",
+                    "agents that may be added or removed need their own ids",
                     "give ids, so that nobody's coin depends on who else takes part",
                 )
         else:
@@ -358,7 +358,7 @@ class _Encoder:
             id = part.ids[int(heads[at])].as_py()
             raise AgentsError(
                 f"agent {id!r} has two requests named {names[at].as_py()!r}",
-                "give each request of an agent its own name, and keep the rows of one together",
+                "give each request of an agent its own name, and keep its rows together",
             )
         last = np.flatnonzero(new)
         begin = int(last[-1]) if len(last) else 0
@@ -393,7 +393,8 @@ class _Encoder:
             f"agent {part.ids[row].as_py()!r} is beyond the public bound of {what} with request "
             f"{part.requests[row].as_py()!r}",
             "clamp (--clamp, or clamp=True) leaves such requests out, in the order of the table; "
-            "[person] is public, so set it by the rules of your market and never by this table",
+            f"{self.market.hint('[person]', 'Market(person=...)')} is public, so set it by the "
+            "rules of your market and never by this table",
         )
 
     def _encode(

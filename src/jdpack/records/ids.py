@@ -62,7 +62,7 @@ def plain_texts(texts: pa.Array, what: str) -> pa.Array:
 
 
 def check_same_type(one: Any, other: Any) -> None:
-    """Refuse two ids of which one is a number and the other a text."""
+    """Refuse two ids if one is a number and the other a text."""
     if type(one) is not type(other):
         raise AgentsError(
             f"ids {one!r} and {other!r} mix numbers and texts",
@@ -103,12 +103,12 @@ def refuse_repeated(id: int | str, several: bool) -> None:
         else "are its rows options, of which it takes one? Then set options in [agents] of a "
         "market file, or Market(options=...). Are they requests of one person? Then set requests "
         "in [person], or Market(person=...), and everything that one person asks for is protected. "
-        "With an id for each row, only each row would be protected, and not the person",
+        "If every row had its own id, only single rows would be protected, not the person",
     )
 
 
 def refuse_without_ids(market: Market) -> None:
-    """Raise the error for rows of which nobody knows whose they are."""
+    """Raise the error for agents that may have several rows, but have no ids."""
     raise AgentsError(
         f"agents with several {'options' if market.requests == 1 else 'requests'} need ids",
         "give each row the id of its agent, and keep the rows of one agent together",

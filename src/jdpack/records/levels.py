@@ -97,7 +97,7 @@ def _level(
         at = int(row[bad[0]])
         who = rows.first + at if rows.ids is None else repr(rows.ids[at].as_py())
         raise AgentsError(
-            f"agent {who}: {what!r} is {float(amounts[bad[0]])!r}, not a number from 0 on"
+            f"agent {who}: {what!r} is {float(amounts[bad[0]])!r}, not a number of at least 0"
         )
     reached = len(edges) - np.searchsorted(np.array(edges[::-1]), amounts)
     level: NDArray[np.uint8] = np.where(amounts > 0.0, reached, len(edges) + 1).astype(np.uint8)

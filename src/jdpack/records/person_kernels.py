@@ -16,7 +16,7 @@ from jdpack.market.market import Market
 from jdpack.records.encode_kernels import _LOW, _LOW_BITS, Totals, _within
 
 REASONS = ("", "requests", "max_value", "bundle_size", "max_demand", "max_total")
-"""What a request leads beyond, by the number that the kernels return."""
+"""The bound that a request would exceed, by the number that the kernels return."""
 
 
 class Bounds(NamedTuple):
@@ -65,7 +65,7 @@ class Counts(NamedTuple):
 _PERSON, _REQUEST, _OPTION = 0, 1, 2
 
 
-# Loops inside these functions read arrays that were taken out of their tuples once. To call a
+# Loops inside these functions read arrays that were taken out of their tuples once. Calling a
 # function for every code would take ten times as long.
 
 
@@ -154,7 +154,7 @@ def _admit(counts, bounds):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def bound_dense(codes, values, starts, fill, new, bounds, counts, left_out):  # type: ignore[no-untyped-def]
-    """Mark the rows of requests that lead a person beyond a bound, and set their codes to 0.
+    """Mark the rows of requests that would exceed a bound of a person, and set their codes to 0.
 
     `starts` is 1 at the first row of each request, and empty if every row is one; `new` is 1 at
     the first row of each person. Returns the first such row with the number of its reason, or -1
@@ -191,7 +191,7 @@ def bound_dense(codes, values, starts, fill, new, bounds, counts, left_out):  # 
 def bound_pairs(  # type: ignore[no-untyped-def]
     widths, resources, codes, values, starts, fill, new, bounds, counts, left_out
 ):
-    """As `bound_dense`, where row r has the next `widths[r]` pairs; sets codes and values to 0."""
+    """`bound_dense` for sparse rows: row r has the next `widths[r]` pairs."""
     row, bad, reason, pair = 0, -1, 0, 0
     for b in range(fill.size):
         i = 0

@@ -33,7 +33,7 @@ def has_several(market: Market) -> bool:
 def most_rows(market: Market) -> int:
     """One more than the number of rows that one agent may have.
 
-    Agents with too many requests may be clamped, so many more rows are read than these have.
+    Agents with too many requests may be clamped, so this leaves space for many more rows.
     """
     each = len(market.declared) + 1 if is_long(market) else 1
     if market.requests == 1:
@@ -52,10 +52,10 @@ def wanted(market: Market) -> list[str]:
 
 
 def written_names(market: Market, own: Sequence[str], plain: Sequence[str]) -> list[str]:
-    """The names of the columns of a table that is written: id, request, option and some more.
+    """The column names of a table that jdpack writes: id, request, option, and others.
 
-    They are the table's own, so that the two can be joined; `own` has those of the other columns.
-    If two of them clash, all names are plain ones.
+    They are those of the table of agents, so that the two can be joined; `own` has the names of the
+    other columns. If two names clash, all are plain ones, with `plain` for the other columns.
     """
     c, several = market.columns, market.options > 1
     request = market.requests > 1
@@ -93,7 +93,7 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
 
 
 def check_group_type(kind: pa.DataType, what: str) -> None:
-    """Refuse a type that is not one of names of groups."""
+    """Refuse a type that cannot hold names of groups."""
     own = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
         raise AgentsError(
@@ -103,7 +103,7 @@ def check_group_type(kind: pa.DataType, what: str) -> None:
 
 
 def check_request_type(kind: pa.DataType, what: str) -> None:
-    """Refuse a type that is not one of names of requests."""
+    """Refuse a type that cannot hold names of requests."""
     own = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
         raise AgentsError(
@@ -139,7 +139,7 @@ def _is_ascii(texts: pa.Array) -> bool:
 
 
 def is_ignored(market: Market, name: str) -> bool:
-    """Whether a column is not read; pandas writes its row numbers to a column of that name."""
+    """Whether a column is not read: the market ignores it, or it has pandas' row numbers."""
     return name in market.columns.ignore or re.fullmatch(r"__index_level_\d+__", name) is not None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from jdpack.market.market import Market
 from jdpack.records import locate, tables
 from jdpack.records.codes import PART_ROWS
-from jdpack.records.database import DatabaseQuery, QueryPiece, Trace
+from jdpack.records.databases.database import DatabaseQuery, QueryPiece, Trace
 from jdpack.records.tables import Piece
 
 

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from jdpack.common.checks import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
-from jdpack.records import database, locate, readers
+from jdpack.records import locate, readers
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
+from jdpack.records.databases import database
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
 from jdpack.records.readers import Rows
 from jdpack.records.schema import (
@@ -178,7 +179,7 @@ def read(market: Market, piece: Piece) -> Iterator[OptionRows]:
 
 
 def _cuts(ids: Any, n: int, rows: int) -> list[tuple[int, int]]:
-    """Where to cut n rows; where ids are given, only between two of them that differ."""
+    """Where to cut n rows; if ids are given, only between two different ones."""
     edges = [0]
     while edges[-1] < n:
         cut = min(n, edges[-1] + rows)
@@ -237,7 +238,7 @@ def _in_order(market: Market, demands: Any) -> Any:
     for name in names:
         if name not in known:
             raise AgentsError(
-                f"demands have a column {name!r}, which is no resource",
+                f"demands have a column {name!r}, which is not a resource",
                 closest(name, [r.name for r in market.declared]),
             )
     where = {known[name]: at for at, name in enumerate(names)}
@@ -399,7 +400,7 @@ def _file_rows(market: Market, piece: readers.FilePiece) -> Iterator[Rows]:
                 return
     if not piece.to_the_end:
         raise AgentsError(
-            f"agent {last!r} has far too many rows", "all rows of an agent are its options"
+            f"agent {last!r} has far too many rows", "does every agent have its own id?"
         )
 
 
@@ -439,7 +440,7 @@ def _request_names(column: Any, what: str) -> pa.Array:
     if names.null_count:
         raise AgentsError(
             f"{what}: the name of a request is missing",
-            "every row names its request; a name must be unique for each agent only",
+            "every row names its request; two agents may use the same name",
         )
     return names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
 

@@ -33,7 +33,7 @@ def source_of(
     requests_of: Any,
     clamp: bool,
 ) -> Source:
-    """The records of a run, if they are given in one of the ways that exist. Reads nothing."""
+    """The records of a run, after checking that they are given in one way. Reads nothing."""
     if not isinstance(clamp, bool):
         raise MarketError(f"clamp must be true or false, not {clamp!r}")
     if (agents is None) == (values is None and demands is None):
@@ -51,12 +51,13 @@ def source_of(
             "give each row the name of its agent's group, or None",
         )
     if requests_of is not None and (agents is not None or market.requests == 1):
-        why = "a table has its own column" if market.requests > 1 else "set [person] requests"
+        more = market.hint("set requests in [person]", "give Market(person=...)")
+        why = "a table has its own column" if market.requests > 1 else more
         raise AgentsError("requests_of goes with values and demands of agents with requests", why)
     if agents is None and market.requests > 1 and requests_of is None:
         raise AgentsError(
             "agents may make several requests, so requests_of is needed",
-            "give each row the name of its request; a name must be unique for each agent only",
+            "give each row the name of its request; two agents may use the same name",
         )
     if hasattr(agents, "__arrow_c_stream__") and not hasattr(agents, "__len__"):
         agents = pa.table(agents)  # a stream can be read once, but the records are read twice
@@ -97,7 +98,7 @@ def check_market(path: str | None, market: Market) -> None:
     if Market.from_toml(path) != market:
         raise MarketError(
             f"the market file {path!r} has changed since the run began",
-            "a run ends with the market it began with: put it back; another run spends again",
+            "put it back: a run must end with the market it began with, and a new run spends again",
         )
 
 

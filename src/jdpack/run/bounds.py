@@ -1,9 +1,9 @@
 """Private: choose bounds for a market from its records, privately.
 
-One release of counts, and nothing else. The order is that of a run: reserve the budget, read the
-records, tell the ledger that noise is about to be drawn, draw it, tell the ledger that all is done,
-and write. If anything fails before the ledger knows, what was reserved is given back. From then
-on it is spent, even if the process is killed before anybody sees the result.
+It makes one release of counts, and nothing else. The order is the same as in a run: reserve the
+budget, read the records, tell the ledger that noise is about to be drawn, draw it, tell the ledger
+that all is done, and write. If anything fails before the ledger knows, what was reserved is given
+back. From then on it is spent, even if the process is killed before anybody sees the result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bounds(
         market: the public market, or the path of a market file.
         agents, values, demands, ids, groups_of, requests_of: the records, as for `solve`.
         epsilon, delta: what it may cost; the market's delta if not given.
-        share: the share of those who ask for a resource whose amounts a bound may clamp.
+        share: of those who ask for a resource, the fraction whose amounts a bound may clamp.
         ledger, dataset: the ledger that holds these people's total budget, and their name in it.
         seed: draw reproducible noise, for experiments, without a ledger or an output. The result is
             **not private** and says so.
@@ -87,7 +87,7 @@ def bounds(
     source = source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp=False)
     change = queries.levels_change(market)
     noise, filter = gaussian(change, budget.rho), Filter(budget)
-    Filter(budget).charge(noise.cost(change, sum(widths(market))))  # it will be covered
+    Filter(budget).charge(noise.cost(change, sum(widths(market))))  # refuses what is not covered
     if seed is not None:
         check_whole("seed", seed, 0)
         if ledger is not None or dataset is not None:
@@ -139,7 +139,7 @@ def _given_back(book: Ledger, run: str) -> Iterator[None]:
 
 
 class _Target:
-    """The market file to write. Whatever could go wrong with it goes wrong before the release."""
+    """The market file to write. Everything about it is checked before the release."""
 
     def __init__(self, source: Path | None, market: Market, path: Path) -> None:
         if source is None:
@@ -147,7 +147,7 @@ class _Target:
                 "a market in Python has no file to write again", "use .market of the result"
             )
         if path.exists() or path.is_symlink():
-            raise OutputError(f"{str(path)!r} exists already", "give another name; nothing is lost")
+            raise OutputError(f"{str(path)!r} exists already", "give another name")
         if not path.absolute().parent.is_dir():
             raise OutputError(f"there is no folder {str(path.absolute().parent)!r}")
         self.path, self.text = path, source.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Private: the folder that a run leaves, with public and private files apart.
+"""Private: the folder that a run leaves, with separate public and private files.
 
     out/public/billboard.jsonl      the billboard
     out/public/index.html           the same for people

@@ -1,7 +1,7 @@
 """Private: what is granted, in the words of the table: who gets how much of what.
 
-One row for each resource of each option of which something is granted. The records are read again
-for it, because codes hold amounts only to the precision of the grid.
+One row for each resource of every option that is granted, in whole or in part. The records are read
+again for it, because codes hold amounts only to the precision of the grid.
 """
 
 from __future__ import annotations

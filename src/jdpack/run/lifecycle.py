@@ -142,7 +142,7 @@ class Lifecycle:
             if digest is not None and digest != engine.digest(self.header.coin_hash):
                 raise AgentsError(
                     "the records have changed since the run began",
-                    "a run ends with the records it began with; another run spends again",
+                    "a run must end with the records it began with; a new run spends again",
                 )
         except BaseException:
             engine.close()

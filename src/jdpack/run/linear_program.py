@@ -143,7 +143,7 @@ def _vector(what: str, given: Any) -> NDArray[np.float64]:
 def _check_signs(
     supply: NDArray[np.float64], values: NDArray[np.float64], matrix: Any, names: list[str]
 ) -> None:
-    """Refuse what is no packing program, with the entry."""
+    """Refuse anything that is not a packing program, and name the entry."""
     if not (supply > 0.0).all():
         j = int(np.flatnonzero(~(supply > 0.0))[0])
         raise MarketError(f"b is {supply[j]:g} in row {names[j]!r}", _FITS)

@@ -6,7 +6,7 @@ with `LocalRun`; each agent has a `LocalAgent` where its record is. A round post
 noisy answers that came in.
 
 Formal guarantees. A `LocalAgent` lets its record out through the same door as a curator would
-(`release`), with a filter of its own that holds the rho of the header's epsilon and delta. Whatever
+(`release`), with its own filter, which holds the rho of the header's epsilon and delta. Whatever
 the curator asks, the answers together cost no more than that, and one answer with the noise of
 mwu-online fits. For any two records, the change in the answer is bounded (replace-one; a header
 with add-remove neighbours is refused). So the answer is (epsilon, delta)-locally DP, by
@@ -124,7 +124,7 @@ def _promised(epsilon: float, delta: float) -> Budget:
 
 
 class _OneAgent:
-    """As much of an engine as a batch needs."""
+    """The part of an engine that a batch needs."""
 
     def __init__(self, options: list[tuple[int, list[int]]]) -> None:
         self._options = options

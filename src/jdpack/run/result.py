@@ -129,11 +129,11 @@ class Result:
     def to_frame(self) -> Any:
         """Private: who gets how much of what, as a table of pandas or polars.
 
-        One row for each resource of each option of which something is granted: the table's own id,
-        the name of the request if agents may make several, the option (its own name in long tables,
-        otherwise its number from 1) if there may be several, the resource, the amount and its unit.
-        Join it to your table by the id; whoever has no row gets nothing. It is a table of polars if
-        the records are, or if there is no pandas.
+        One row for each resource of every option that is granted, in whole or in part: the table's
+        own id, the name of the request if agents may make several, the option (its own name in long
+        tables, otherwise its number from 1) if there may be several, the resource, the amount and
+        its unit. Join it to your table by the id; whoever has no row gets nothing. It is a table of
+        polars if the records are, or if there is no pandas.
         """
         from jdpack.run import granted  # only here: a public report needs no reader of tables
 
@@ -148,7 +148,7 @@ class Result:
             with contextlib.suppress(ImportError):
                 frames = importlib.import_module(library)
                 return table.to_pandas() if library == "pandas" else frames.from_arrow(table)
-        raise OutputError("to_frame() needs pandas or polars", "run: pip install pandas")
+        raise OutputError("to_frame() needs pandas or polars", "pip install pandas")
 
     @property
     def prices(self) -> ByName:

@@ -21,7 +21,7 @@ from jdpack.errors import AgentsError, OutputError
 from jdpack.storage.files import read_regular, take_lock, write_text
 
 if TYPE_CHECKING:
-    from jdpack.records.database import DatabaseQuery
+    from jdpack.records.databases.database import DatabaseQuery
 
 _VERSION = 3
 _MOST = 2**27  # bytes; more than any run file has
@@ -64,7 +64,8 @@ class RunFile:
                 f"give them again: jdpack.{caller}(folder, values=..., demands=...)",
             )
         if self.query is not None:
-            from jdpack.records.database import DatabaseQuery  # only here: a report needs no codes
+            # Imported here, because a report needs no codes.
+            from jdpack.records.databases.database import DatabaseQuery
 
             return DatabaseQuery(self.agents[0], self.query)
         return self.agents
@@ -135,7 +136,7 @@ def locked(folder: Path) -> Iterator[None]:
             take_lock(handle)
         except BlockingIOError:
             raise OutputError(
-                f"another process is at work on {str(folder.parent)!r}", "wait until it ends"
+                f"another process is working on {str(folder.parent)!r}", "wait until it ends"
             ) from None
         except OSError as error:
             raise OutputError(

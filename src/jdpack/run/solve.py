@@ -89,8 +89,8 @@ def solve(
         threads: how many cores to use.
         engine: where to keep the agents' codes: "memory", "mapped" (on disk), "ray" or the address
             of a cluster, "sql" (in a database, or DuckDB for Parquet files), or `Memory`, `Mapped`,
-            `Ray`, `Sql` with their settings. All give the same billboard. If not given, memory if
-            the codes fit, otherwise mapped.
+            `Ray`, `Sql` with their settings. All give the same billboard, given the same
+            `coin_hash`. If not given, memory if the codes fit, otherwise mapped.
         output: a folder to create, with public and private files in separate folders.
             `resume` can finish an interrupted run from it.
         ledger, dataset: the ledger that holds these people's total budget over all runs, and their

@@ -141,9 +141,12 @@ def _value(s: dict[str, Any]) -> list[str]:
 
 
 def _scale(market: Market, s: dict[str, Any]) -> list[str]:
-    """By what shares are scaled, one line per resource if factors differ; or how much is kept."""
+    """The factors by which shares are scaled, or the odds at which grants are kept.
+
+    One line per resource if they differ.
+    """
     if not market.divisible:
-        return [f"  scale     what coins grant is kept at odds of {s['factor']:.4f} or more"]
+        return [f"  scale     grants are kept at odds of {s['factor']:.4f} or more"]
     factors = [row["factor"] for row in s["resources"]]
     if min(factors) == max(factors):
         return [f"  scale     shares times {s['factor']:.4f}"]
@@ -161,7 +164,7 @@ def _price(market: Market, resource: int, row: dict[str, Any]) -> str:
 
 
 def _all(market: Market, curator: ExactNumbers) -> str:
-    """Of whom the winners are."""
+    """Those who could have won: agents, or requests of agents."""
     if market.requests == 1:
         return f"{curator.agents:,} agents"
     return f"{curator.requests:,} requests of {curator.agents:,} agents"

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from jdpack.errors import JdpackError, OutputError
 from jdpack.market.market import Market
-from jdpack.records.database import DatabaseQuery, connect, explained, quoted
+from jdpack.records.databases.database import DatabaseQuery, connect, explained, quoted
 from jdpack.records.schema import written_names
 from jdpack.records.source import Source
 
@@ -59,7 +59,7 @@ class Target:
         wanted = [RUN, *names]
         if RUN in names:
             raise OutputError(
-                f"the allocation has a column {RUN!r} of its own, which the table needs",
+                f"the allocation already has a column {RUN!r}, a name that the table needs",
                 "give the column of the records another name, with AS in the query",
             )
         with self._explained(""), connect(self.query, write=True) as db:

@@ -154,7 +154,7 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("The request is too long.")
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the answer still goes to a reader who sends no more; one of a feed has left."""
+        """Whether to keep answering a reader who sends no more; a reader of a feed has left."""
         stays = self._answering() and not self.cycle.chunked_encoding
         if stays:
             self.cycle.keep_alive = False

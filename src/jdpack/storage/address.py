@@ -16,8 +16,8 @@ _SECRET = re.compile(
 _IN_TEXT = re.compile(r"(?i)((?:password|passwd|pwd|secret|token)\s*=\s*)[^\s&'\"]+")
 
 HINT = (
-    "leave it out of the address: PostgreSQL's comes from PGPASSWORD, a password file or a service "
-    "file, others from a connection profile of ADBC"
+    "leave it out of the address: for PostgreSQL it comes from PGPASSWORD, a password file or a "
+    "service file, for other databases from a connection profile of ADBC"
 )
 
 

@@ -19,7 +19,7 @@ _HASH_TAIL = len(_HASH_KEY) + 64 + len('"}')
 
 
 def seal(data: Mapping[str, Any], previous: str) -> str:
-    """Turn a record into its line, which names the previous line's hash."""
+    """Turn data into its line, which names the previous line's hash."""
     body = json.dumps({**data, "prev": previous}, separators=(",", ":"), allow_nan=False)[:-1]
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{body}{_HASH_KEY}{digest}"}}'
@@ -42,7 +42,7 @@ def follows(line: str, before: str) -> bool:
 
 
 def open_line(line: str, previous: str) -> dict[str, Any]:
-    """The record of a line, after checking its place in the chain.
+    """The data of a line, after checking its place in the chain.
 
     A JdpackError says what is wrong with "it"; the caller adds which file and line it is.
     """

@@ -394,7 +394,7 @@ def test_few_grants_that_are_nearly_all_kept_have_a_bound():
 @pytest.mark.parametrize("answer", [-5.0, -3.0, -1.5, -0.5, 0.0, 0.5, 2.0, 8.0])
 @pytest.mark.parametrize("doubt", [0.01, 0.3, 1.0, 5.0])
 def test_the_bound_on_noise_and_coins_is_no_more_than_a_certificate_needs(answer, doubt):
-    """Whatever the release of what coins decide says, and however noisy it is.
+    """Whatever the release about the coins says, and however noisy it is.
 
     `answer` is in deviations of that release, and `doubt` is one of them in variances of the load.
     """
@@ -405,6 +405,7 @@ def test_the_bound_on_noise_and_coins_is_no_more_than_a_certificate_needs(answer
     fits = Sum(noise, 1.0, (math.sqrt(noise),)).fits(coins, tail)
     for f in (1.0, 0.9999, 0.99, 0.9, 0.6, 0.2):
         certified = min(fit.kept(f) * (total + fit.radius) for fit in fits) - f * total
-        least = budget_checks._with_coins(total, f, noise, answer * scale, scale, tail) - f * total
+        given = (np.array([total]), f, *np.array([[noise], [answer * scale], [scale]]), tail)
+        least = budget_checks._with_coins(*given) - f * total
         # It is not much less either, so it catches a bound that is too low.
         assert (0.6 if answer > -4.0 else 0.0) * certified < least < certified

@@ -82,7 +82,7 @@ def text_of(board: Billboard) -> str:
 
 
 def seal(data: dict, previous: str) -> str:
-    """A line as the format's reference describes it, independent of the code under test."""
+    """A line as the reference of the format describes it, independent of the code under test."""
     body = json.dumps({**data, "prev": previous}, separators=(",", ":"))[:-1]
     return f'{body},"hash":"{hashlib.sha256(body.encode()).hexdigest()}"}}'
 
@@ -435,8 +435,8 @@ def changed(line: int, *path: object, to: object) -> str:
         ((1, "prices", 0), 2**52 + 1, "price codes"),
         ((1, "prices", 0), 5.0, "price codes"),
         ((1, "prices", 0), True, "price codes"),
-        ((1, "noise", "kind"), "none", "no known kind"),
-        ((1, "noise", "scale"), 0.0, "no known kind"),
+        ((1, "noise", "kind"), "none", "an unknown kind"),
+        ((1, "noise", "scale"), 0.0, "an unknown kind"),
         ((1, "noise", "scale"), math.nan, ""),
         ((1, "noise", "scale"), math.inf, ""),
         ((1, "weight"), 1, "weight"),

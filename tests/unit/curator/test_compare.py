@@ -1,4 +1,4 @@
-"""Policies side by side: measured on the true numbers, against a linear program of its own."""
+"""Policies side by side: measured on the true numbers, against a separate linear program."""
 
 import html
 import json
@@ -81,7 +81,7 @@ def dense_case(*, divisible=True, name="market") -> Case:
 
 
 def sparse_case() -> Case:
-    """SciPy sparse rows, several options an agent."""
+    """SciPy sparse rows, with several options per agent."""
     rng = np.random.default_rng(4)
     market = Market(
         supply=rng.uniform(20, 30, 11).tolist(), max_demand=1.0, max_value=5.0, agents=200,
@@ -213,7 +213,7 @@ def test_supply_that_does_not_hold_is_seen(monkeypatch):
 
 
 def test_two_whole_options_of_one_agent_are_seen(monkeypatch):
-    """Negative control: supply is plenty, and yet an agent may have one option only."""
+    """Negative control: there is plenty of supply, but an agent may get only one option."""
     market = Market(
         supply=[1000.0], max_demand=1.0, max_value=1.0, agents=2, options=2, divisible=True
     )
@@ -569,7 +569,7 @@ def test_the_page_says_at_its_top_that_it_is_not_for_publication(found):
 
 
 def a_comparison(*shares, market=None, seconds=2.0, certified=0.8):
-    """One policy for each pair of shares that its two runs have; of None, a policy that refused."""
+    """One policy per pair of shares, those of its two runs; None is a policy that refused."""
     rows = []
     for i, pair in enumerate(shares):
         runs = tuple(

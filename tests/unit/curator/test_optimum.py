@@ -187,7 +187,7 @@ def test_equals_linprog_by_samples_and_parts(kind: Callable[[int, Rng], Market])
 def test_the_programs_are_small(
     monkeypatch: pytest.MonkeyPatch, kind: Callable[[int, Rng], Market]
 ) -> None:
-    """What makes millions of agents possible: most have no column of their own, even if tied."""
+    """What makes millions of agents possible: most have no separate column, even if tied."""
     columns: list[int] = []
     solve = module._highs
 
@@ -257,7 +257,7 @@ def test_what_is_not_proved_is_refused(
         return x * share, duals + price
 
     monkeypatch.setattr(module, "_highs", erring)
-    with pytest.raises(JdpackError, match="not known better"):
+    with pytest.raises(JdpackError, match="no closer bounds"):
         optimum(*market)
     assert optimum(*market, tolerance=1e-3).value == pytest.approx(linprog(*market), rel=1e-3)
 

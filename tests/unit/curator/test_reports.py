@@ -199,7 +199,7 @@ def test_the_optimum_is_that_of_the_records(tmp_path):
 def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch):
     _, _, out = a_run(tmp_path, 13, divisible=True)
     page = report_run(out, optimum=False).private.read_text()
-    assert "Not computed: it was not wanted. jdpack report --optimum" in text_of(page)
+    assert "Not computed: nobody asked for it. jdpack report --optimum" in text_of(page)
     from jdpack.curator import curators_report as module
 
     with monkeypatch.context() as patch:
@@ -418,7 +418,7 @@ def test_lines_of_no_run_are_said_to_be():
     page = public_report.public_report(
         boards.lottery()
     )  # its noise is far too small for its budget
-    assert "The record does not add up" in page
+    assert "The billboard does not add up" in page
     assert {row["rho"] for row in saved(page, "releases.csv")} == {""}
 
 

@@ -359,7 +359,7 @@ def check_foreign_files_are_refused(market, path, tmp_path, engine):
     """A folder may hold the allocation of only one run."""
     with pytest.raises(OutputError) as caught:
         solve(market, path, engine=engine, output=tmp_path / "out2", **BUDGET | {"seed": 8})
-    check_error(caught.value, [str(tmp_path / "other"), "already"], "of its own")
+    check_error(caught.value, [str(tmp_path / "other"), "already"], "its own folder")
     assert not (tmp_path / "out2").exists()
 
 

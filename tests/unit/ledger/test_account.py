@@ -192,7 +192,7 @@ def test_an_interrupt_after_the_first_line_stays_spent(place, output):
 
 
 class Killed(BaseException):
-    """What a kill -9 would leave is left: nobody takes anything back."""
+    """Leaves what a kill -9 would leave: nothing is undone."""
 
 
 def begun(place, lines, name="out"):
@@ -307,7 +307,7 @@ def states(place, out):
 @pytest.mark.parametrize("lines", [0, 1, 2])
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_state_from_a_backup_resumes(place, lines, at_end, monkeypatch):
-    """Else noise would be drawn for the same lines twice, and one charge would pay for both."""
+    """Otherwise the same lines would get noise twice, and one charge would pay for both."""
     out = begun(place, lines)
     if at_end:
         copies = states(place, out)
@@ -415,7 +415,7 @@ def test_a_copy_is_refused_while_the_run_is_at_work(place, lines, monkeypatch):
         draw = SystemRandomness.draw
         SystemRandomness.draw = None
         try:
-            with pytest.raises(LedgerError, match="another process is at work on run") as error:
+            with pytest.raises(LedgerError, match="another process is working on run") as error:
                 resume(copy)
         finally:
             SystemRandomness.draw = draw

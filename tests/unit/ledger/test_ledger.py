@@ -59,7 +59,7 @@ def fresh(epsilon=4.0, delta=1e-5, accounting="gdp") -> Balance:
 
 
 def of_before(epsilon: float, delta: float) -> Budget:
-    """A budget of Gaussian noise as the versions with zCDP alone split it."""
+    """A budget of Gaussian noise, split as in versions that knew only zCDP."""
     rho = zcdp.rho_of(epsilon, float(1 - REPAIR_SHARE) * delta * (1 - 1e-12))
     beta = float(REPAIR_SHARE) * delta / (1 + math.exp(epsilon)) * (1 - 1e-12)
     return Budget(epsilon, delta, rho, 0.0, beta)
@@ -370,7 +370,7 @@ def test_a_refusal_says_what_was_asked_what_is_spent_and_what_fits(ledger):
     assert balance.rho_left < balance.rho_limit / 100
     deltas = fill(fresh(), ONE)
     assert deltas.runs == 5
-    with pytest.raises(BudgetError, match="its delta that is for runs is used up"):
+    with pytest.raises(BudgetError, match="the part of its delta for runs is used up"):
         deltas.plus(ONE)
 
 
@@ -453,7 +453,7 @@ def posting(ledger, lines):
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("folder", range(7))
 def test_a_run_resumes_from_its_last_line_and_from_no_other(ledger, lines, folder, drawn):
-    """A folder that lags behind is refused for ever, one that is ahead until it pays again."""
+    """A folder that lags behind is always refused; one that is ahead, until it pays again."""
     posting(ledger, lines)
     drawn = drawn and folder > 0
     more = {"posted": LINES[:folder], "drawn": drawn}
@@ -595,7 +595,7 @@ def test_a_ledger_of_before_is_read_and_used(old):
 
 
 def test_a_ledger_of_schema_2_is_read_and_used(path):
-    """One data set in zCDP without a word on it, whose run has begun."""
+    """One data set in zCDP, which does not say so, with a run that has begun."""
     total = fresh(accounting="zcdp")
     limits = {"rho_limit": float(total.rho_limit), "delta_limit": float(total.delta_limit)}
     write_old(path, 2, [
@@ -625,7 +625,7 @@ def test_a_total_delta_that_protects_nobody_is_refused_but_one_of_before_is_read
 
 
 def test_a_run_of_before_is_not_given_back_and_resumes_if_it_pays_again(old):
-    """Nobody noted how far it came, so its folder may be any that a backup held."""
+    """Nobody noted how far it came, so its folder may come from any backup."""
     with pytest.raises(LedgerError, match="by an earlier version"):
         old.cancel("c")
     for run, posted in (("c", []), ("d", LINES[:3])):
@@ -756,7 +756,7 @@ def test_the_ledger_in_words(ledger):
 
 
 def tampered(path, *statements):
-    """Run SQL on the file as somebody would who drops its triggers, and puts them back."""
+    """Run SQL on the file like somebody who drops its triggers first and restores them after."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous = OFF")
     db.execute("BEGIN")
@@ -772,7 +772,7 @@ def tampered(path, *statements):
 
 
 def resealed(path, number, **changes):
-    """Forge an entry, with a right hash of its own and of all that follow."""
+    """Forge an entry, and correct its hash and those of all later entries."""
     db = sqlite3.connect(path)
     lines = [line for (line,) in db.execute("SELECT line FROM entries ORDER BY number")]
     db.close()
@@ -967,7 +967,7 @@ TINY = Budget.split(0.01, 1e-9, truncated=False)
 
 
 def work(path, told, name):
-    """Reserve and cancel without end, telling each step before it and after it."""
+    """Reserve and cancel without end, and report each step before and after it."""
     try:
         ledger = Ledger.create(path, "clinic", epsilon=4.0, delta=1e-5)
     except LedgerError:  # the data set is there already

@@ -447,7 +447,7 @@ def test_a_value_code_is_the_largest_that_the_value_covers(data, market):
 
 
 def test_equal_markets_have_equal_hashes_also_after_a_journey():
-    """Another process hashes texts differently, so a hash does not travel."""
+    """Another process hashes texts differently, so a hash is not pickled."""
     market = Market(supply={"North": 9.0}, max_demand=1.0, max_value=1.0, agents=9)
     numbers = {market: 1}
     assert numbers[market.changed()] == 1 and market.changed(agents=8) not in numbers

@@ -88,7 +88,7 @@ def test_the_factor_is_rounded_up(epsilon):
     assert math.exp(epsilon) <= shown < 1.01 * math.exp(epsilon)
     assert ", 1.04e-09)-joint" in html, "and delta is not"
     assert ("barely changes this page" in html) == (epsilon <= 4.0)
-    assert ("Little: this page may tell a lot" in html) == (epsilon > 4.0)
+    assert ("Little: this page may reveal a lot" in html) == (epsilon > 4.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 20.0])
@@ -100,7 +100,7 @@ def test_a_large_delta_is_no_promise_either(delta, epsilon):
     html = billboard_page.public_page(Billboard(replace(header, budget=budget, private=True)))
     fine = delta < 0.1 and epsilon < 4.0
     assert ("barely changes this page" in html) == fine
-    assert ("Little: this page may tell a lot" in html) == (not fine)
+    assert ("Little: this page may reveal a lot" in html) == (not fine)
     assert ("records on average would keep this promise" in html) == (delta > 0.1)
     told = public_report.public_report(Billboard(replace(header, budget=budget, private=True)))
     assert ("barely changes this page" in told) == fine

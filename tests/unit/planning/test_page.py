@@ -142,7 +142,7 @@ def test_the_command_fills_a_folder_that_anybody_may_read(town, tmp_path, monkey
     planned = plan(town, epsilon=3.0)
     assert (code, stdout, err) == (
         0,
-        f"{planned}\n--details tells the rest\nnext: jdpack check {town} TABLE\n",
+        f"{planned}\n--details shows the rest\nnext: jdpack check {town} TABLE\n",
         "",
     )
     assert sorted(p.name for p in out.iterdir()) == ["plan.json", "report.html"]

@@ -881,7 +881,7 @@ def town(tmp_path):
 def test_the_command_prints_the_plan(town, monkeypatch, capsys):
     code, out, err = run_cli(monkeypatch, capsys, "plan", town)
     follow = f"next: jdpack check {town} TABLE\n"
-    assert (code, out, err) == (0, f"{plan(town)}\n--details tells the rest\n{follow}", "")
+    assert (code, out, err) == (0, f"{plan(town)}\n--details shows the rest\n{follow}", "")
     assert "too small" in out and "times the supply" in out and "rho" not in out
     code, out, err = run_cli(monkeypatch, capsys, "plan", town, "--details")
     assert (code, out, err) == (0, f"{plan(town)}\n\n{plan(town).details}\n\n{follow}", "")
@@ -932,7 +932,7 @@ def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
     blocks = [b.split("\n```")[0] for b in text.split("```text\n")[1:]]
     follow = "next: jdpack check clinic.toml TABLE"
     large, small = plan("clinic.toml"), plan("clinic.toml", epsilon=0.05)
-    ends = f"--details tells the rest\n{follow}"
+    ends = f"--details shows the rest\n{follow}"
     details = f"{large}\n\n{large.details}\n\n{follow}"
     assert blocks == [f"{large}\n{ends}", f"{small}\n{ends}", details]
 

@@ -55,7 +55,7 @@ def losses(agents, *, divisible, epsilon, seeds, policy=None):
     ],
 )
 def test_without_privacy_it_solves_the_linear_program(family, most):
-    """Of every supply one cap is kept free, for a neighbour. That leaves another program."""
+    """One cap of every supply is kept free, for a neighbour. That leaves another program."""
     agents = instance(family, 5000)
     loss, (run,) = losses(agents, divisible=True, epsilon=math.inf, seeds=1)
     caps = np.array([r.max_demand for r in run.billboard.header.market.resources])

@@ -209,7 +209,7 @@ def test_whatever_the_shape_it_costs_the_same():
 
 
 def test_likely_shares():
-    """Prices per cap are equal, or those of whole supplies may be: then the mean of both."""
+    """Either prices per cap or prices of whole supplies may be equal: take the mean of both."""
     one = likely_shares(a_market([100.0, 900.0], bundle_size=1))
     assert one == pytest.approx([0.1, 0.9], rel=1e-4)
     both = likely_shares(a_market([100.0, 900.0], bundle_size=2))

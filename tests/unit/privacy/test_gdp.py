@@ -112,7 +112,7 @@ def test_noise_falls_by_several_percent_against_zcdp(epsilon, delta, less):
 
 
 def ratio(scale: float, x: int) -> mpf:
-    """The probability of x under the discrete Gaussian, over that a normal rounds to x."""
+    """The probability of x under the discrete Gaussian, over that of a normal that rounds to x."""
     s, far = mpf(scale), math.ceil(12 * scale) + 2
     whole = mpmath.fsum(mpmath.exp(-(mpf(k) ** 2) / (2 * s * s)) for k in range(-far, far + 1))
     discrete = mpmath.exp(-(mpf(x) ** 2) / (2 * s * s)) / whole

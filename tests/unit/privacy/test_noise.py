@@ -312,7 +312,7 @@ def test_noise_survives_its_dict(noise):
     ],
 )
 def test_noise_of_no_known_kind_is_refused(data):
-    with pytest.raises(BillboardError, match="no known kind"):
+    with pytest.raises(BillboardError, match="an unknown kind"):
         from_dict(data)
 
 

@@ -1,4 +1,4 @@
-"""How far noise and coins carry a sum: bounds against exact tails, never too small, never far off.
+"""How far noise and coins move a sum: bounds against exact tails, never too small, never far off.
 
 Exact tails are sums of exact probabilities, in doubles (all terms positive: good to about 1e-13).
 """

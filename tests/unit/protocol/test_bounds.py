@@ -1,4 +1,4 @@
-"""Thinning leaves room for both neighbours: one event covers the overflow of either."""
+"""Thinning leaves enough supply for both neighbours: one event covers the overflow of either."""
 
 import math
 

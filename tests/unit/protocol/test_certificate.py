@@ -301,7 +301,7 @@ def test_indivisible_goods_are_thinned_where_they_might_not_fit_and_no_more(load
 
 @pytest.mark.parametrize("loads", [(0.3, 0.5), (1.5, 0.2), (0.9, 4.0), (1.001, 1.0)])
 def test_divisible_goods_never_get_less_than_indivisible_ones(loads):
-    """From the same rounds: scaling needs no room for coins."""
+    """From the same rounds: scaling needs no margin for coins."""
     divisible = factors(close(played(a_market(divisible=True), loads)))
     assert all(
         f >= g for f, g in zip(divisible, factors(close(played(a_market(), loads))), strict=True)

@@ -24,7 +24,7 @@ def chunked(values, cuts, kind):
 
 
 def brute_force(values, several):
-    """The ids of two agents."""
+    """The ids that two agents share."""
     heads = [v for i, v in enumerate(values) if not several or i == 0 or values[i - 1] != v]
     return {v for v in heads if heads.count(v) > 1}
 

@@ -303,11 +303,11 @@ def test_an_agent_may_ask_in_numbers_of_any_kind():
 
 
 def test_agents_that_may_leave_need_ids_where_coins_decide(tmp_path):
-    """Else the others' coins, and what they get, would show that somebody left."""
+    """Otherwise the others' coins, and what they get, would reveal that somebody left."""
     values, demands = np.full(50, 0.5), np.full((50, 1), 0.5)
     market = {"supply": [10.0], "max_demand": 1.0, "max_value": 1.0, "agents": 60}
     coins = Market(**market, neighbours="add-remove")
-    with pytest.raises(AgentsError, match="need ids of their own"):
+    with pytest.raises(AgentsError, match="need their own ids"):
         solve(coins, values=values, demands=demands, epsilon=1.0, delta=1e-6)
     no_coins = Market(**market, neighbours="add-remove", divisible=True)
     assert encode(coins, tables.array_pieces(coins, values, demands, np.arange(50))).count == 50

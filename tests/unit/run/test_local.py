@@ -209,7 +209,7 @@ def test_what_is_no_id_is_refused(agent):
 
 
 class Odd:
-    """A number of somebody's own, which cannot be read."""
+    """A number of the caller's own type, which cannot be read."""
 
     def __float__(self) -> float:
         raise ZeroDivisionError
@@ -290,7 +290,7 @@ def test_a_record_within_the_bounds_has_no_problem():
     "prices", [("x", 1), (None, 1), (1.5, 0), (math.nan, 0), (-1, 0), (2**52 + 1, 0), (True, 0)]
 )
 def test_prices_that_are_none_are_refused_by_every_agent_alike(prices):
-    """Else those with something to multiply would stop, and the others answer."""
+    """Otherwise agents with something to multiply would stop, and the others would answer."""
     run = a_run()
     spoken = set()
     for demand in ([0.5, 0.1], [0.0, 0.0], [math.nan, 0.0]):
@@ -341,7 +341,8 @@ def test_without_noise_an_agent_takes_its_best_option():
 
 
 def noise_of(draws: np.ndarray, exact: tuple[int, ...], scale: float) -> float:
-    """The p-value of answers being the exact one and Gaussian noise of a scale in the thousands.
+    """The p-value for answers that are the exact one plus Gaussian noise of a scale in the
+    thousands.
 
     There the discrete Gaussian is the normal law, except for its rounding to whole numbers.
     """

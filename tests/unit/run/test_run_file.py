@@ -18,7 +18,7 @@ def make(tmp_path):
 
 def test_a_run_is_held_until_it_is_let_go(tmp_path):
     path = make(tmp_path)
-    other = pytest.raises(OutputError, match=r"another process is at work on .*out'")
+    other = pytest.raises(OutputError, match=r"another process is working on .*out'")
     with locked(path), other, locked(path):
         pass
     with locked(path), pytest.raises(ZeroDivisionError):

@@ -80,7 +80,7 @@ def answer(link: socket.socket) -> int:
 
 
 def drip(link: socket.socket, data: bytes, pause: float = 0.1) -> None:
-    """Send byte by byte until the server has had enough."""
+    """Send byte by byte until the server closes the connection."""
     end = time.monotonic() + PATIENT
     with contextlib.suppress(ConnectionError):
         for byte in itertools.cycle(data):
@@ -90,7 +90,7 @@ def drip(link: socket.socket, data: bytes, pause: float = 0.1) -> None:
 
 
 def check_idle(server, seconds: float = PATIENT) -> None:
-    """One that says nothing at all, and one that says nothing more."""
+    """One connection that sends nothing at all, and one that sends nothing more."""
     with server.link() as never, server.link() as once:
         once.sendall(ASK)
         assert answer(once) == 200

@@ -1,4 +1,4 @@
-"""The server shows the public side of a run, live, to many readers, and nothing else whatever."""
+"""The server shows the public side of a run, live, to many readers, and nothing else."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ that a test can reach."""
 
 
 class Running:
-    """A server in a process of its own, and the folder that it shows."""
+    """A server in its own process, and the folder that it shows."""
 
     def __init__(
         self, out: Path, port: int = 0, limits: str = f"connections={MOST}", more: str = ""
@@ -123,7 +123,7 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def raw(self, request: bytes, end: bool = False) -> bytes:
-        """What comes back for bytes that no client would send; `end` says that no more come."""
+        """What comes back for bytes that no client would send; with `end`, no more follow."""
         with self.link() as link:
             link.sendall(request)
             if end:
@@ -181,7 +181,7 @@ def server(tmp_path_factory):
 
 
 def test_a_run_that_has_posted_nothing(server):
-    """What is known is said: whether somebody reads records, or nobody is at work any more."""
+    """It says what it knows: whether records are being read, or nobody is working any more."""
 
     def says(words, running):
         status, headers, body = server.get()
@@ -296,7 +296,7 @@ def test_nothing_else_is_reachable(server, posted):
 
 
 def test_old_clients_and_parts(server):
-    """HTTP/1.0 gets the same and an end; a part that is asked for is answered by the whole."""
+    """HTTP/1.0 gets the same answer, then the connection ends; a range gets the whole file."""
     server.show(text_of(FINISHED))
     whole = text_of(FINISHED).encode()
     for more in [b"", b"Connection: keep-alive\r\n", b"Range: bytes=0-9\r\n"]:
@@ -403,13 +403,13 @@ def test_what_is_no_billboard_is_not_served(server):
 
 
 def hear(feed, mark):
-    """Wait until the feed says a mark; it says the last one again after a while."""
+    """Wait until the feed sends a mark; it repeats the last one after a while."""
     said = list(itertools.islice(itertools.takewhile(lambda one: not re.match(mark, one), feed), 9))
     assert len(said) < 9, said
 
 
 def test_a_folder_that_is_deleted_and_made_anew(server):
-    """The server goes on: it holds nothing open, and says what there is."""
+    """The server keeps running: it holds nothing open, and shows what there is."""
     server.show(text_of(BEGUN))
     listening = server.feed()
     assert next(listening).endswith(f"-{BEGUN.head}")
@@ -428,7 +428,7 @@ def test_a_folder_that_is_deleted_and_made_anew(server):
 
 
 def test_only_what_is_new_is_read_and_nothing_is_taken_over_unseen(tmp_path, monkeypatch):
-    """A view of a billboard that grew, shrank or was swapped is that of one that was just read."""
+    """If a billboard grew, shrank or was swapped, its view is that of a fresh reading."""
     make_folder(tmp_path)
     path, site = tmp_path / "public" / "billboard.jsonl", Site(Folder(tmp_path))
     read, whole = [], Billboard.from_text
@@ -462,7 +462,7 @@ def test_only_what_is_new_is_read_and_nothing_is_taken_over_unseen(tmp_path, mon
         site._refresh()
 
 
-# --- whether the run is at work -----------------------------------------------------------
+# --- whether the run is working -----------------------------------------------------------
 
 
 def test_the_lock_tells_whether_a_run_is_at_work(server):
@@ -518,7 +518,7 @@ def test_a_run_that_is_interrupted_and_resumed(tmp_path):
 
 
 def test_links_are_followed_to_the_folder_only(tmp_path):
-    """The folder that is asked for may be a link; in it, none is followed."""
+    """The given folder may be a link; no link inside it is followed."""
     make_folder(tmp_path / "out")
     (tmp_path / "out" / "public" / "billboard.jsonl").write_text(text_of(FINISHED))
     (tmp_path / "link").symlink_to("out")
@@ -533,7 +533,7 @@ def test_links_are_followed_to_the_folder_only(tmp_path):
 
 
 def test_looking_at_the_lock_stops_no_run(tmp_path):
-    """Who looks holds a shared lock for a moment; a run that begins just then waits for it."""
+    """A look takes a shared lock for a moment; a run that begins just then waits for it."""
     assert Folder(tmp_path.parent / "nothing").at_work() is None
     folder = tmp_path / "private"
     folder.mkdir()
@@ -543,7 +543,7 @@ def test_looking_at_the_lock_stops_no_run(tmp_path):
     timer.start()
     with locked(folder):
         assert Folder(tmp_path).at_work() is True
-        with pytest.raises(OutputError, match="another process is at work"), locked(folder):
+        with pytest.raises(OutputError, match="another process is working"), locked(folder):
             pass
     timer.join()
     assert Folder(tmp_path).at_work() is False
@@ -679,7 +679,7 @@ def test_more_feeds_than_there_may_be(tmp_path):
 
 
 def test_slow_readers_hold_up_nobody(server):
-    """They ask, and do not take what they asked for; a feed that nobody empties is one of them."""
+    """They ask, but do not take the answer; a feed that nobody reads counts too."""
     rounds = [(tuple(10**9 + 7 * i + j for j in range(2)), 1) for i in range(1500)]
     text = text_of(open_board(MARKET, rounds))
     assert len(text) > 3e5

@@ -264,7 +264,7 @@ const jdpack = (() => {
         throw new RangeError(`an option may ask for at most ${market.bundle_size} resources`);
       }
       cutTotals(market, codes);
-      // Caps and reserves of groups: whoever a rule is about demands of it what it demands of its base.
+      // Caps and reserves of groups: agents whom a rule limits demand as much of it as of its base.
       for (const { base, group: about, members } of market.derived)
         codes.push((group === about) === members ? codes[base] : 0);
       const touched = codes.flatMap((code, j) => (code > 0 ? [j] : []));
@@ -278,7 +278,7 @@ const jdpack = (() => {
   /** Counts the requests of one person in their order: see `jdpack.market.person`.
    *
    * The function returned takes a request in codes. It gives null, or the bound that the request
-   * would lead beyond; then it is left out and not counted.
+   * would exceed; then it is left out and not counted.
    */
   function counter(market) {
     const { requests, max_value, bundle_size, max_demand, max_totals } = market.person;
@@ -316,7 +316,7 @@ const jdpack = (() => {
   /** What each request of a person gets; requests are {name, options}, all of them, in order.
    *
    * The results are those of `allocate`, with the request's `name`, and in `left_out` the bound that
-   * it leads beyond, or null.
+   * it would exceed, or null.
    */
   function allocateAll(market, id, requests, group) {
     const admit = counter(market);

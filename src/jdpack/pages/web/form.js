@@ -362,7 +362,7 @@
     return { id, group: own_group, options: read_options };
   }
 
-  /** The requests in the form; complains about names that are missing or come back. */
+  /** The requests in the form; complains about names that are missing or repeated. */
   function requestsOf(read_options) {
     const found = [];
     options.forEach(({ request }, i) => {

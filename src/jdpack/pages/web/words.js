@@ -69,8 +69,8 @@ const jdpackLanguage = (() => {
 
     /** A number as a person types it: {number}, {meant: [small, large]} if it could be either, or {}.
      *
-     * A point or a comma is the decimal sign. Only a mark for thousands of this language, before
-     * three digits, could be meant as one.
+     * A point or a comma is the decimal sign. The language's own mark for thousands, before three
+     * digits, could mean either.
      */
     function typed(text) {
       const bare = text.trim();

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from jdpack.errors import AgentsError, JdpackError
 from jdpack.market.market import Market
-from jdpack.records import duckdb_file, spark
 from jdpack.records.arrow import to_numpy
+from jdpack.records.databases import duckdb_file, spark
 from jdpack.records.ids import keys
 from jdpack.records.readers import Rows
 from jdpack.records.schema import (
