@@ -157,7 +157,7 @@ class Need:
             of_market = market, budget, noise
             if isinstance(self.policy, Newton):
                 more = tail, float(weight), supply, variance, scale
-                return (free_of_grants(*of_market, *more) + spare) / supply
+                return (free_of_grants(*of_market, *more)[0] + spare) / supply
             coins = Coins(0.0, 0.0, weight * cap, 0.0, weight * weight * cap * supply / 4.0)
             if coins_decide:
                 coins = tail_bounds.coins_on(*of_market, float(weight), supply, variance)

@@ -53,8 +53,8 @@ from jdpack.policies.newton_targets import (
     best_shape,
     best_targets,
     granted_scales,
+    kept_free,
     likely_shares,
-    radii,
     steering_shape,
 )
 from jdpack.privacy import queries, tail_bounds
@@ -119,6 +119,8 @@ class State:
     targets: FloatArray
     radii: FloatArray
     """What the certificate is expected to add to the observed averages."""
+    powers: FloatArray
+    """What becomes of a load that does not fit (`newton_targets.Free`)."""
     floor: float
     prices: FloatArray
     """Prices of whole supplies, for the next step."""
@@ -261,6 +263,7 @@ class Newton:
             shape=(1.0,),
             targets=zero,
             radii=zero,
+            powers=zero,
             floor=_FLOOR * highest,
             prices=prices,
             center=prices,
@@ -317,7 +320,7 @@ class Newton:
         counting = state.rounds - self._steering(state)
         if counting == 0:
             state = replace(state, worth=_worth(state))
-            state = replace(state, targets=self._targets(state, state.radii))
+            state = replace(state, targets=self._targets(state))
         noise = scales / fixed_rounds.supplies(market)
         if counting in _AGAIN and not market.divisible:
             state = self._aimed_again(state, noise, counting)
@@ -441,14 +444,15 @@ class Newton:
             if self.grants == "measured":
                 scales = granted_scales(market, budget, state.shape)
             grants = Grants(coins, scales)
-        reach = radii(market, budget, sums, state.tails, float(weight), grants)
-        return replace(state, targets=self._targets(state, reach), radii=reach)
+        free = kept_free(market, budget, sums, state.tails, float(weight), grants)
+        state = replace(state, radii=free.radii, powers=free.powers)
+        return replace(state, targets=self._targets(state))
 
-    def _targets(self, state: State, reach: FloatArray) -> FloatArray:
-        """The loads to aim for, if the certificate adds `reach` to them."""
-        market = state.market
+    def _targets(self, state: State) -> FloatArray:
+        """The loads to aim for."""
+        market, reach = state.market, state.radii
         if state.worth is not None:
-            return best_targets(reach, *state.worth, divisible=market.divisible)
+            return best_targets(reach, state.powers, *state.worth)
         # Nothing is known about value yet. If too little would be certified, aim for a full load
         # and let it be scaled down. But where resources are asked for together, scaling for one of
         # them takes from all.

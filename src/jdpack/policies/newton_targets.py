@@ -31,7 +31,7 @@ from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import deviation, gaussian
-from jdpack.privacy.tail_bounds import Sum
+from jdpack.privacy.tail_bounds import Fit, Sum
 
 LEAST = 0.2
 """The smallest load to aim for."""
@@ -48,6 +48,7 @@ _MISSED = 1.0  # and of what the measured grants may miss
 _CURVE = 0.5  # a cautious guess: how far loads fall if prices rise by a factor of e
 _OVERSHOOT, _FARTHEST = 1.5, 2.2  # the largest target, or this many radii if that is more
 _TRIED = 48  # how many steps there are from the smallest to the largest target
+_STEEPEST = 1e6
 _GRID = 1.189207115002721  # 2^(1/4)
 _STEPS = 64  # how many steps of that grid a scale may be from another
 
@@ -98,14 +99,13 @@ def best_shape(
 
 
 def best_targets(
-    radii: FloatArray, rate: float, loads: FloatArray, *, divisible: bool
+    radii: FloatArray, powers: FloatArray, rate: float, loads: FloatArray
 ) -> FloatArray:
     """The loads that are worth most after they were scaled or thinned to fit, one per resource.
 
     Let r be the radius that the certificate adds. A load up to 1 - r fits as it is. Of a larger
-    load L, divisible goods keep the part 1 / (L + r). Of indivisible goods about the square of that
-    is left, because coins that thin need room of their own, and what they take is worth more than
-    the price. What a load is worth follows from the prices, which are its marginal value: the value
+    load L, divisible goods keep the part 1 / (L + r), and indivisible goods about a power of it
+    (`Free`). What a load is worth follows from the prices, which are its marginal value: the value
     at `loads` is 1, it grows there at `rate` per load, and at a rate that falls by a factor of e
     for each `_CURVE` of load. A smaller load is worth at least its part of the value, because the
     dearest options are taken first.
@@ -120,7 +120,8 @@ def best_targets(
     worth = 1.0 + slope * (1.0 - np.where(more > 0.0, fall, 1.0 / fall))
     worth = np.where(more < 0.0, np.maximum(worth, tried / loads[:, None]), worth)
     kept = 1.0 / np.maximum(1.0, tried + radii[:, None])
-    worth = worth * (kept if divisible else kept * kept)
+    root = np.array([[portable_math.log(part) for part in row] for row in kept.tolist()])
+    worth = worth * portable_math.exp_down(powers[:, None] * root)
     return np.take_along_axis(tried, np.argmax(worth, axis=1)[:, None], axis=1)[:, 0]
 
 
@@ -198,15 +199,28 @@ def granted_scales(market: Market, budget: Budget, shape: tuple[float, ...]) -> 
     return np.resize(np.array(deviation(noise)), len(market.resources))
 
 
-def radii(
+@dataclass(frozen=True)
+class Free:
+    """What newton keeps free of each resource, and what becomes of a load that does not fit."""
+
+    radii: FloatArray
+    """As a part of supply."""
+    powers: FloatArray
+    """If the bound on a load is 1 / g times the supply, about g to this power of it is given.
+    Divisible goods are scaled by g. Indivisible goods are thinned by more, because the coins that
+    thin need room of their own: by about 1 - k (1 - g) for g close to 1, with
+    k = t / (1 - e^-t) and t as in `tail_bounds.Fit`."""
+
+
+def kept_free(
     market: Market,
     budget: Budget,
     sums: list[Sum],
     tails: Sequence[float],
     weight: float,
     grants: Grants | None,
-) -> FloatArray:
-    """What newton keeps free of each resource, as a part of supply.
+) -> Free:
+    """What newton keeps free of each resource.
 
     That is what the certificate will add to its load and, where grants are measured, some of what
     their answer may miss: it differs from what the rounds show by the noise of both and by what
@@ -217,20 +231,21 @@ def radii(
     if grants is not None:
         coins = grants.coins.tolist()
         scales = scales if grants.scales is None else grants.scales.tolist()
-    found: dict[tuple[float, ...], float] = {}
+    found: dict[tuple[float, ...], tuple[float, float]] = {}
     columns = list(zip(sums, tails, supply.tolist(), coins, scales, strict=True))
     for noise, tail, size, own, scale in columns:
         if (noise.variance, tail, size, own, scale) in found:
             continue
         if grants is None:
-            kept_free = noise.radius(tail) / weight
+            free = noise.radius(tail) / weight, 1.0
         else:
-            kept_free = free_of_grants(market, budget, noise, tail, weight, size, own, scale)
-        found[noise.variance, tail, size, own, scale] = kept_free
-    radii = np.array([found[noise.variance, *others] for noise, *others in columns])
+            free = free_of_grants(market, budget, noise, tail, weight, size, own, scale)
+        found[noise.variance, tail, size, own, scale] = free
+    each = np.array([found[noise.variance, *others] for noise, *others in columns])
+    radii = each[:, 0]
     if budget.repaired:
         radii = radii + np.array(market.person_cap_codes, dtype=np.float64)
-    return np.minimum(radii / supply, _UNBOUNDED)
+    return Free(np.minimum(radii / supply, _UNBOUNDED), each[:, 1])
 
 
 def free_of_grants(
@@ -242,8 +257,8 @@ def free_of_grants(
     supply: float,
     coins: float,
     scale: float,
-) -> float:
-    """What to keep free of one resource that coins grant, in codes.
+) -> tuple[float, float]:
+    """What to keep free of one resource that coins grant, in codes, and the power of `Free`.
 
     The grants are measured with noise of this scale, or not if it is negative.
     """
@@ -251,7 +266,15 @@ def free_of_grants(
     spare = _SPARE_CHANCE * tail_bounds.chance_scale(market, budget, measured)
     coin = tail_bounds.coins_on(market, budget, noise, weight, supply, coins + spare, measured)
     if not measured:
-        return min(fit.radius for fit in noise.fits(coin, tail)) / weight
+        fit = min(noise.fits(coin, tail), key=lambda fit: fit.radius)
+        return fit.radius / weight, _power(fit)
     missed = math.sqrt(noise.variance / (weight * weight) + scale * scale + coins)
     fits = noise.fits_with_grants(coin, tail, scale, tail_bounds.granted_part(market, budget))
-    return min(fit.radius / weight + _MISSED * part * missed for part, fit in fits)
+    radius = min(fit.radius / weight + _MISSED * part * missed for part, fit in fits)
+    return radius, min(_power(fit) for _, fit in fits)
+
+
+def _power(fit: Fit) -> float:
+    steep = min(fit.steep, _STEEPEST)  # infinite if a fit knows nothing about thinning
+    falls = float(portable_math.exp_down(np.array([-steep]))[0])
+    return steep / (1.0 - falls) if steep > 1e-6 else 1.0

@@ -252,7 +252,7 @@ def test_a_small_supply_does_not_cost_the_large_ones_anything(divisible):
     ("divisible", "epsilon", "times"), [(True, 1.0, 0.97), (False, 1.0, 0.97), (False, 8.0, 0.975)]
 )
 def test_beta_goes_to_what_binds(divisible, epsilon, times):
-    """Less is kept free of the two resources that bind; at a large epsilon coins take most of it."""
+    """Less is kept free of what binds. At a large epsilon coins take most of it."""
     agents = beta_parts.some_bind(12, 1, 2)(12_000, np.random.default_rng(2))
     market, records = agents.market(divisible=divisible), agents.solve_input()
     kept, worth = {}, {}

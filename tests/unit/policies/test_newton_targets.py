@@ -14,9 +14,9 @@ from jdpack.policies.newton_targets import (
     LEAST,
     best_shape,
     best_targets,
+    kept_free,
     likely_shares,
     on_grid,
-    radii,
     steering_shape,
     water_fill,
 )
@@ -235,7 +235,7 @@ def test_a_radius_leaves_room_for_a_neighbour_only_if_there_is_a_repair(excess):
     budget = budget_of(Newton(), market, 1.0, 1e-8)
     assert isinstance(budget, Budget) and budget.repaired == (excess == 0.0)
     tails = tail_bounds.tails(market, budget)
-    found = radii(market, budget, [Sum(0.0), Sum(0.0)], tails, 1.0, None)
+    found = kept_free(market, budget, [Sum(0.0), Sum(0.0)], tails, 1.0, None).radii
     cap = 0.0 if excess else DEMAND_CODE_MAX
     assert found == pytest.approx([cap / code for code in market.supply_codes])
 
@@ -243,15 +243,15 @@ def test_a_radius_leaves_room_for_a_neighbour_only_if_there_is_a_repair(excess):
 # --- the loads to aim for -----------------------------------------------------------------
 
 
-def aims(radius, rate, *, divisible=True, load=1.0):
-    found = best_targets(np.array([radius]), rate, np.array([load]), divisible=divisible)
+def aims(radius, rate, *, power=1.0):
+    found = best_targets(np.array([radius]), np.array([power]), rate, np.array([1.0]))
     return float(found[0])
 
 
-@pytest.mark.parametrize("divisible", [True, False])
-def test_a_small_radius_is_kept_free(divisible):
+@pytest.mark.parametrize("power", [1.0, 2.0, 1e6])
+def test_a_small_radius_is_kept_free(power):
     """Scaling everything down costs more than leaving out the cheapest."""
-    assert aims(0.05, 0.6, divisible=divisible) == pytest.approx(0.95)
+    assert aims(0.05, 0.6, power=power) == pytest.approx(0.95)
 
 
 def test_identical_agents_are_scaled_down():
@@ -262,22 +262,34 @@ def test_identical_agents_are_scaled_down():
 def test_a_heavy_tail_is_not_thinned():
     """If the last half of the supply is worth little, it is better left empty than shared out."""
     assert aims(0.5, 0.1) == pytest.approx(0.5)
-    assert aims(0.5, 0.1, divisible=False) == pytest.approx(0.5)
+    assert aims(0.5, 0.1, power=1.5) == pytest.approx(0.5)
 
 
 def test_thinning_costs_more_than_scaling():
     """Where divisible goods would be scaled down, indivisible ones may still be kept free."""
     assert aims(0.4, 0.9) > 0.9
-    assert aims(0.4, 0.9, divisible=False) < 0.7
+    assert aims(0.4, 0.9, power=2.0) < 0.7
 
 
 def test_a_supply_that_noise_drowns_is_scaled_down():
     """There is no load that fits, so about a full one is aimed for."""
     assert aims(1.5, 0.5) > 1.0
-    assert aims(1.5, 0.5, divisible=False) > 0.7
+    assert aims(1.5, 0.5, power=2.0) > 0.7
 
 
 def test_a_load_to_aim_for_is_never_below_the_least():
     """And it is a number for the largest radius that there is, too."""
     assert aims(0.95, 0.01) >= LEAST
     assert math.isfinite(aims(1e9, 0.5))
+
+
+def test_thinning_keeps_about_the_power_that_is_expected():
+    """The exact factor of a fit, for loads that are a little too large."""
+    market = a_market([500.0], divisible=False)
+    budget = budget_of(Newton(), market, 1.0, 1e-8)
+    noise = Sum((20.0 * DEMAND_CODE_MAX) ** 2, 1.0, (20.0 * DEMAND_CODE_MAX,))
+    coins = tail_bounds.coins_on(market, budget, noise, 1.0, 500.0 * DEMAND_CODE_MAX, 0.0)
+    (fit, *_) = noise.fits(coins, 20.0)
+    steep = 1.0 - math.exp(-fit.steep)
+    for g in (0.99, 0.95, 0.9):
+        assert fit.factor(g) == pytest.approx(g ** (fit.steep / steep), rel=0.02)
