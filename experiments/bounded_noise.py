@@ -44,6 +44,7 @@ from jdpack.planning import prepare
 from jdpack.planning.headroom import margin_of
 from jdpack.policies import newton
 from jdpack.policies.newton import coins_expected
+from jdpack.policies.newton_targets import Free
 from jdpack.privacy import gdp, tail_bounds
 from jdpack.protocol import bounds
 from loss import INSTANCE_SEED, Cell, Store, best_of, head, line, run
@@ -176,7 +177,9 @@ def bounded_run(instance: Instance, k: int, spent: float, seed: int) -> tuple[fl
     with (
         mock.patch.object(prepare, "budget_of", return_value=budget),
         mock.patch.object(tail_bounds, "chance_share", return_value=1e-3),
-        mock.patch.object(newton, "radii", return_value=np.minimum(free, 1e9)),
+        mock.patch.object(
+            newton, "kept_free", return_value=Free(np.minimum(free, 1e9), np.ones(len(caps)))
+        ),
         mock.patch.object(bounds, "factors", return_value=ones),
     ):
         tail_bounds.chance_scale.cache_clear()

@@ -49,6 +49,7 @@ _CURVE = 0.5  # a cautious guess: how far loads fall if prices rise by a factor 
 _OVERSHOOT, _FARTHEST = 1.5, 2.2  # the largest target, or this many radii if that is more
 _TRIED = 48  # how many steps there are from the smallest to the largest target
 _STEEPEST = 1e6
+_AT_RANDOM = 1.15  # coins that thin take at random, and of several resources the worst decides
 _GRID = 1.189207115002721  # 2^(1/4)
 _STEPS = 64  # how many steps of that grid a scale may be from another
 
@@ -208,8 +209,8 @@ class Free:
     powers: FloatArray
     """If the bound on a load is 1 / g times the supply, about g to this power of it is given.
     Divisible goods are scaled by g. Indivisible goods are thinned by more, because the coins that
-    thin need room of their own: by about 1 - k (1 - g) for g close to 1, with
-    k = t / (1 - e^-t) and t as in `tail_bounds.Fit`."""
+    thin need room of their own: to about 1 - k (1 - g) for g close to 1, with
+    k = t / (1 - e^-t) and t as in `tail_bounds.Fit`. The power is a little above k."""
 
 
 def kept_free(
@@ -277,4 +278,4 @@ def free_of_grants(
 def _power(fit: Fit) -> float:
     steep = min(fit.steep, _STEEPEST)  # infinite if a fit knows nothing about thinning
     falls = float(portable_math.exp_down(np.array([-steep]))[0])
-    return steep / (1.0 - falls) if steep > 1e-6 else 1.0
+    return _AT_RANDOM * (steep / (1.0 - falls) if steep > 1e-6 else 1.0)
