@@ -288,7 +288,7 @@ def test_a_killed_connection_costs_nothing_twice(database, tmp_path):
     [
         ("DROP TABLE {}", "failed: "),
         ("UPDATE {} SET v0 = v0 + 1 WHERE id = 'p7'", "has changed since the run wrote it"),
-        # Somebody who never takes anything, so that the lines posted before it is noticed stay right.
+        # Somebody who never takes anything, so that lines posted before it is noticed stay right.
         (
             "DELETE FROM {0} WHERE v0 = (SELECT min(v0) FROM {0})",
             "has changed since the run wrote it",
