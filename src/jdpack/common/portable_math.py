@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 _LN2 = 0.6931471805599453
+_ROOT = 0.7071067811865476  # of 1/2
 _FEW = 64
 
 
@@ -49,8 +50,19 @@ def _exp(x: Any) -> Any:
 def log(x: float) -> float:
     """Natural logarithm of x > 0, within 4 units in the last place."""
     mantissa, exponent = math.frexp(x)  # mantissa in [1/2, 1)
-    if mantissa < 0.7071067811865476:
+    if mantissa < _ROOT:
         mantissa, exponent = 2.0 * mantissa, exponent - 1
+    return float(_log(mantissa, exponent))
+
+
+def logs(x: FloatArray) -> FloatArray:
+    """`log` element by element, with the same bits."""
+    mantissa, exponent = np.frexp(x)
+    low = mantissa < _ROOT
+    return np.asarray(_log(np.where(low, 2.0 * mantissa, mantissa), exponent - low))
+
+
+def _log(mantissa: Any, exponent: Any) -> Any:
     z = (mantissa - 1.0) / (mantissa + 1.0)  # log(mantissa) = 2 artanh(z), |z| <= 0.172
     square, series = z * z, 0.0
     for k in range(25, 0, -2):

@@ -89,9 +89,7 @@ _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a l
 _WASTE = {True: 0.65, False: 0.4}  # if the certified load is below this, aim for a full load and
 # scale divisible goods down, or thin indivisible ones
 _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
-_FULL = (
-    1.5  # a load that is aimed for may not be reached; no more than this is taken to be paid for
-)
+_FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
 _GAIN = 0.8  # how far an excess moves a log price at first
 _DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
 _PRIOR = 0.25  # the variance of a log price after the approach

@@ -121,8 +121,7 @@ def best_targets(
     worth = 1.0 + slope * (1.0 - np.where(more > 0.0, fall, 1.0 / fall))
     worth = np.where(more < 0.0, np.maximum(worth, tried / loads[:, None]), worth)
     kept = 1.0 / np.maximum(1.0, tried + radii[:, None])
-    root = np.array([[portable_math.log(part) for part in row] for row in kept.tolist()])
-    worth = worth * portable_math.exp_down(powers[:, None] * root)
+    worth = worth * portable_math.exp_down(powers[:, None] * portable_math.logs(kept))
     return np.take_along_axis(tried, np.argmax(worth, axis=1)[:, None], axis=1)[:, 0]
 
 

@@ -98,3 +98,9 @@ def test_the_bits_are_these():
         "-0x1.4b927f32bffb8p+4",
         "0x1.15b24e2f8f9fep+8",
     ]
+
+
+@given(st.lists(st.floats(min_value=5e-324, max_value=1e308), min_size=1, max_size=100))
+def test_logs_has_the_bits_of_log(numbers):
+    found = portable_math.logs(np.array([numbers]))
+    assert found.tolist() == [[portable_math.log(x) for x in numbers]]
