@@ -653,7 +653,7 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
 
 
 def _worth(state: State) -> tuple[float, FloatArray]:
-    """What all prices together are of the value taken, and the loads at which that was so."""
+    """The price of all supplies as a fraction of the value taken, and the loads at that point."""
     assert state.value is not None
     prices, loads = state.prices, state.targets
     value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)

@@ -48,7 +48,7 @@ _MISSED = 1.0  # and of what the measured grants may miss
 _CURVE = 0.5  # a cautious guess: how far loads fall if prices rise by a factor of e
 _OVERSHOOT, _FARTHEST = 1.5, 2.2  # the largest target, or this many radii if that is more
 _TRIED = 48  # how many steps there are from the smallest to the largest target
-_STEEPEST = 1e6
+_STEEPEST = 1e6  # stands for infinity where a fit says nothing about thinning
 _AT_RANDOM = 1.15  # coins that thin take at random, and of several resources the worst decides
 _GRID = 1.189207115002721  # 2^(1/4)
 _STEPS = 64  # how many steps of that grid a scale may be from another
@@ -102,12 +102,12 @@ def best_shape(
 def best_targets(
     radii: FloatArray, powers: FloatArray, rate: float, loads: FloatArray
 ) -> FloatArray:
-    """The loads that are worth most after they were scaled or thinned to fit, one per resource.
+    """The load of each resource that is worth most after it is scaled or thinned to fit.
 
-    Let r be the radius that the certificate adds. A load up to 1 - r fits as it is. Of a larger
-    load L, divisible goods keep the part 1 / (L + r), and indivisible goods about a power of it
-    (`Free`). What a load is worth follows from the prices, which are its marginal value: the value
-    at `loads` is 1, it grows there at `rate` per load, and at a rate that falls by a factor of e
+    Let r be the radius that the certificate adds. A load up to 1 - r fits as it is. A larger load
+    L is scaled by 1 / (L + r) if goods are divisible, and thinned to about a power of that if they
+    are not (`Free`). Prices are the marginal value of load, so they tell what a load is worth: the
+    value at `loads` is 1, it grows there at `rate` per load, and that rate falls by a factor of e
     for each `_CURVE` of load. A smaller load is worth at least its part of the value, because the
     dearest options are taken first.
     """
@@ -275,6 +275,7 @@ def free_of_grants(
 
 
 def _power(fit: Fit) -> float:
-    steep = min(fit.steep, _STEEPEST)  # infinite if a fit knows nothing about thinning
+    """The power of `Free` for this fit."""
+    steep = min(fit.steep, _STEEPEST)
     falls = float(portable_math.exp_down(np.array([-steep]))[0])
     return _AT_RANDOM * (steep / (1.0 - falls) if steep > 1e-6 else 1.0)
