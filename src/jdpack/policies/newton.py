@@ -140,13 +140,13 @@ class State:
     swings: FloatArray
     """Over the rounds that count: sums of loads, log prices, their mean and what the model says
     that loads fell, and of the squares of each."""
-    response: Response | None = None
-    known: FloatArray | None = None
+    known: FloatArray
     """What the rounds since the approach tell us of each load: the sum of inverse variances."""
-    told: FloatArray | None = None
+    told: FloatArray
     """The sum of excesses times inverse variances, over the same rounds."""
-    slack: NDArray[np.bool_] | None = None
+    slack: NDArray[np.bool_]
     """Which resources would stay below their targets even if they were free."""
+    response: Response | None = None
     seen: FloatArray | None = None
     """The sum of the loads of the bridge."""
     value: Release | None = None
@@ -280,6 +280,9 @@ class Newton:
             owed=zero,
             tails=tail_bounds.tails(market, budget),
             swings=np.zeros((8, m)),
+            known=zero,
+            told=zero,
+            slack=np.zeros(m, np.bool_),
         )
         return self._aimed_at(state)
 
@@ -622,9 +625,7 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
     memory = _MEMORY_COUNTED if state.counted else _MEMORY
-    known, told = precision, precision * excess
-    if state.known is not None and state.told is not None:
-        known, told = memory * state.known + known, memory * state.told + told
+    known, told = memory * state.known + precision, memory * state.told + precision * excess
     slack = told / known + _SLACK / np.sqrt(known) < -state.response.own(state.center)
     drift = np.array([portable_math.log(r) for r in (state.prices / state.center).tolist()])
     news = _pressing(state, excess) + state.response.falls(state.prices, drift)
