@@ -604,7 +604,7 @@ def test_the_part_for_grants_follows_how_much_coins_weigh_against_noise():
     assert part(5_000.0, 1.0, k=20) < part(5_000.0, 1.0) - 0.2
     assert part(5_000.0, math.inf) == 0.9
 
-    # Noise and coins in caps, and what both ways of knowing a load leave; chance costs nothing here.
+    # Noise and coins in caps, and what both ways of knowing a load leave, if chance costs nothing.
     noise, coins = 10.0, math.sqrt(4.0 * 10.0 + 0.002 * 5_000.0)
 
     def free(w):
