@@ -196,7 +196,7 @@ def _claiming(owner: type, name: str, claim: Any) -> Iterator[None]:
     """Replace a claim. What was computed from it must not outlive it, so nothing is remembered."""
     remembered = (
         *(Gaussian.cost, queries.change, Newton.outlook, newton._relative_noise),
-        *(tail_bounds.chance_share, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
+        *(tail_bounds._deviations, tail_bounds.chance_scale, mwu_adaptive._least_alpha),
         tail_bounds.granted_part,
     )
     for one in remembered:

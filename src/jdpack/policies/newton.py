@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Release, Step
@@ -92,6 +93,11 @@ _SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best loa
 _FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
 _GAIN = 0.8  # how far an excess moves a log price at first
 _DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
+_SLACK = 3.0  # a resource is taken to be slack beyond this many deviations
+_FADE, _FAINTEST = 0.8, 1e-3  # how fast the price of a slack resource falls, and the part of an
+# average price at which that ends
+_LACK = 0.1  # no more is made up in a round than the load by which a common rise of log prices by
+# this lowers the mean load
 _PRIOR = 0.25  # the variance of a log price after the approach
 _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count after one more, because
 # the model is only locally right; more in the rounds that count, where prices should stand still
@@ -134,9 +140,13 @@ class State:
     swings: FloatArray
     """Over the rounds that count: sums of loads, log prices, their mean and what the model says
     that loads fell, and of the squares of each."""
-    response: Response | None = None
-    known: FloatArray | None = None
+    known: FloatArray
     """What the rounds since the approach tell us of each load: the sum of inverse variances."""
+    told: FloatArray
+    """The sum of excesses times inverse variances, over the same rounds."""
+    slack: NDArray[np.bool_]
+    """Which resources would stay below their targets even if they were free."""
+    response: Response | None = None
     seen: FloatArray | None = None
     """The sum of the loads of the bridge."""
     value: Release | None = None
@@ -270,6 +280,9 @@ class Newton:
             owed=zero,
             tails=tail_bounds.tails(market, budget),
             swings=np.zeros((8, m)),
+            known=zero,
+            told=zero,
+            slack=np.zeros(m, np.bool_),
         )
         return self._aimed_at(state)
 
@@ -612,15 +625,20 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
     memory = _MEMORY_COUNTED if state.counted else _MEMORY
-    known = precision if state.known is None else memory * state.known + precision
+    known, told = memory * state.known + precision, memory * state.told + precision * excess
+    slack = told / known + _SLACK / np.sqrt(known) < -state.response.own(state.center)
     drift = np.array([portable_math.log(r) for r in (state.prices / state.center).tolist()])
     news = _pressing(state, excess) + state.response.falls(state.prices, drift)
+    news = np.where(slack, 0.0, news)
     most = float(known.max())
     moves = state.response.moves(
         state.prices, news * (precision / known), 1.0 / (_PRIOR * most), known / most
     )
     center = _turned(state.center, _bounded(state, moves, 0.7), state.floor)
-    return replace(state, known=known, center=center, prices=center)
+    # Nothing that is slack may hold back the others: its price goes to almost 0.
+    least = _FAINTEST * math.fsum(center.tolist()) / len(center)
+    center = np.where(slack, np.minimum(center, np.maximum(_FADE * center, least)), center)
+    return replace(state, known=known, told=told, slack=slack, center=center, prices=center)
 
 
 def _counted(state: State, excess: FloatArray, counting: int) -> State:
@@ -628,25 +646,30 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     assert state.response is not None
     weights = _weights()
     owed = state.owed + weights[counting] * excess
-    # A resource at the price floor owes nothing for its spare supply.
-    owed = np.where((state.center <= state.floor) & (owed < 0.0), 0.0, owed)
+    # A resource that is slack or at the price floor owes nothing for its spare supply.
+    spare = (state.center <= state.floor) | state.slack
+    owed = np.where(spare & (owed < 0.0), 0.0, owed)
     left = sum(weights[counting + 1 :])
     if left == 0:
         return replace(state, owed=owed)
-    # Whatever noise would drown anyway must not move the other prices.
+    # Whatever noise would drown anyway must not move the other prices, nor what cannot be made up.
     trust = 1.0 / (1.0 + (state.radii / _DROWNED) ** 2)
     done = 1.0 - left / sum(weights)
     trust = trust * np.where(owed > 0.0, 1.0 + _AVOID * done * done, 1.0)
     caution = _CAUTION * left / sum(weights)
-    moves = state.response.moves(state.center, owed / left, caution, trust)
+    level = state.response.level(state.center)
+    lack = np.clip(owed / left, -_LACK * level, _LACK * level)
+    moves = state.response.moves(state.center, lack, caution, trust)
     moves = _bounded(state, moves, _MOST)
     # What single prices cannot put right, all of them together must, or whatever touches the
-    # resource is scaled down: everything, if options touch all resources.
-    over = np.where(state.radii < _DROWNED, owed / left, 0.0)
+    # resource is scaled down: everything, if options touch all resources. That takes from the
+    # average option, and higher prices only from the least valuable ones.
+    assert state.worth is not None
+    over = np.where(state.radii < _DROWNED, lack, 0.0)
     over = over - state.response.falls(state.center, moves)
-    level = state.response.level(state.center)
-    share = state.market.bundle_width / len(owed)
-    common = share * done * done * max(0.0, float(over.max())) / level
+    touched = state.market.bundle_width / len(owed)
+    pays = touched >= min(1.0, state.worth[0])
+    common = pays * touched * done * done * max(0.0, float(over.max())) / level
     moves = np.clip(moves + min(_MOST, common), -1.0, 1.0)
     prices = _turned(state.center, moves, state.floor)
     return replace(state, prices=prices, owed=owed)

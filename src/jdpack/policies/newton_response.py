@@ -61,6 +61,16 @@ class Response:
             a = a + self.beyond * fade[:, None] * fade[None, :]
         return a
 
+    def own(self, prices: FloatArray) -> FloatArray:
+        """About how far each load rises if its own price falls to 0.
+
+        A load responds to its own price in proportion to that price, so the rise is d, less what
+        the price has fallen by already.
+        """
+        fade = np.minimum(1.0, prices / self.prices)
+        own = self.diagonal if self.beyond is None else self.diagonal + np.diag(self.beyond)
+        return own * fade + self.common * prices / math.fsum(prices.tolist())
+
     def moves(
         self, prices: FloatArray, excess: FloatArray, caution: float, trust: FloatArray
     ) -> FloatArray:

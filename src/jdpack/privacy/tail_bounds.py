@@ -92,6 +92,7 @@ where KL is the relative entropy of two coins (Chernoff 1952).
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 from collections.abc import Sequence
@@ -125,12 +126,10 @@ CHANCE_OF_VALUE = 4.0
 CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
-_GRANTED_LEAST, _GRANTED_MOST = 0.02, 0.65  # the limits of `granted_part`
-_GRANTED_FROM, _GRANTED_FALL = (
-    4.0,
-    0.0125,
-)  # from how many caps of noise on it falls, in one release
-# with all of rho, and by how much for each cap
+_PARTS = tuple(i / 20.0 for i in range(1, 19))  # what `granted_part` chooses from
+_STEERED, _SETTLED = 4.0, 0.002  # a guess of the load that coins decide: that of so many deviations
+# of noise, and that part of the supply
+_STEERING = 0.1  # about the part of rho that does not count in the loads
 _MIXED = 0.8  # the part of the probability for bounds that rest on grants and rounds
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
 _FIRST = 0.7  # the part of the probability for the first fit of a bound; the others share the rest
@@ -192,17 +191,42 @@ def rounds_rho(
 def granted_part(market: Market, budget: Budget) -> float:
     """w: the part of a bound that rests on the measured grants; the rounds have the rest.
 
-    Coins add a variance to the average of the rounds that grows with the noise, and the noise a
-    variance that grows with its square. So the smaller the noise is against a cap, the more a bound
-    should rest on what coins granted. But nobody steers by that answer, and it misses what prices
-    were set for by w times its noise.
+    The part for which the least supply must be kept free: the radius of the bound, and one
+    deviation of what the answer misses, because nobody steers by it. The smaller the noise is
+    against a cap, the more coins weigh against it, and the larger is the part. A small supply
+    counts more than a large one.
     """
-    noise = math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho))
-    beyond = max(0.0, noise / DEMAND_CODE_MAX - _GRANTED_FROM)
-    return max(_GRANTED_LEAST, _GRANTED_MOST - _GRANTED_FALL * beyond)
+    if budget.rho == math.inf:
+        return _PARTS[-1]
+    supplies = collections.Counter(market.supply_codes)
+
+    def free(part: float) -> float:
+        kept = (
+            count * _kept_free(market, budget, part, float(supply)) / math.sqrt(supply)
+            for supply, count in supplies.items()
+        )
+        return math.fsum(kept)
+
+    return min(_PARTS, key=free)
 
 
-@functools.lru_cache(maxsize=64)
+def _kept_free(market: Market, budget: Budget, part: float, supply: float) -> float:
+    """About what must be kept free of one resource if this part of a bound rests on grants.
+
+    `chance_share` says what its release adds to the variance.
+    """
+    noise, chance = _deviations(market, budget)
+    share, of_chance = GRANTED_SHARE * part, _chance_share(market, budget, part)
+    of_rounds = 1.0 - WELFARE_SHARE - LUCK_SHARE - _STEERING - share - of_chance
+    rounds, granted = noise * noise / of_rounds, noise * noise / share
+    coins = float(DEMAND_CODE_MAX) * (_STEERED * noise + _SETTLED * supply)
+    missed = math.sqrt(rounds + granted + coins)
+    own = tail(market, budget)
+    added = own * (1.0 - part) ** 4 * (chance / noise) ** 2 / (3.0 * of_chance)
+    variance = (1.0 - part) ** 2 * (rounds + coins) + part * part * granted + added
+    return math.sqrt(2.0 * own * variance) + part * missed
+
+
 def chance_share(market: Market, budget: Budget, measured: bool = False) -> float:
     """The part of rho for the release of how much coins decide.
 
@@ -215,14 +239,22 @@ def chance_share(market: Market, budget: Budget, measured: bool = False) -> floa
     """
     if budget.rho == math.inf:
         return WELFARE_SHARE
-    noise = queries.change(market, "demand").squares
-    change = queries.change(market, "chance")
-    chance = CHANCE_UNIT * math.sqrt(change.worst(chance_shape(market)))
-    ratio = chance / noise * math.sqrt(2.0 * budget.rho)
+    return _chance_share(market, budget, granted_part(market, budget) if measured else 0.0)
+
+
+def _chance_share(market: Market, budget: Budget, part: float) -> float:
+    noise, chance = _deviations(market, budget)
+    ratio = chance / (noise * noise)
     share = min(CHANCE_MOST, 1.5 * ratio * math.sqrt(tail(market, budget) / 3.0))
-    if not measured:
-        return share
-    return max(LUCK_SHARE, share * (1.0 - granted_part(market, budget)) ** 2)
+    return max(LUCK_SHARE if part else 0.0, share * (1.0 - part) ** 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _deviations(market: Market, budget: Budget) -> tuple[float, float]:
+    """Those of a demand release and of a chance release, each with the whole rho."""
+    change = queries.change(market, "chance")
+    chance = CHANCE_UNIT * math.sqrt(change.worst(chance_shape(market)) / (2.0 * budget.rho))
+    return math.sqrt(queries.change(market, "demand").squares / (2.0 * budget.rho)), chance
 
 
 def chance_shape(market: Market) -> tuple[float, ...]:

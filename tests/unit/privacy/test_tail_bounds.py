@@ -587,3 +587,36 @@ def test_the_noise_of_the_chance_release_costs_its_share(epsilon, options):
     assert tail_bounds.chance_scale(market, budget) == pytest.approx(CHANCE_UNIT * scales[0])
     without = Budget.split(math.inf, 1e-8, truncated=False)
     assert tail_bounds.chance_scale(market, without) == 0.0
+
+
+def test_the_part_for_grants_follows_how_much_coins_weigh_against_noise():
+    """It keeps the least supply free, by an arithmetic of its own."""
+
+    def part(supply, epsilon, k=1):
+        market = Market(
+            supply=[supply] * k, max_demand=1.0, max_value=1.0, agents=10 * int(supply)
+        )  # fmt: skip
+        return tail_bounds.granted_part(market, Budget.split(epsilon, 1e-8, truncated=False))
+
+    parts = [part(5_000.0, epsilon) for epsilon in (0.1, 0.3, 1.0, 4.0, 20.0)]
+    assert parts == sorted(parts) and parts[0] < 0.2 and parts[-1] > 0.75
+    assert part(1_000.0, 4.0) < part(100_000.0, 4.0)
+    assert part(5_000.0, 1.0, k=20) < part(5_000.0, 1.0) - 0.2
+    assert part(5_000.0, math.inf) == 0.9
+
+    # Noise and coins in caps, and what both ways of knowing a load leave, if chance costs nothing.
+    noise, coins = 10.0, math.sqrt(4.0 * 10.0 + 0.002 * 5_000.0)
+
+    def free(w):
+        rounds, granted = noise / math.sqrt(0.87 - 0.88 * w), noise / math.sqrt(0.88 * w)
+        radius = math.hypot((1.0 - w) * math.hypot(rounds, coins), w * granted)
+        return 6.5 * radius + w * math.hypot(rounds, granted, coins)
+
+    least = min(free(i / 20.0) for i in range(1, 19))
+    epsilon = next(e for e in np.arange(0.1, 3.0, 0.01) if _noise_in_caps(e) < noise)
+    assert free(part(5_000.0, float(epsilon))) < 1.02 * least < 1.02 * free(0.05) < 1.2 * free(0.8)
+
+
+def _noise_in_caps(epsilon):
+    rho = Budget.split(float(epsilon), 1e-8, truncated=False).rho
+    return 1.0 / math.sqrt(2.0 * rho)
