@@ -80,14 +80,10 @@ def _size(market: Market) -> int:
 
 def _ledger(run: FinishedRun, moved: str | Path | None) -> str:
     """What the run's ledger says, in a sentence."""
-    account = Account.from_dict(run.file.ledger)
+    account = Account.from_dict(run.file.ledger, moved)
     if account is None:
-        if moved is not None:
-            raise LedgerError("this run has no ledger", "it was begun without one")
         return ledger_words(None)
     try:
-        if moved is not None:
-            account = Account.at(moved, account.dataset)
         account.check(run.board)
         balance = Ledger.open(account.ledger).balance(account.dataset)
     except LedgerError as error:

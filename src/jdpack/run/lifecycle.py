@@ -200,11 +200,9 @@ class Begun:
 
     def at_ledger(self, ledger: str | Path) -> Begun:
         """The same run, with its ledger in another place; the run file remembers it."""
-        account = Account.from_dict(self.file.ledger)
-        if account is None:
-            raise LedgerError("this run has no ledger", "it was begun without one")
-        moved = Account.at(ledger, account.dataset)
-        file = replace(self.file, ledger=moved.to_dict())
+        account = Account.from_dict(self.file.ledger, ledger)
+        assert account is not None
+        file = replace(self.file, ledger=account.to_dict())
         self.folder.keep(file)
         return replace(self, file=file)
 
