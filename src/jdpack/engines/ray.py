@@ -38,8 +38,9 @@ from jdpack.market.market import Market
 from jdpack.records.arrow import to_arrow
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.encode import Codes, Tally, check_tallies, encode_piece
-from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
+from jdpack.records.ids import first_ids, keys, repeated, survey
 from jdpack.records.readers import FilePiece
+from jdpack.records.refusals import repeated_id
 from jdpack.records.schema import has_several
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
@@ -357,7 +358,7 @@ class RayEngine(Combined):
                 named = Counter(id for some in self._all("named", suspects) for id in some)
                 id, times = named.most_common(1)[0]
                 if times > 1:
-                    refuse_repeated(id, has_several(self.market))
+                    raise repeated_id(id, has_several(self.market))
 
 
 def _repeated(*found: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -564,6 +564,6 @@ def _price_table(batches: Sequence[tuple[int, Prices]]) -> str:
 
 
 def _cut(items: Sequence[T], each: int, most: int) -> list[Sequence[T]]:
-    """The items in pieces that take at most about `most` in all, where an item takes `each`."""
+    """The items in pieces that take about `most` in total, where an item takes `each`."""
     size = max(1, most // each)
     return [items[at : at + size] for at in range(0, len(items), size)]

@@ -1,6 +1,6 @@
 """Private: databases that can compute the queries of a run, behind one small interface.
 
-Every text is written once, in the dialect of DuckDB, and translated by sqlglot. What databases
+Every query is written once, in the dialect of DuckDB, and translated by sqlglot. What databases
 write differently is here: three functions (`JD_COIN`, `JD_BYTES`, `JD_WIDE`), whole divisions, and
 the types of codes.
 """
@@ -216,9 +216,9 @@ class Warehouse(ABC):
         except self.errors as error:
             raise EngineError(
                 f"the database {self.where!r} failed: {spark.text(error)}",
-                "whatever is posted is kept and paid for: resume the run once the database is back"
+                "what is posted is kept and paid for: resume the run once the database is back"
                 if self.encoded
-                else "this costs nothing: mend what it says, and give the command again",
+                else "nothing is spent: fix the problem, then run the command again",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()

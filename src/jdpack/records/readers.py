@@ -28,6 +28,7 @@ from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.records import parquet_guard
 from jdpack.records.locate import File, file_system, find, reason_of, without_credentials
+from jdpack.records.refusals import COUNT_FIRST
 from jdpack.records.schema import (
     check_columns,
     check_names,
@@ -133,7 +134,7 @@ def _check_rows(market: Market, rows: int) -> None:
     if rows > most + _FEW:
         raise AgentsError(
             f"there are {rows} rows, but {market.agents} agents have at most {most}",
-            "the number of agents is public: set it before looking at the data",
+            COUNT_FIRST,
         )
 
 

@@ -26,6 +26,7 @@ from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.records.codes import Agents
+from jdpack.records.schema import allocation_names
 from jdpack.run.arguments import (
     check_coin_hash,
     check_curated,
@@ -40,7 +41,7 @@ from jdpack.run.lifecycle import Lifecycle, reopened
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile
-from jdpack.run.write_back import Target, columns_of
+from jdpack.run.write_back import Target
 
 
 def solve(
@@ -135,7 +136,7 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private, hash)
     folder = Output.claim(output) if output is not None else None
     if target is not None:
-        target.check(columns_of(market))
+        target.check(allocation_names(market))
     run_file = RunFile(
         header=Billboard(header).first_line,
         market=market_file,

@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jdpack.errors import JdpackError, OutputError
-from jdpack.market.market import Market
 from jdpack.records.databases.database import DatabaseQuery, connect, explained, quoted
-from jdpack.records.schema import written_names
 from jdpack.records.source import Source
 
 RUN = "run"
@@ -129,12 +127,6 @@ class Target:
 
         with explained(self.query, f"write table {self.table!r} of", failed):
             yield
-
-
-def columns_of(market: Market) -> list[str]:
-    """The columns of an allocation."""
-    what = ["share" if market.divisible else "granted"]
-    return written_names(market, what, what)
 
 
 def rows_of(path: Path) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Private: read the records from a database, as a stream of Arrow batches.
 
-ADBC drivers read PostgreSQL, SQLite and whatever else has one; DuckDB and Spark have their own
-modules. The rows stay in the database: a batch is encoded and forgotten.
+ADBC drivers read PostgreSQL, SQLite and any other database that has one. DuckDB and Spark have
+their own modules. The rows stay in the database: a batch is encoded and forgotten.
 
 The order of the rows. Codes and shares have the order of the records, and some results need the
 records a second time: what is granted, letters, reports. So the same query must give the same rows
@@ -204,7 +204,7 @@ _HINTS = {
         "is the server running, or another program using the file? Nothing was changed"
     ),
     r"terminat|closed the connection|connection.*(lost|broke)|SSL SYSCALL|server closed": (
-        "the connection broke off; once the server is back, the same command can be given again"
+        "the connection was lost; once the server is back, run the same command again"
     ),
     r"does not exist|no such|not found|syntax error|Catalog Error|Parser Error|Binder Error": (
         "try the query in the database's own program first"
