@@ -143,7 +143,7 @@ def example_requests(
     plenty: bool = False,
     wide: bool = False,
 ) -> Market:
-    """A market of people with several requests, and bounds on what each may ask for in all.
+    """A market of people with several requests, and bounds on what each may ask for in total.
 
     If `wide`, it has more resources, and its records are kept in sparse form.
     """
@@ -308,10 +308,10 @@ def numbered(market: Market, record: Record) -> tuple[str, ...]:
     return tuple(str(i // market.options) for i in range(len(record)))
 
 
-def in_all(market: Market, requests: Iterable[Record]) -> Record:
-    """The requests one after the other, as far as they stay within the bounds of a person.
+def within_bounds(market: Market, requests: Iterable[Record]) -> Record:
+    """The requests of a person, in order, within the bounds of a person.
 
-    What goes beyond is cut to a part that fits, or dropped.
+    A request that goes beyond them is cut to a part that fits, or dropped.
     """
     if market.requests == 1:
         return next(iter(requests))
@@ -382,7 +382,7 @@ def everything(market: Market, first: int = 0, group: int | None = None) -> Reco
         ((market.max_value, with_rules(market, counted(market, caps_of(market, at)), group)),)
         for at in (first, *(first + i // 2 for i in range(1, market.requests)))
     )
-    return in_all(market, each)
+    return within_bounds(market, each)
 
 
 def caps_of(market: Market, first: int = 0) -> list[float]:
@@ -442,7 +442,7 @@ def _close(
     """Options at the caps, of one or several resources, worth about what they cost."""
     group = _any_group(market, rng)
     own = (_close_request(market, prices, rng, only, group) for _ in range(market.requests))
-    return in_all(market, own)
+    return within_bounds(market, own)
 
 
 def _close_request(
@@ -480,7 +480,7 @@ def _any_group(market: Market, rng: np.random.Generator) -> int:
 def _some(market: Market, rng: np.random.Generator) -> Record:
     group = _any_group(market, rng)
     count = 1 if market.requests == 1 else int(rng.integers(1, market.requests + 1))
-    return in_all(market, (_some_request(market, rng, group) for _ in range(count)))
+    return within_bounds(market, (_some_request(market, rng, group) for _ in range(count)))
 
 
 def _some_request(market: Market, rng: np.random.Generator, group: int) -> Record:
