@@ -714,7 +714,7 @@ def test_the_summary_of_divisible_goods():
     assert 0 <= result.certificate.welfare_at_least - low < 1
     assert 0 <= high - result.certificate.optimum_at_most < 1
     assert "e+0" not in text
-    assert f"value     {result.welfare:,.0f} in all" in private
+    assert f"value     {result.welfare:,.0f} in total" in private
     shares = result.allocation
     assert f"agents; the mean share, over all agents, is {100 * shares.mean():.1f}%\n" in private
     for j, (name, supply) in enumerate([("doses     ", "90,000 ml"), ("beds, etc.", "1,500")]):
@@ -785,7 +785,7 @@ def test_an_excess_that_is_allowed_is_said_wherever_supply_is(divisible):
     page = text_of(billboard_page.public_page(board))
     report = text_of(public_report.public_report(board))
     for text in (page, report):
-        assert "Supply is exceeded with a chance of 1 in 500 at most." in text
+        assert "The chance that a supply is exceeded is 1 in 500 at most." in text
         found = re.search(
             r"With a chance of 1 in 1 billion at most, some supply is exceeded by more than "
             r"([\d.]+)%\.",
