@@ -70,17 +70,20 @@ Store = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(help="Memory besides the codes, such as 500MB (mapped).", rich_help_panel=ENGINE),
+    typer.Option(
+        help="The most memory to use besides the codes, such as 500MB (mapped).",
+        rich_help_panel=ENGINE,
+    ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that share the agents (ray).", rich_help_panel=ENGINE),
+    typer.Option(min=1, help="How many processes share the agents (ray).", rich_help_panel=ENGINE),
 ]
 AllocationPlace = Annotated[
     str | None,
     typer.Option(
         "--allocation",
-        help="Where all workers can write the allocation: a folder or URI (ray).",
+        help="A folder or URI to which all workers can write the allocation (ray).",
         rich_help_panel=ENGINE,
     ),
 ]
@@ -105,7 +108,9 @@ Query = Annotated[
 ]
 WriteTo = Annotated[
     str | None,
-    typer.Option("--write-to", help="A table of the database to add the result to, all or none."),
+    typer.Option(
+        "--write-to", help="A table of the database to add the result to, all rows or none."
+    ),
 ]
 MovedAgents = Annotated[
     str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")

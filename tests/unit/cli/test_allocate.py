@@ -124,7 +124,7 @@ def test_a_group_counts_and_an_unknown_one_is_said(ask, tmp_path):
     _, text, _ = ask(board, *asked, "--group", "north")
     assert "You get nothing" in text and "needed 5.001," in text
     _, text, _ = ask(board, *asked, "--group", "North")
-    assert "“North” is not one of the groups here, so you count in none" in text
+    assert "“North” is not one of the groups here, so you are in none" in text
     (tmp_path / "me").write_text('{"id": "x", "group": "north", "value": 4, "demand": [10]}')
     assert "You get nothing" in ask(board, "--record", tmp_path / "me")[1]
     code, _, err = ask(boards.lottery(), "--id", "x", "--value", 4, "--demand", 1, "--group", "n")
