@@ -138,7 +138,7 @@ class Account:
     def from_dict(
         cls, data: dict[str, Any] | None, moved: str | Path | None = None
     ) -> Account | None:
-        """The account that a run file names; `moved` is where its ledger is now, if it has moved."""
+        """The account that a run file names; `moved` is where its ledger is now."""
         match data:
             case None if moved is not None:
                 raise LedgerError("this run has no ledger", "it started without one")

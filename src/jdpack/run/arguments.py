@@ -112,10 +112,10 @@ def check_curated(policy: Policy[Any]) -> None:
 
 
 def check_order(outlook: Outlook, engine: Engine) -> None:
-    """Refuse batches of numbered agents who may come and go: everyone else's turn would move."""
+    """Refuse batches of numbered agents who may come and go: the turns of others would change."""
     leaves = engine.market.neighbours is Neighbours.ADD_REMOVE
     if outlook.batches is not None and leaves and engine.numbered:
         raise AgentsError(
             "batches with neighbours add-remove need ids",
-            "if somebody left, the turns of numbered agents would change, and show it",
+            "if somebody left, the turns of the agents after them would change, and reveal it",
         )

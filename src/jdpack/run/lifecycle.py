@@ -1,9 +1,9 @@
 """Private: the life of a run: begin it or reopen it, carry it out, and leave nothing half done.
 
 The order is what keeps a crash harmless: reserve the budget, read the records, post the header,
-play the rounds, write the allocation, tell the ledger. Until the header is posted nothing is spent,
-and a failure undoes everything. From then on, whatever is posted is spent, and the run can only be
-resumed.
+play the rounds, write the allocation, tell the ledger. Until the header is posted, nothing is
+spent, and a failure undoes everything. After that, whatever is posted is spent, and the run can
+only be resumed.
 """
 
 from __future__ import annotations
