@@ -259,7 +259,7 @@ class RayEngine(Combined):
         return answers
 
     def _get(self, coming: Any, who: str, times: int = 1) -> Any:
-        """A result from the cluster; whatever goes wrong there is raised as a jdpack error."""
+        """A result from the cluster; any error there is raised as an error of jdpack."""
         patience = times * self._settings.patience
         try:
             return ray.get(coming, timeout=patience)

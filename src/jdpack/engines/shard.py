@@ -282,7 +282,7 @@ class Shard:
             if len(rows) > part.rows // 2:
                 own[:] = best_response.shares(part, prices, weights)
                 return
-            # Do not ask agents who chose the same in all rounds.
+            # Do not ask agents who made the same choice in every round.
             own[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
             if len(rows):
                 own[rows] = best_response.shares(rows_of(part, rows), prices, weights)

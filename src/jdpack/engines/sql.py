@@ -67,7 +67,7 @@ _SCREENED = 10**5  # with fewer requests, a round costs little beyond its overhe
 
 @dataclass(frozen=True)
 class _Box(Bounds):
-    """Prices within bounds, at which only the table of open requests need be asked."""
+    """Prices within bounds, at which only the table of open requests has to be asked."""
 
     taken: list[int]
     """The demand and the value of the others."""

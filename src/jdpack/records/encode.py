@@ -192,8 +192,8 @@ class _Encoder:
             self._check_groups(chunk, new)
         if self.agents > self.market.agents + _FEW:  # the input may be endless
             raise AgentsError(
-                f"there are more than {self.market.agents + _FEW} agents, but the market declares "
-                f"{self.market.agents}",
+                f"there are more than {self.market.agents + _FEW:,} agents, but the market "
+                f"declares {self.market.agents:,}",
                 COUNT_FIRST,
             )
         row = 0

@@ -133,7 +133,7 @@ def _check_rows(market: Market, rows: int) -> None:
     most = market.agents * (most_rows(market) - 1)
     if rows > most + _FEW:
         raise AgentsError(
-            f"there are {rows} rows, but {market.agents} agents have at most {most}",
+            f"there are {rows:,} rows, but {market.agents:,} agents have at most {most:,}",
             COUNT_FIRST,
         )
 
@@ -312,7 +312,7 @@ def _key_type(value: int | str | None) -> pa.DataType:
 
 @contextmanager
 def _reading(file: File) -> Iterator[None]:
-    """Turn whatever goes wrong with a file into one sentence."""
+    """Turn any error about a file into one sentence."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:

@@ -22,8 +22,8 @@ def check_count(market: Market, agents: int) -> None:
     exact = market.neighbours is Neighbours.REPLACE_ONE
     if agents > market.agents or (exact and agents < market.agents):
         raise AgentsError(
-            f"there are {agents} agents, but the market declares "
-            f"{'' if exact else 'at most '}{market.agents}",
+            f"there are {agents:,} agents, but the market declares "
+            f"{'' if exact else 'at most '}{market.agents:,}",
             COUNT_FIRST,
         )
 

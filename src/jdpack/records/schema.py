@@ -169,7 +169,7 @@ def check_names(market: Market, found: list[str], where: str) -> None:
 
 
 def csv_types(market: Market) -> dict[str, pa.DataType]:
-    """The types of CSV columns, so that none is guessed: numbers are doubles, ids are texts."""
+    """The types of CSV columns, so that Arrow guesses none: numbers are doubles, ids are texts."""
     c = market.columns
     types = {c.id: pa.string(), c.value: pa.float64()}
     if market.groups:
