@@ -859,7 +859,7 @@ class Paths:
                 except JdpackError:
                     again = None
             if again is not None or "noise" in other.events:
-                wrong.append("a second run spends a budget that the first has spent already")
+                wrong.append("a second run spends a budget that the first has already spent")
         claimed = "a ledger is charged with a run's budget, and refuses what exceeds its own"
         self.fact("ledger", claimed, wrong)
 
@@ -1003,7 +1003,7 @@ def _bad_requests(people: People) -> Iterator[tuple[str, People]]:
     small = tuple((value / 100.0, tuple(a / 100.0 for a in own)) for value, own in one)
     large = ((market.max_value, with_rules(market, caps_of(market), -1)),) * market.options
     yield "too many requests", people.replaced(7, small * (market.requests + 1))
-    yield "more in all than a person may ask for", people.replaced(7, large * market.requests)
+    yield "more in total than a person may ask for", people.replaced(7, large * market.requests)
     names = [people.names_of(i) for i in range(len(people.ids))]
     names[7] = ("a",) * market.options + ("b",) * market.options + ("a",) * market.options
     twice = replace(people.replaced(7, small * 3), requests=tuple(names))

@@ -348,7 +348,7 @@ def with_rules(market: Market, amounts: Sequence[float], group: int) -> tuple[fl
 def group_of(market: Market, record: Record) -> str | None:
     """The name of the first group, if any, whose members may have this record.
 
-    If there are several, the rules treat this record alike in all of them.
+    If there are several, the rules treat this record the same way in each.
     """
     count = len(market.declared)
     for group in range(-1, len(market.groups)):

@@ -21,7 +21,7 @@ def claim(folder: str | Path) -> Path:
         raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
     if taken:
         raise OutputError(
-            f"the output folder {str(folder)!r} exists already",
+            f"the output folder {str(folder)!r} already exists",
             "choose another; jdpack never writes over an existing folder",
         )
     parent = folder.absolute().parent
