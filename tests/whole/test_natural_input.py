@@ -227,7 +227,7 @@ def test_an_interrupted_folder_points_to_resume(tmp_path):
     with pytest.raises(OutputError, match=f"`jdpack resume {out}` finishes it"):
         jdpack.solve(a_market(), wishes(), output=out)
     jdpack.resume(out, wishes())
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         jdpack.solve(a_market(), wishes(), output=out)
 
 

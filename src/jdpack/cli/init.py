@@ -23,7 +23,7 @@ def init_command(
 ) -> None:
     """Ask a few questions, and write a market file with comments. Reads no records."""
     if market.exists() or market.is_symlink():
-        raise OutputError(f"{str(market)!r} exists already", "give another name")
+        raise OutputError(f"{str(market)!r} already exists", "give another name")
     _say(
         "Your answers are public. Take them from the rules of your market, never from the records."
     )

@@ -150,11 +150,13 @@ def warm(policy: str | None, earlier: Path, market: Path) -> Newton:
     return Newton.warm(Billboard.read(earlier), Market.from_toml(market))
 
 
-def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
+def engine_of(name: str | None, *settings: Any) -> str | Choice | None:
     """The engine that the options name. Settings of another engine are refused, not ignored."""
     from jdpack.engines.settings import KINDS as ENGINES
 
-    given = {setting: value for setting, value in settings.items() if value is not None}
+    names = ("store", "memory", "workers", "allocation", "patience", "keep")
+    pairs = zip(names, settings, strict=True)
+    given = {setting: value for setting, value in pairs if value is not None}
     if not given:
         return name
     if "store" in given:
