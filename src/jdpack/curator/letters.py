@@ -66,7 +66,7 @@ class Letter:
     contact: str
     appeal: str
     next: str
-    """These three are the organiser's words, the same in all letters; empty if there are none."""
+    """These three are the organiser's words, the same in every letter; empty if there are none."""
     text: str = ""
     """The text of the letter: the organiser's own, filled in, or the default one."""
 
@@ -166,8 +166,8 @@ def letters(
         batches = table.combine_chunks().to_batches()
         if not target.write(board.header.commitment, batches, f"the letters are in {str(path)!r}"):
             raise OutputError(
-                f"table {write_to!r} has letters of this run already",
-                f"delete them there, or name another table; the new ones are in {str(path)!r}",
+                f"table {write_to!r} already has letters of this run",
+                f"delete those, or name another table; the new ones are in {str(path)!r}",
             )
     return path
 

@@ -125,9 +125,9 @@ class Account:
                 "this is another ledger, or it was rolled back",
             )
         if (known.state, known.billboard) != ("finished", board.head):
+            other = ", with another billboard" if known.state == "finished" else ""
             raise LedgerError(
-                f"in ledger {shown(self.ledger)!r} this run is {known.state}, and not with this "
-                "billboard",
+                f"ledger {shown(self.ledger)!r} has this run as {known.state}{other}",
                 "`jdpack resume` finishes a run",
             )
 

@@ -241,7 +241,7 @@ class Market:
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
-                raise MarketError("supply has the names already", "leave names out")
+                raise MarketError("supply already has the names", "leave names out")
             stated = dict(supply.items())  # type: ignore[union-attr]
             names, supply = list(stated), list(stated.values())
         supplies = [checks.positive("supply", s) for s in checks.sequence("supply", supply)]

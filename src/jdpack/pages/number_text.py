@@ -1,4 +1,4 @@
-"""Public: numbers as text, by our own rules, never by anybody's locale.
+"""Public: numbers as text, by our own rules, whatever the locale.
 
 Where a function takes a language, the text is in that language; otherwise it is in English.
 """

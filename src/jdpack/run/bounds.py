@@ -147,7 +147,7 @@ class _Target:
                 "a market made in Python has no file to copy", "use .market of the result"
             )
         if path.exists() or path.is_symlink():
-            raise OutputError(f"{str(path)!r} exists already", "give another name")
+            raise OutputError(f"{str(path)!r} already exists", "give another name")
         if not path.absolute().parent.is_dir():
             raise OutputError(f"there is no folder {str(path.absolute().parent)!r}")
         self.path, self.text = path, source.read_text(encoding="utf-8")

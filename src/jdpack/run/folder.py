@@ -161,7 +161,7 @@ class Output:
             ) from None
 
     def write(self, result: Result) -> None:
-        """Write everything except the billboard, which is there already."""
+        """Write everything except the billboard, which is already there."""
         try:
             result.engine.write(result.billboard, result.private, self.private)
             self._note_allocation()

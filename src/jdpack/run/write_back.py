@@ -2,7 +2,7 @@
 
 All rows of a run are written in one transaction, or none is. Every row names its run, by the
 commitment in the billboard's header, so one table can take many runs, and a run that is resumed
-sees whether its rows are there already.
+sees whether its rows are already there.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Target:
                 raise OutputError(
                     f"table {self.table!r} has the columns {', '.join(there)}, not "
                     f"{', '.join(wanted)}",
-                    "name a table that is not there yet, or one that an earlier run has made",
+                    "name a new table, or one that an earlier run has made",
                 )
             nothing = pa.table({name: pa.array([], pa.string()) for name in wanted})
             self._ingest(db, nothing, found is not None)
             db.rollback()
 
     def write(self, run: str, batches: Iterable[pa.RecordBatch], after: str) -> bool:
-        """Write all rows, or none; False if rows of this run are there already.
+        """Write all rows, or none; False if rows of this run are already there.
 
         Args:
             run: the run's commitment.

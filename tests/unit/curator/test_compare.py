@@ -551,7 +551,7 @@ def test_the_folder_is_for_the_curator_alone(found, tmp_path):
     assert data == found.to_dict()
     assert (tmp_path / "out" / "comparison.txt").read_text(encoding="utf-8") == f"{found}\n"
     assert UNTOUCHED in str(found)
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         found.write(tmp_path / "out")
 
 
@@ -719,7 +719,7 @@ def test_the_command_refuses_in_a_sentence(tmp_path, monkeypatch, capsys):
     for arguments, says in [
         (["--policy", "newto"], "error: policy 'newto' is not known\nhint: one of: newton"),
         (["--seeds", "0"], "error: seeds must be a whole number of at least 1"),
-        (["-o", tmp_path], "exists already"),
+        (["-o", tmp_path], "already exists"),
     ]:
         code, stdout, stderr = run_cli(
             monkeypatch, capsys, "compare", market, agents, "--quiet", *arguments

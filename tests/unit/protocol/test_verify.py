@@ -350,7 +350,7 @@ def test_the_ledger_must_know_the_run(tmp_path):
     with pytest.raises(LedgerError, match="this run is open"):
         verify_run(tmp_path / "run", ledger=other)
     Ledger.open(other).finish(run, "0" * 64)
-    with pytest.raises(LedgerError, match="this run is finished, and not with this"):
+    with pytest.raises(LedgerError, match="this run as finished, with another"):
         verify_run(tmp_path / "run", ledger=other)
 
 

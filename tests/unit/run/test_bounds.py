@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(place):
         )
     )
     for market, output, says in [
-        ("market.toml", "there.toml", "exists already"),
+        ("market.toml", "there.toml", "already exists"),
         ("market.toml", "no/new.toml", "there is no folder"),
         ("dotted.toml", "new.toml", "the bounds cannot be changed in this market file"),
     ]:
