@@ -37,22 +37,22 @@ Record = tuple[Option, ...]
 VALUE_UNITS = PRICE_UNITS_PER_VALUE_CODE
 
 
-def example(
-    *, divisible: bool = False, neighbours: Neighbours = Neighbours.REPLACE_ONE, agents: int = 600
-) -> Market:
+# Each example takes further arguments of `Market`.
+
+
+def example(*, agents: int = 600, **more: Any) -> Market:
     """A small market, but large enough that someone gets something at epsilon = 1."""
     return Market(
         supply=[0.2 * agents, 0.75 * agents],
         max_demand=[1.0, 3.0],
         max_value=1.0,
         agents=agents,
-        neighbours=neighbours,
-        divisible=divisible,
         name="audit",
+        **more,
     )
 
 
-def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) -> Market:
+def example_sparse(*, agents: int = 80, plenty: bool = False) -> Market:
     """A market of many resources and small bundles, under the add-remove relation.
 
     Supply is so small that nobody wins; or, with `plenty`, so large that coins decide everything.
@@ -63,20 +63,13 @@ def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) 
         max_value=7.0,
         agents=agents,
         bundle_size=2,
-        options=options,
+        options=3,
         neighbours=Neighbours.ADD_REMOVE,
         name="sparse",
     )
 
 
-def example_totals(
-    *,
-    divisible: bool = False,
-    options: int = 1,
-    neighbours: Neighbours = Neighbours.REPLACE_ONE,
-    agents: int = 80,
-    plenty: bool = False,
-) -> Market:
+def example_totals(*, agents: int = 80, plenty: bool = False, **more: Any) -> Market:
     """A market where bounds on totals, in two units, limit what one option may ask for."""
     caps, unit = [1.0, 2.0, 0.5, 2.0, 40.0, 60.0, 3.0], ["h", "h", "h", "h", "km", "km", ""]
     names = [f"resource {j + 1}" for j in range(len(caps))]
@@ -86,25 +79,22 @@ def example_totals(
         max_value=3.0,
         agents=agents,
         bundle_size=5,
-        options=options,
-        neighbours=neighbours,
         max_total=[MaxTotal(3.3, tuple(names[:4])), MaxTotal(70.0, tuple(names[4:6]))],
-        divisible=divisible,
         names=names,
         units=unit,
         name="totals",
+        **more,
     )
 
 
 def example_groups(
     *,
-    divisible: bool = False,
-    options: int = 2,
-    neighbours: Neighbours = Neighbours.REPLACE_ONE,
     agents: int = 80,
+    options: int = 2,
     plenty: bool = False,
     wide: bool = False,
     excess: float = 0.0,
+    **more: Any,
 ) -> Market:
     """A market with caps and reserves for two groups, and a total that limits them too.
 
@@ -126,22 +116,20 @@ def example_groups(
             Group("near", cap={first: 0.5 * size}, reserve={second: 0.7 * size}),
             Group("far", cap={first: 0.4 * size, second: 0.9 * size}, reserve={third: 0.2 * size}),
         ],
-        neighbours=neighbours,
-        divisible=divisible,
         names=names,
         excess_probability=excess,
         name="groups",
+        **more,
     )
 
 
 def example_requests(
     *,
-    divisible: bool = False,
-    options: int = 1,
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
     agents: int = 60,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
     plenty: bool = False,
     wide: bool = False,
+    **more: Any,
 ) -> Market:
     """A market of people with several requests, and bounds on what each may ask for in total.
 
@@ -155,7 +143,6 @@ def example_requests(
         max_value=4.0,
         agents=agents,
         bundle_size=2,
-        options=options,
         person=PersonBounds(
             4,
             max_value=10.0,
@@ -164,9 +151,9 @@ def example_requests(
             max_total=(MaxTotal(4.1, tuple(names[1:3])),),
         ),
         neighbours=neighbours,
-        divisible=divisible,
         names=names,
         name="requests",
+        **more,
     )
 
 

@@ -124,7 +124,8 @@ def letters(
     if pages and url:
         _need_segno()
     address = _address(url, market, words.code)
-    source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
+    records = agents, values, demands, ids, groups_of, requests_of
+    source = run.source("letters", records)
     names = [market.columns.id, "check code", "link", "record", "outcome", "letter", "page"]
     kept = [i for i, there in enumerate((1, 1, url, 1, outcome, 1, pages)) if there]
     target = Target.of(source, write_to)

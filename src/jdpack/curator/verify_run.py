@@ -105,7 +105,8 @@ def verify_run(
     if account is not None:
         account.check(board)
     _check_pages(run.folder, board)
-    source = run.source(agents, values, demands, ids, groups_of, requests_of, "verify_run")
+    records = agents, values, demands, ids, groups_of, requests_of
+    source = run.source("verify_run", records)
     with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
         _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))

@@ -34,6 +34,7 @@ from jdpack.run.arguments import (
     check_order,
     check_threads,
     coin_hash_of,
+    source_again,
     source_of,
 )
 from jdpack.run.folder import Output
@@ -200,11 +201,8 @@ def resume(
     with reopened(output) as begun:
         header, market = begun.header, begun.header.market
         check_market(begun.file.market, market)
-        if agents is None and values is None and demands is None:
-            agents = begun.file.records("resume")
-        source = source_of(
-            market, agents, values, demands, ids, groups_of, requests_of, begun.file.clamp
-        )
+        records = agents, values, demands, ids, groups_of, requests_of
+        source = source_again(begun.file, market, "resume", records)
         check_threads(threads)
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)
