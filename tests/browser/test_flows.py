@@ -205,7 +205,7 @@ def test_a_bound_on_a_total_is_shown_and_cuts(opened):
     fill(page, "x", [(1, {"18 h": 10, "20 h": 9})])
     assert submit(page) == "You get everything you asked for."
     why = page.inner_text("#why")
-    assert f"You may ask for at most {together}. In the order of the goods" in why
+    assert f"You may ask for at most {together}. Goods count in their order" in why
     assert "10 kWh of 18 h" in why and "6 kWh of 20 h" in why
     check(page, board, "x", [(1, {"18 h": 10, "20 h": 9})])
     fill(page, "x", [(1, {"18 h": 10, "20 h": 6})])

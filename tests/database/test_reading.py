@@ -311,7 +311,7 @@ def test_a_killed_connection(filled, tmp_path):
     error = failing(tmp_path, query(filled, slow))
     timer.join()
     assert "terminating connection due to administrator command" in error.message
-    assert "the same command can be given again" in error.hint
+    assert "run the same command again" in error.hint
     assert solve(WIDE, query(filled), seed=1)
 
 
