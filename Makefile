@@ -57,7 +57,7 @@ check: $(VENV)/ready
 setup: $(VENV)/ready
 
 # pip checks the hashes of all it installs. Python compiles what it imports, so pip need not compile
-# everything beforehand. Two pips install one half of a lock each, because pip uses a single core; the
+# everything in advance. Two pips install one half of a lock each, because pip uses a single core; the
 # last command checks that nothing is missing.
 $(DEMO)/ready: requirements/demo.lock
 $(DOCS)/ready: requirements/docs.lock

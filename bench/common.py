@@ -22,7 +22,7 @@ RESULTS = Path("results/bench")
 def fingerprint() -> str:
     """A short hash that changes with the machine and the code of jdpack or the benchmarks.
 
-    Times on file are valid for one machine and one version only.
+    Saved times are valid for one machine and one version only.
     """
     digest = hashlib.sha256(f"{platform.node()} {os.cpu_count()}".encode())
     for folder in ("src/jdpack", "bench"):

@@ -12,7 +12,8 @@ if it fits. Memory excludes mapped files (`common.watched`).
 
 The data set is random, and stays in the folder for later runs. Turns are kept in
 `results/bench/parquet-turns.json`, and an interrupted command resumes from there. The table also
-has other sizes on file. If jdpack or this code has changed, everything is measured again.
+has the other sizes that were saved. If jdpack or this code has changed, everything is measured
+again.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def warm(path: Path) -> None:
 def play(
     n: int, repeats: int, folder: Path, engine: str, threads: int, store: Store, code: str
 ) -> None:
-    """All turns of one size that are not on file for this code."""
+    """All turns of one size that are not saved for this code."""
     keys = {
         (t, side): f"{n} {engine} {threads} threads, {side}, turn {t}, {code}"
         for t in range(repeats)
@@ -164,7 +165,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2, help="for both sides")
     parser.add_argument("--folder", type=Path, default=Path("results/data"), help="data sets")
-    parser.add_argument("--again", action="store_true", help="forget the turns that are on file")
+    parser.add_argument("--again", action="store_true", help="discard the saved turns")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     store = Store(args.results / "parquet-turns.json")

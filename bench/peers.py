@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="for every side")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for HiGHS")
     parser.add_argument("--sides", default=",".join(SIDES), help="with commas (all)")
-    parser.add_argument("--again", action="store_true", help="forget the turns that are on file")
+    parser.add_argument("--again", action="store_true", help="discard the saved turns")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     sides = args.sides.split(",")

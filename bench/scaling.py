@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--sparse-agents", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("results/data"), help="data sets")
-    parser.add_argument("--again", action="store_true", help="forget the cells that are on file")
+    parser.add_argument("--again", action="store_true", help="discard the saved cells")
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     plots.check()

@@ -1744,7 +1744,7 @@ def main(arguments: list[str] | None = None) -> int:
                     )
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
-                print(f"stopped; {kept} has {len(rows)} verdicts, and the next start goes on there")
+                print(f"stopped; {kept} has {len(rows)} verdicts, and the next start resumes there")
                 return 130
     order = {fault.name: at for at, fault in enumerate(FAULTS)}
     rows.sort(key=lambda row: order.get(row.name, len(order)))

@@ -32,7 +32,7 @@ public. Welfare counts true values. Its share is relative to the linear program'
 bookings as they came, neither cut nor clamped, so it includes the loss from the bounds. The share
 "within bounds" and the certified share use the values and the optimum of the bookings as cut and
 clamped. The table also shows the margin of each supply that must be kept free, as `jdpack plan`
-says it beforehand, and the yardsticks M and F of `floors`. With `--excess 0.001`, Newton also runs
+says it in advance, and the yardsticks M and F of `floors`. With `--excess 0.001`, Newton also runs
 in markets whose supplies may be exceeded with that probability; with `--total` also in markets
 that say that no booking has more than MOST_NIGHTS in total (`max_total`). With `--beside FOLDER`
 nothing runs: it prints the results on file beside those of FOLDER, from before.
@@ -198,7 +198,7 @@ class Run:
     """One seeded run."""
 
     share: float
-    """Of the optimum."""
+    """As a fraction of the optimum."""
     within: float
     """The same for bookings cut and clamped to the public bounds."""
     certified: float | None

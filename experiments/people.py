@@ -2,9 +2,10 @@
 
 Each family has the same number of requests, made by people who make 1 to 50 of them: all the same
 number (even), or most of them few and some many (heavy). Every row is run twice on the same
-requests: with the person as the agent, under bounds on what one person may ask for in all, and with
-every request as an agent of its own, which protects requests and not people. F is the first-order
-loss of the best shape of noise (`floors`), with the bounds of a person and with those of a request.
+requests: with the person as the agent, under bounds on what one person may ask for in total, and
+with every request as an agent of its own, which protects requests and not people. F is the
+first-order loss of the best shape of noise (`floors`), with the bounds of a person and with those
+of a request.
 
 Losses are fractions of the linear program's optimum. Every run is seeded, and none is private.
 """

@@ -90,7 +90,7 @@ class Verdict:
     optimum: bool
     ratio: bool
     share: float
-    """Of the optimum."""
+    """As a fraction of the optimum."""
 
     @property
     def value(self) -> bool:

@@ -1,7 +1,7 @@
 """All tables of what privacy costs, in about an hour of CPU time.
 
 Each table is the output of one script, with one or two seeds, and goes to a Markdown file in the
-folder of results. A script keeps its runs on file, so whatever was interrupted goes on from there;
+folder of results. A script writes its runs to a file, so an interrupted script resumes from there;
 delete the file of a table to print it again, and the folder to measure again. The scripts alone,
 without arguments, measure more seeds and sizes.
 """

@@ -133,7 +133,7 @@ def soak(
     for kind in (SupplyWarning, BudgetWarning):
         warnings.simplefilter("ignore", kind)
     warm_up()
-    gc.freeze()  # spares forks from collecting what exists already
+    gc.freeze()  # spares forks from collecting what already exists
     measured = in_fork(functools.partial(typical, folder / "typical"))
     total: Counts = Counter()
     jobs = [functools.partial(backups.attack, folder / f"backups {h}", seed + h) for h in range(2)]

@@ -14,7 +14,7 @@ import pyarrow.parquet
 JOBS, POINTS, POINTS_OF_JOB = 40, 100.0, 20.0
 CAPS = {"cpu": 1000.0, "gpu": 24.0}
 IN_ALL = {"cpu": 3000.0, "gpu": 72.0}
-"""What the portal allows one job, and one user in all; the same as in the market file."""
+"""What the portal allows one job, and one user in total; the same as in the market file."""
 
 
 def jobs(users: int) -> pa.Table:
@@ -34,7 +34,7 @@ def jobs(users: int) -> pa.Table:
         before = np.cumsum(amounts) - amounts
         own = before - before[np.cumsum(counts) - counts][user]
         taken &= own + amounts <= IN_ALL[name]
-    # Points: the size of a job times how much it matters, and no more in all than a user has.
+    # Points: the size of a job times how much it matters, and no more in total than a user has.
     size = sum(asked[name] / CAPS[name] for name in CAPS)
     wish = np.minimum(POINTS_OF_JOB, 8.0 * size * rng.gamma(4.0, 0.25, n)) * taken
     total = np.bincount(user, wish, users)

@@ -5,15 +5,22 @@ asked for. Only what this module exports is public API.
 
 A guided tour, by task:
 
-* See a whole run: `run/loop.py`, the loop that joins both sides.
+* See a whole run: `run/lifecycle.py` from start to finish, and `run/loop.py` for the rounds, which
+  join both sides.
 * Check the privacy: `privacy/` for the sensitivities and what they cost, then `door.py`, the only
   place where a number leaves the private side, then `audit/`, which attacks it all.
 * Check a result: `protocol/certificate.py` for the bounds, `protocol/verify.py` for everything that
-  anybody can recompute, `agent/allocate.py` for what one agent gets.
+  anybody can recompute, `agent/allocate.py` for what one agent gets, `common/coins.py` for coins.
+* Follow the budget over several runs: `ledger/ledger.py`, which `run/lifecycle.py` calls.
+* See what a crash leaves: `billboard/file.py`, `ledger/progress.py`, `run/solve.py` (`resume`).
+* See what is said before a run: `planning/plan.py`, and `planning/headroom.py` for the warning that
+  a supply is too small.
 * Write a policy: `policies/base.py` says what it must do; `policies/mwu_adaptive.py` is an example.
 * Write an engine: `engines/base.py`, then its peers.
-* Read another kind of data: `records/tables.py`.
-* Change a page: `pages/`, with the templates and scripts in `pages/web/`.
+* Read another kind of data: `records/readers.py` for files, `records/databases/` for databases,
+  `records/tables.py` for what both become. `records/refusals.py` words the errors.
+* Change what people read: `common/languages/en.toml` has the words, `agent/in_words.py` decides
+  what to say about an outcome, and `pages/` makes the pages from the files in `pages/web/`.
 
 The rooms lie in layers, and no room imports one above it. At the top are the command line (`cli`)
 and what only the curator runs (`audit`, `curator`, `run`). Next come the door and the rooms that

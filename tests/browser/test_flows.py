@@ -205,7 +205,7 @@ def test_a_bound_on_a_total_is_shown_and_cuts(opened):
     fill(page, "x", [(1, {"18 h": 10, "20 h": 9})])
     assert submit(page) == "You get everything you asked for."
     why = page.inner_text("#why")
-    assert f"You may ask for at most {together}. In the order of the goods" in why
+    assert f"You may ask for at most {together}. Goods count in their order" in why
     assert "10 kWh of 18 h" in why and "6 kWh of 20 h" in why
     check(page, board, "x", [(1, {"18 h": 10, "20 h": 9})])
     fill(page, "x", [(1, {"18 h": 10, "20 h": 6})])
@@ -743,8 +743,8 @@ def test_a_phone_shows_how_rarely_and_how_far_a_supply_is_exceeded(opened):
     page = opened(board, "phone")
     card = page.locator(".card", has=page.get_by_role("heading", name="Supply"))
     words = card.inner_text()
-    assert "Supply is exceeded with a chance of 1 in 1,000 at most." in words
-    assert "With a chance of 1 in 1 billion at most, some supply is exceeded by more than" in words
+    assert "The chance that a supply is exceeded is 1 in 1,000 at most." in words
+    assert "The chance that a supply is exceeded by more than" in words
     assert "nobody is dropped" in words
     box = card.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 390

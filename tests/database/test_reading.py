@@ -282,7 +282,7 @@ def test_a_dropped_table(filled, tmp_path):
         db.execute("DROP TABLE people")
     error = failing(tmp_path, query(filled))
     assert 'relation "people" does not exist' in error.message
-    assert "database's own program" in error.hint
+    assert "database's own client" in error.hint
 
 
 def test_a_user_without_rights_sees_nothing(filled, server, tmp_path):
@@ -311,7 +311,7 @@ def test_a_killed_connection(filled, tmp_path):
     error = failing(tmp_path, query(filled, slow))
     timer.join()
     assert "terminating connection due to administrator command" in error.message
-    assert "the same command can be given again" in error.hint
+    assert "run the same command again" in error.hint
     assert solve(WIDE, query(filled), seed=1)
 
 

@@ -192,7 +192,7 @@ def test_letters_in_a_table(place, tmp_path, monkeypatch, capsys):
     assert code == 0, err
     found = rows(place, "SELECT run, id, check_code, outcome FROM post")
     assert len(found) == 200 and {row[0] for row in found} == {made.billboard.header.commitment}
-    with pytest.raises(OutputError, match="has letters of this run already"):
+    with pytest.raises(OutputError, match="already has letters of this run"):
         letters(out, outcome=True, write_to="post")
     with pytest.raises(OutputError, match="has the columns"):
         letters(out, write_to="post")

@@ -95,7 +95,7 @@ def test_negative_control_counting_rows_instead_of_agents_is_refuted(monkeypatch
     monkeypatch.setattr(
         "jdpack.records.levels.plain_ids", lambda ids, first, where: pa.array(range(len(ids)))
     )
-    monkeypatch.setattr("jdpack.records.levels._check_count", lambda market, agents: None)
+    monkeypatch.setattr("jdpack.records.levels.check_count", lambda market, agents: None)
     found = search(Neighbours.REPLACE_ONE, range(10))
     assert any(
         squares * queries.LEVEL_UNIT**2 > queries.levels_change(market).squares

@@ -303,7 +303,7 @@ def test_letters_and_what_is_granted_by_person(seed, tmp_path):
                 for resource, amount in zip(one.market.declared, kept, strict=True):
                     if share * amount > 0:
                         wanted[id, request.name, o, resource.name] = amount * share
-        assert "in all: " in row["outcome"]
+        assert "in total: " in row["outcome"]
     page = in_node(
         """(market, records) => records.map((text) => {
           const { id, requests, group } = jdpackRecord.parse(market, text);

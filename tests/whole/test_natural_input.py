@@ -57,7 +57,7 @@ def test_names_are_the_keys_of_a_dict():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"names": ["a", "b"]}, "supply has the names already\nhint: leave names out"),
+        ({"names": ["a", "b"]}, "supply already has the names\nhint: leave names out"),
         (
             {"max_demand": {"Nort": 1.0}},
             "max_demand names 'Nort', which is not a resource\nhint: did",
@@ -227,7 +227,7 @@ def test_an_interrupted_folder_points_to_resume(tmp_path):
     with pytest.raises(OutputError, match=f"`jdpack resume {out}` finishes it"):
         jdpack.solve(a_market(), wishes(), output=out)
     jdpack.resume(out, wishes())
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         jdpack.solve(a_market(), wishes(), output=out)
 
 

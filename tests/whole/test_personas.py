@@ -79,7 +79,7 @@ def test_a_new_user_follows_what_comes_next(tmp_path, monkeypatch, capsys):
 
     # What goes wrong on the way, and what is said.
     for words, says in [
-        (("solve", "market.toml", "wishes.csv", "-o", "out"), "exists already"),
+        (("solve", "market.toml", "wishes.csv", "-o", "out"), "already exists"),
         (("allocate", "out/public/index.html", *asked), "is a page"),
         (("solve", "wishes.csv", "market.toml", "-o", "x"), "the market file comes first"),
         (("plan", "market.tom"), "cannot read market file 'market.tom'"),

@@ -253,12 +253,12 @@ def best_option(options: list[Coded], prices: tuple[int, ...]) -> int | None:
     return best([value for value, _ in options], costs)
 
 
-def best(values: Sequence[int], costs: Sequence[int], but: int | None = None) -> int | None:
-    """The first option with the largest surplus, unless that is negative; `but` is skipped."""
+def best(values: Sequence[int], costs: Sequence[int], skip: int | None = None) -> int | None:
+    """The first option with the largest surplus, unless that is negative; `skip` does not count."""
     most, taken = -1, None
     for o, (value, cost) in enumerate(zip(values, costs, strict=True)):
         surplus = value * PRICE_UNITS_PER_VALUE_CODE - cost
-        if o != but and surplus > most:
+        if o != skip and surplus > most:
             most, taken = surplus, o
     return taken
 

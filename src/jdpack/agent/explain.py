@@ -377,7 +377,7 @@ def by_value(board: Billboard, settled: Settled, o: int) -> list[tuple[int, int]
     won, moves = [0] * len(values), []
     for t, weight in enumerate(settled.weights):
         costs = [own[t] for own in settled.costs]
-        least, other = costs[o], best(values, costs, but=o)
+        least, other = costs[o], best(values, costs, skip=o)
         if other is not None:
             won[other] += weight
             # On a tie the first option is taken.

@@ -150,9 +150,7 @@ def _from_json(market: Market, text: str) -> Record:
     else:
         each = [data]
     lists = [_json_options(given, own if market.requests == 1 else ["request"]) for given in each]
-    id = data.get("id")
-    if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
-        id = str(int(id))
+    id = _as_text(data.get("id"))
     if id is not None and not isinstance(id, str):
         raise RecordError("id_type")
     group = _json_group(data) if market.groups else None
@@ -176,12 +174,16 @@ def _json_options(data: Any, own: list[str]) -> list[Any]:
 
 
 def _json_name(data: dict[str, Any]) -> str:
-    name = data.get("request")
-    if isinstance(name, float) and name.is_integer() and abs(name) < 2**53:
-        name = str(int(name))
+    name = _as_text(data.get("request"))
     if not isinstance(name, str) or name == "":
         raise RecordError("request_name", example='{"request": ..., ...}')
     return name
+
+
+def _as_text(given: Any) -> Any:
+    """A whole number as text; anything else unchanged."""
+    whole = isinstance(given, float) and given.is_integer() and abs(given) < 2**53
+    return str(int(given)) if whole else given
 
 
 def _json_group(data: dict[str, Any]) -> str | None:

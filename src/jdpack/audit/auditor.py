@@ -104,8 +104,11 @@ def audit(
     if budget.epsilon == math.inf:
         raise BudgetError("without noise there is no privacy to test", "use a finite epsilon")
     setting = Setting(policy, budget.epsilon, budget.delta)
-    people = _people(market, agents, values, demands, ids, groups_of, requests_of, seed)
-
+    records = agents, values, demands, ids, groups_of, requests_of
+    if any(some is not None for some in records):
+        people = People.read(source_of(market, *records, clamp=False))
+    else:
+        people = People.invented(market, seed or 0)
     auditor = _Auditor(setting, people, neighbours, seed or 0, tell, paths)
     return auditor.audit(engines, trials, confidence)
 
@@ -246,20 +249,3 @@ class _Auditor:
         if bound is not None:
             self.bounds[AGAINST + name] = bound
             self.limits[AGAINST + name] = right_at_most(setting, self.people.market)
-
-
-def _people(
-    market: Market,
-    agents: Any,
-    values: Any,
-    demands: Any,
-    ids: Any,
-    groups_of: Any,
-    requests_of: Any,
-    seed: int | None,
-) -> People:
-    if agents is None and values is None and demands is None and ids is None:
-        return People.invented(market, seed or 0)
-    return People.read(
-        source_of(market, agents, values, demands, ids, groups_of, requests_of, clamp=False)
-    )

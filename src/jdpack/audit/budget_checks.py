@@ -541,7 +541,7 @@ def _with_coins(
 
 
 def _kept(grants: float, f: float, tail: float) -> float:
-    """How far above f times their number coins keep grants, each at odds f, by Chernoff's bound."""
+    """How many more than f times the grants coins keep, each with probability f, by Chernoff."""
     if not 0.0 < f < 1.0 or grants <= 0.0:
         return 0.0
     low, high = f, 1.0

@@ -6,7 +6,6 @@ data and trials, whatever the pipeline did. It is neither a failure nor a pass.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -72,7 +71,7 @@ def fact(
 ) -> Finding:
     """A check without chance: it fails if anything is `wrong`, and shows the first such thing."""
     wrong = list(wrong)
-    told = f"{wrong[0]} ({len(wrong)} in all)" if wrong else seen
+    told = f"{wrong[0]} ({len(wrong)} in total)" if wrong else seen
     return Finding(check, claimed, told, not wrong, tested=tested)
 
 
@@ -173,13 +172,7 @@ class Audit:
         """Write the page, the text and the JSON (mode 0600) to a new folder (mode 0700)."""
         from jdpack.audit.page import audit_page  # which imports this module
 
-        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
-        texts = {
-            "report.html": audit_page(self),
-            "audit.txt": f"{self}\n",
-            "audit.json": f"{data}\n",
-        }
-        new_folder.fill(folder, texts, private=True)
+        new_folder.fill_with_study(folder, "audit", audit_page(self), str(self), self.to_dict())
 
     def __str__(self) -> str:
         lines = [

@@ -137,7 +137,7 @@ def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:
 def of_public(tapes: Sequence[Tape], made: Sequence[Any] | None = None) -> list[Finding]:
     """Everything public is a function of the public past.
 
-    `made` is the result of `made_elsewhere` for these runs, if the caller has it already.
+    `made` is the result of `made_elsewhere` for these runs, if the caller already has it.
     """
     ended = [tape for tape in tapes if tape.board is not None]
     made = made_elsewhere(ended) if made is None else made

@@ -257,7 +257,7 @@ def _correlation(what: str, pairs: list[tuple[Floats, Floats]]) -> Iterator[Find
 
 
 def of_repeats(draws: list[Draw]) -> Finding:
-    """Look for two releases of a query whose draws are equal in all coordinates."""
+    """Look for two releases of a query whose draws are equal in every coordinate."""
     groups: dict[tuple[str, int], list[Draw]] = defaultdict(list)
     for draw in draws:
         groups[draw.query, len(draw.values)].append(draw)

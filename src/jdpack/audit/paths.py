@@ -50,6 +50,7 @@ from jdpack.audit.people import (
     with_rules,
 )
 from jdpack.audit.recording import (
+    Chooser,
     Setting,
     StoppedError,
     Tape,
@@ -115,6 +116,17 @@ FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
 def low(at: int, scale: float, honest: list[int]) -> list[int]:
     """Noise so low that the certificate sees enough supply for everybody."""
     return [-round(300 * scale)] * len(honest)
+
+
+def stopped_at(stop: int) -> Chooser:
+    """Honest noise, until a draw at which the run is stopped."""
+
+    def choose(at: int, scale: float, honest: list[int]) -> list[int]:
+        if at == stop:
+            raise StoppedError
+        return honest
+
+    return choose
 
 
 def lucky(at: int, scale: float, honest: list[int]) -> list[int]:
@@ -342,6 +354,20 @@ class Paths:
     def setting(self, policy: Any, **more: Any) -> Setting:
         return Setting(policy, self.epsilon, self.delta, **more)
 
+    def fact(
+        self, path: str, claimed: str, wrong: Iterable[str], seen: str = "it holds", **more: Any
+    ) -> None:
+        """Note a fact about a path."""
+        self.found.append(fact(f"paths: {path}", claimed, wrong, seen, **more))
+
+    def family(
+        self, setting: Setting, people: People, count: int, where: str, **more: Any
+    ) -> tuple[neighbours.Family, list[Finding]]:
+        """Keep a run with its neighbours, and return what comparing them shows."""
+        group = neighbours.family(setting, people, count, **more)
+        self.groups += groups_of(group, where)
+        return group, [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+
     def direct(self) -> None:
         """Ask engines directly, at prices, factors and bounds that few runs reach."""
         wrong, asked = list[str](), 0
@@ -383,14 +409,8 @@ class Paths:
                     for at, (one, two) in enumerate(zip(theirs, ours, strict=True))
                     if one != two
                 ]
-        self.found.append(
-            fact(
-                "paths: direct",
-                "engines answer any question as the reference does",
-                wrong,
-                f"{asked} answers",
-            )
-        )
+        claimed = "engines answer any question as the reference does"
+        self.fact("direct", claimed, wrong, f"{asked} answers")
 
     def refusals(self) -> None:
         """The pipeline refuses records beyond the public bounds before it draws anything."""
@@ -445,14 +465,8 @@ class Paths:
         bare = {name: people.arrays[name] for name in ("values", "demands")}
         if not self._refused(self.setting(Script()), people, "memory", **bare):
             wrong.append("agents who may leave need no ids, so coins depend on who else is there")
-        self.found.append(
-            fact(
-                "paths: refusals",
-                "records beyond the public bounds are refused, and nothing is drawn",
-                wrong,
-                f"{some} data sets are refused",
-            )
-        )
+        claimed = "records beyond the public bounds are refused, and nothing is drawn"
+        self.fact("refusals", claimed, wrong, f"{some} data sets are refused")
 
     def _accepted(
         self, setting: Setting, bad: Iterable[tuple[str, People]]
@@ -507,15 +521,9 @@ class Paths:
                 tapes = [record(setting, people, choice, 2) for choice in choices]
                 what = "batches" if policy.batch else "all queries"
                 self.groups.append(Group(f"engines, {market.name}, {what}", tapes))
-        self.found.append(
-            fact(
-                "paths: workers of a cluster",
-                "workers count each agent once",
-                [],
-                "in this process, without Ray itself" if _has_ray() else "Ray is not installed",
-                tested=_has_ray(),
-            )
-        )
+        seen = "in this process, without Ray itself" if _has_ray() else "Ray is not installed"
+        claimed = "workers count each agent once"
+        self.fact("workers of a cluster", claimed, [], seen, tested=_has_ray())
         for wide in (False, True):
             people = crowd(example_groups(agents=400, wide=wide), self.seed, texts=True)
             tapes = [
@@ -588,9 +596,9 @@ class Paths:
             ("sparse requests", example_requests(agents=40, plenty=True, wide=True), "mapped"),
         ]:
             setting = self.setting(Script(), clamp=True)
-            group = neighbours.family(setting, People.invented(market, self.seed), 5, 0, engine)
-            self.groups += groups_of(group, f"clamping, {name}")
-            found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+            people = People.invented(market, self.seed)
+            group, shown = self.family(setting, people, 5, f"clamping, {name}", engine=engine)
+            found += shown
             met.append(any(tape.clamped for _, tape in group.replayed))
         self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
 
@@ -601,9 +609,8 @@ class Paths:
             market = example_requests(agents=60, plenty=True, wide=wide, neighbours=relation)
             people = People.invented(market, self.seed)
             for policy in (BATCHES, MwuOnline(batch=10), Newton()):
-                group = neighbours.family(self.setting(policy), people, 4, self.seed)
-                self.groups += groups_of(group, f"requests, {policy.name}, {relation.value}")
-                found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+                where = f"requests, {policy.name}, {relation.value}"
+                found += self.family(self.setting(policy), people, 4, where, seed=self.seed)[1]
             others: list[Any] = ["mapped", Sharded(), Parted()]
             tapes += [record(self.setting(Script()), people, one, 2) for one in others]
             few = People.invented(_scarce(market), self.seed)
@@ -630,12 +637,10 @@ class Paths:
             if requests > 1:
                 market = market.changed(agents=250, person=requests)
             people = People.invented(market, self.seed)
-            group = neighbours.family(self.setting(policy), people, 6, draws=lucky)
             goods = f"{'' if divisible else 'in'}divisible"
             where = f"scaling, {goods}, {requests} x {options} options, {relation.value}"
-            self.groups += groups_of(group, where)
-            found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
-            found.append(neighbours.of_others(group))
+            group, shown = self.family(self.setting(policy), people, 6, where, draws=lucky)
+            found += [*shown, neighbours.of_others(group)]
             met.append(any(line.step.query == "luck" for line in group.recorded.lines))
         self.found += [*_merged(found, "scaling"), _ran("paths: scaling", met)]
 
@@ -674,7 +679,7 @@ class Paths:
         )
 
     def repair(self) -> None:
-        """What does not fit is cut by the coins, and by no more than needed."""
+        """What does not fit is cut in the order of the coins, and no more than needed."""
         certain, crowds = list[Tape](), list[Tape]()
         for divisible in (False, True):
             for codes in (lambda s: s + 1, lambda s: s + 65535, lambda s: int(1.5 * s)):
@@ -705,10 +710,8 @@ class Paths:
             market = example_groups(agents=70, divisible=divisible, excess=0.05)
             for policy in (replace(HALF, shaped=True), Newton()):
                 people = People.invented(market, self.seed)
-                group = neighbours.family(self.setting(policy), people, 4)
-                goods = f"{'' if divisible else 'in'}divisible, {policy.name}"
-                self.groups += groups_of(group, f"excess, {goods}")
-                found += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+                where = f"excess, {'' if divisible else 'in'}divisible, {policy.name}"
+                found += self.family(self.setting(policy), people, 4, where)[1]
         self.groups.append(Group("excess", certain))
         over = [
             tape.private is not None
@@ -773,15 +776,11 @@ class Paths:
             some += len(found) + 1
             self.groups += groups_of(group, what)
             self.found += located(neighbours.of_steps(group), what)
-        self.found.append(
-            fact(
-                "paths: folders",
-                "only the owner can read private files, and the allocation is what each agent's "
-                "own function gives",
-                wrong,
-                f"checked in {some} folders",
-            )
+        claimed = (
+            "only the owner can read private files, and the allocation is what each agent's own "
+            "function gives"
         )
+        self.fact("folders", claimed, wrong, f"checked in {some} folders")
 
     def interruption(self) -> None:
         """A run that is stopped and resumed draws no line twice and no second seed."""
@@ -795,15 +794,9 @@ class Paths:
                 out = Path(place) / "run"
                 wrong += self._interrupted(setting, people, out, draw, release, torn, tapes)
         self.groups.append(Group("interruption", tapes))
-        self.found.append(
-            fact(
-                "paths: interruption",
-                "posted lines stay, and a resumed run continues from there on the same records",
-                wrong,
-                f"checked in {len(tapes)} runs",
-                tested=bool(tapes),
-            )
-        )
+        claimed = "posted lines stay, and a resumed run continues from there on the same records"
+        seen = f"checked in {len(tapes)} runs"
+        self.fact("interruption", claimed, wrong, seen, tested=bool(tapes))
 
     def _interrupted(
         self,
@@ -819,13 +812,7 @@ class Paths:
 
         If `torn`, tear off the end of its last line before that.
         """
-
-        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
-            if at == stop:
-                raise StoppedError
-            return honest
-
-        tape = record(setting, people, draws=stopped, output=out)
+        tape = record(setting, people, draws=stopped_at(stop), output=out)
         board = out / "public" / "billboard.jsonl"
         posted = board.read_bytes()
         if len(tape.calls) != stop or posted.count(b"\n") != release + 1:
@@ -854,7 +841,7 @@ class Paths:
             yield "a complete run draws again when it is resumed"
 
     def ledger(self) -> None:
-        """The ledger reserves the run's whole budget, and refuses the next run unseen."""
+        """The ledger reserves the run's whole budget, and refuses the next run before it starts."""
         wrong, people = list[str](), People.invented(example(agents=40), self.seed)
         setting = self.setting(DualGd(rounds=4))
         with tempfile.TemporaryDirectory() as place:
@@ -872,25 +859,14 @@ class Paths:
                 except JdpackError:
                     again = None
             if again is not None or "noise" in other.events:
-                wrong.append("a second run spends a budget that the first has spent already")
-        self.found.append(
-            fact(
-                "paths: ledger",
-                "a ledger is charged with a run's budget, and refuses what exceeds its own",
-                wrong,
-            )
-        )
+                wrong.append("a second run spends a budget that the first has already spent")
+        claimed = "a ledger is charged with a run's budget, and refuses what exceeds its own"
+        self.fact("ledger", claimed, wrong)
 
     def _refunded(self, setting: Setting, people: People, path: Path) -> Iterator[str]:
         """What a ledger gives back of a run that was stopped after its first line."""
-
-        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
-            if at == 2:
-                raise StoppedError
-            return honest
-
         Ledger.create(path, "people", epsilon=self.epsilon, delta=self.delta)
-        record(setting, people, draws=stopped, ledger=path, dataset="people")
+        record(setting, people, draws=stopped_at(2), ledger=path, dataset="people")
         if [run.state for run in Ledger(path).runs.values()] != ["open"]:
             yield "a run that has posted gets its budget back"
 
@@ -914,9 +890,7 @@ class Paths:
                 with contextlib.suppress(JdpackError):
                     record(setting, people, ledger=ledger, dataset="people", **more)
                     wrong.append("a ledger pays for a run that protects nobody")
-        self.found.append(
-            fact("paths: seeded", "a run that protects nobody says so, everywhere", wrong)
-        )
+        self.fact("seeded", "a run that protects nobody says so, everywhere", wrong)
 
     def local(self) -> None:
         """Agents who add the noise themselves reveal nothing else."""
@@ -956,15 +930,9 @@ class Paths:
                 wrong += _answers_more(agent, step, answer, tape, i)
                 given.append(answer)
             run.post(given)
-        self.found.append(
-            fact(
-                "paths: local",
-                "an agent's own answer is its demand plus one draw, within its budget",
-                wrong,
-                f"checked for {asked} agents",
-                tested=asked == len(agents),
-            )
-        )
+        claimed = "an agent's own answer is its demand plus one draw, within its budget"
+        seen = f"checked for {asked} agents"
+        self.fact("local", claimed, wrong, seen, tested=asked == len(agents))
 
 
 def _answers_more(
@@ -1035,7 +1003,7 @@ def _bad_requests(people: People) -> Iterator[tuple[str, People]]:
     small = tuple((value / 100.0, tuple(a / 100.0 for a in own)) for value, own in one)
     large = ((market.max_value, with_rules(market, caps_of(market), -1)),) * market.options
     yield "too many requests", people.replaced(7, small * (market.requests + 1))
-    yield "more in all than a person may ask for", people.replaced(7, large * market.requests)
+    yield "more in total than a person may ask for", people.replaced(7, large * market.requests)
     names = [people.names_of(i) for i in range(len(people.ids))]
     names[7] = ("a",) * market.options + ("b",) * market.options + ("a",) * market.options
     twice = replace(people.replaced(7, small * 3), requests=tuple(names))

@@ -37,22 +37,22 @@ Record = tuple[Option, ...]
 VALUE_UNITS = PRICE_UNITS_PER_VALUE_CODE
 
 
-def example(
-    *, divisible: bool = False, neighbours: Neighbours = Neighbours.REPLACE_ONE, agents: int = 600
-) -> Market:
+# Each example takes further arguments of `Market`.
+
+
+def example(*, agents: int = 600, **more: Any) -> Market:
     """A small market, but large enough that someone gets something at epsilon = 1."""
     return Market(
         supply=[0.2 * agents, 0.75 * agents],
         max_demand=[1.0, 3.0],
         max_value=1.0,
         agents=agents,
-        neighbours=neighbours,
-        divisible=divisible,
         name="audit",
+        **more,
     )
 
 
-def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) -> Market:
+def example_sparse(*, agents: int = 80, plenty: bool = False) -> Market:
     """A market of many resources and small bundles, under the add-remove relation.
 
     Supply is so small that nobody wins; or, with `plenty`, so large that coins decide everything.
@@ -63,20 +63,13 @@ def example_sparse(*, options: int = 3, agents: int = 80, plenty: bool = False) 
         max_value=7.0,
         agents=agents,
         bundle_size=2,
-        options=options,
+        options=3,
         neighbours=Neighbours.ADD_REMOVE,
         name="sparse",
     )
 
 
-def example_totals(
-    *,
-    divisible: bool = False,
-    options: int = 1,
-    neighbours: Neighbours = Neighbours.REPLACE_ONE,
-    agents: int = 80,
-    plenty: bool = False,
-) -> Market:
+def example_totals(*, agents: int = 80, plenty: bool = False, **more: Any) -> Market:
     """A market where bounds on totals, in two units, limit what one option may ask for."""
     caps, unit = [1.0, 2.0, 0.5, 2.0, 40.0, 60.0, 3.0], ["h", "h", "h", "h", "km", "km", ""]
     names = [f"resource {j + 1}" for j in range(len(caps))]
@@ -86,25 +79,22 @@ def example_totals(
         max_value=3.0,
         agents=agents,
         bundle_size=5,
-        options=options,
-        neighbours=neighbours,
         max_total=[MaxTotal(3.3, tuple(names[:4])), MaxTotal(70.0, tuple(names[4:6]))],
-        divisible=divisible,
         names=names,
         units=unit,
         name="totals",
+        **more,
     )
 
 
 def example_groups(
     *,
-    divisible: bool = False,
-    options: int = 2,
-    neighbours: Neighbours = Neighbours.REPLACE_ONE,
     agents: int = 80,
+    options: int = 2,
     plenty: bool = False,
     wide: bool = False,
     excess: float = 0.0,
+    **more: Any,
 ) -> Market:
     """A market with caps and reserves for two groups, and a total that limits them too.
 
@@ -126,24 +116,22 @@ def example_groups(
             Group("near", cap={first: 0.5 * size}, reserve={second: 0.7 * size}),
             Group("far", cap={first: 0.4 * size, second: 0.9 * size}, reserve={third: 0.2 * size}),
         ],
-        neighbours=neighbours,
-        divisible=divisible,
         names=names,
         excess_probability=excess,
         name="groups",
+        **more,
     )
 
 
 def example_requests(
     *,
-    divisible: bool = False,
-    options: int = 1,
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
     agents: int = 60,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
     plenty: bool = False,
     wide: bool = False,
+    **more: Any,
 ) -> Market:
-    """A market of people with several requests, and bounds on what each may ask for in all.
+    """A market of people with several requests, and bounds on what each may ask for in total.
 
     If `wide`, it has more resources, and its records are kept in sparse form.
     """
@@ -155,7 +143,6 @@ def example_requests(
         max_value=4.0,
         agents=agents,
         bundle_size=2,
-        options=options,
         person=PersonBounds(
             4,
             max_value=10.0,
@@ -164,9 +151,9 @@ def example_requests(
             max_total=(MaxTotal(4.1, tuple(names[1:3])),),
         ),
         neighbours=neighbours,
-        divisible=divisible,
         names=names,
         name="requests",
+        **more,
     )
 
 
@@ -308,10 +295,10 @@ def numbered(market: Market, record: Record) -> tuple[str, ...]:
     return tuple(str(i // market.options) for i in range(len(record)))
 
 
-def in_all(market: Market, requests: Iterable[Record]) -> Record:
-    """The requests one after the other, as far as they stay within the bounds of a person.
+def within_bounds(market: Market, requests: Iterable[Record]) -> Record:
+    """The requests of a person, in order, within the bounds of a person.
 
-    What goes beyond is cut to a part that fits, or dropped.
+    A request that goes beyond them is cut to a part that fits, or dropped.
     """
     if market.requests == 1:
         return next(iter(requests))
@@ -348,7 +335,7 @@ def with_rules(market: Market, amounts: Sequence[float], group: int) -> tuple[fl
 def group_of(market: Market, record: Record) -> str | None:
     """The name of the first group, if any, whose members may have this record.
 
-    If there are several, the rules treat this record alike in all of them.
+    If there are several, the rules treat this record the same way in each.
     """
     count = len(market.declared)
     for group in range(-1, len(market.groups)):
@@ -382,7 +369,7 @@ def everything(market: Market, first: int = 0, group: int | None = None) -> Reco
         ((market.max_value, with_rules(market, counted(market, caps_of(market, at)), group)),)
         for at in (first, *(first + i // 2 for i in range(1, market.requests)))
     )
-    return in_all(market, each)
+    return within_bounds(market, each)
 
 
 def caps_of(market: Market, first: int = 0) -> list[float]:
@@ -442,7 +429,7 @@ def _close(
     """Options at the caps, of one or several resources, worth about what they cost."""
     group = _any_group(market, rng)
     own = (_close_request(market, prices, rng, only, group) for _ in range(market.requests))
-    return in_all(market, own)
+    return within_bounds(market, own)
 
 
 def _close_request(
@@ -480,7 +467,7 @@ def _any_group(market: Market, rng: np.random.Generator) -> int:
 def _some(market: Market, rng: np.random.Generator) -> Record:
     group = _any_group(market, rng)
     count = 1 if market.requests == 1 else int(rng.integers(1, market.requests + 1))
-    return in_all(market, (_some_request(market, rng, group) for _ in range(count)))
+    return within_bounds(market, (_some_request(market, rng, group) for _ in range(count)))
 
 
 def _some_request(market: Market, rng: np.random.Generator, group: int) -> Record:

@@ -1,7 +1,7 @@
 """The command line, a thin layer. Results go to stdout, progress and errors to stderr.
 
-A command loads only its own module, and imports the code that does the work when it runs. So help,
-and what an agent asks of a billboard, never wait for a compiler.
+A command loads only its own module, and imports the code that does the work when it runs. So
+neither `--help` nor an agent who looks up a result has to wait for a compiler.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jdpack.errors import JdpackError, JdpackWarning
 PANELS = {
     "Before a run": ("init", "plan", "check", "bounds"),
     "A run": ("solve", "resume", "serve", "letters", "report"),
-    "What anybody can do with a billboard": ("allocate", "verify"),
-    "Try and test": ("demo", "compare", "audit"),
-    "Budgets of several runs": ("ledger",),
+    "For anyone with a billboard": ("allocate", "verify"),
+    "Try it, test it": ("demo", "compare", "audit"),
+    "Budgets over several runs": ("ledger",),
 }
 """The commands in the groups of the help. Each command is in the module of the same name."""
 
@@ -75,8 +75,8 @@ def main() -> None:
 
 
 def _leave_garbage() -> None:
-    """A process that ends gives back its memory at once; looking for garbage first takes 0.4 s."""
-    if "duckdb" not in sys.modules:  # which prints a list of whatever is left
+    """Skip the last garbage collection: it takes 0.4 s, and the memory is freed anyway."""
+    if "duckdb" not in sys.modules:  # it prints a list of what is left
         gc.freeze()
 
 

@@ -24,13 +24,13 @@ def allocate_command(
     billboard: Annotated[Path, typer.Argument(help="The billboard (JSON lines). Public.")],
     agent: Annotated[str | None, typer.Option("--id", help="Your id.")] = None,
     value: Annotated[
-        list[str] | None, typer.Option(help="Your value; once for each option.")
+        list[str] | None, typer.Option(help="Your value; repeat it for each option.")
     ] = None,
     demand: Annotated[
         list[str] | None,
         typer.Option(
-            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; once per option. "
-            "With decimal commas, separate them by semicolons."
+            help="Amounts '1,0.5' in the market's order, or 'name=amount,...'; repeat it for each "
+            "option. With decimal commas, put semicolons between amounts."
         ),
     ] = None,
     record: Annotated[
@@ -46,7 +46,7 @@ def allocate_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute what you get from the public billboard, and why. Nothing is sent anywhere."""
+    """Work out what you get, and why, from the public billboard. Nothing leaves your machine."""
     board = Billboard.read(billboard)
     words = find_language(language or board.header.market.languages[0])
     values: list[float]

@@ -13,7 +13,8 @@ from jdpack.cli.progress import print_study, studying
 
 def audit_command(
     market: Annotated[
-        Path | None, typer.Argument(help="The market file (TOML); a small one if not given.")
+        Path | None,
+        typer.Argument(help="The market file (TOML); a small built-in market if not given."),
     ] = None,
     agents: Annotated[
         str | None, typer.Argument(help="Records to test with; invented ones if not given.")

@@ -18,11 +18,13 @@ def bounds_command(
     ],
     epsilon: Annotated[
         float,
-        typer.Option(help="What it may cost, besides runs.", rich_help_panel=options.PRIVACY),
+        typer.Option(
+            help="What this may cost, on top of all runs.", rich_help_panel=options.PRIVACY
+        ),
     ],
     delta: options.Delta = None,
     share: Annotated[
-        float, typer.Option(help="The fraction of those who ask that a bound may clamp.")
+        float, typer.Option(help="The fraction of those who ask whose amounts a bound may clamp.")
     ] = 0.02,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,

@@ -23,19 +23,21 @@ def init_command(
 ) -> None:
     """Ask a few questions, and write a market file with comments. Reads no records."""
     if market.exists() or market.is_symlink():
-        raise OutputError(f"{str(market)!r} exists already", "give another name")
-    _say("Everything you answer is public. Answer by the rules of your market, not by the records.")
+        raise OutputError(f"{str(market)!r} already exists", "give another name")
+    _say(
+        "Your answers are public. Take them from the rules of your market, never from the records."
+    )
     name = _ask("What is the market called?", "My market")
     goods = _goods()
     agents = _ask("How many people take part (or at most how many)?", 1000)
-    exact = typer.confirm("May everybody know that number exactly?", default=True, err=True)
-    options = _ask("How many wishes may one person name? They get at most one.", 1)
+    exact = typer.confirm("Is that exact number public?", default=True, err=True)
+    options = _ask("How many wishes may one person list? They get at most one.", 1)
     bundle = 1
     if len(goods) > 1:
         bundle = _ask("How many different resources may one wish ask for together?", 1)
-    divisible = typer.confirm("May people get a part of their wish?", default=False, err=True)
+    divisible = typer.confirm("Can people get part of a wish?", default=False, err=True)
     max_value = _ask("What is the largest value that a wish can have (points, euros)?", 100.0)
-    id = _ask("Which column of your table has everybody's id?", "id")
+    id = _ask("Which column of your table has the ids?", "id")
     value = _ask("Which column has the value?", "value")
     epsilon = _ask("Privacy: which epsilon? 1 is usual; smaller protects better.", 1.0)
     answers = Answers(
@@ -66,7 +68,7 @@ def _goods() -> list[Good]:
     """The resources, until an empty name."""
     goods: list[Good] = []
     while True:
-        more = "; empty if that is all" if goods else ""
+        more = " (leave it empty to finish)" if goods else ""
         name = _ask(f"Name of a resource{more}", "" if goods else "places").strip()
         if not name:
             return goods
@@ -74,7 +76,7 @@ def _goods() -> list[Good]:
             raise MarketError(f"two resources have the name {name!r}", "start again")
         supply = _ask(f"How much of {name} is there?", 100.0)
         most = _ask("What is the most that one wish may ask for of it?", 1.0)
-        unit = _ask("In which unit (places, kWh; empty for none)?", "")
+        unit = _ask("What is its unit (places, kWh; leave it empty for none)?", "")
         goods.append(Good(name, supply, most, unit))
 
 

@@ -38,7 +38,9 @@ def create_command(
     ] = "gdp",
     grant: Annotated[
         str | None,
-        typer.Option(help="A role that may read the ledger and add to it, no more (PostgreSQL)."),
+        typer.Option(
+            help="A role that may read the ledger and add to it, nothing else (PostgreSQL)."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +66,9 @@ def show_command(
     dataset: Dataset = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Count runs of this epsilon; runs like the last if not given."),
+        typer.Option(
+            help="Count how many runs of this epsilon fit; runs like the last one if not given."
+        ),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Goes with --epsilon.")] = None,
     as_json: AsJson = False,

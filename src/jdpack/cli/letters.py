@@ -17,7 +17,7 @@ from jdpack.storage.files import read_regular
 def letters_command(
     output: Annotated[Path, typer.Argument(help="The output folder of a finished run.")],
     url: Annotated[
-        str, typer.Option(help="The address of the public page; letters then have a link.")
+        str, typer.Option(help="The address of the public page, which adds a link to each letter.")
     ] = "",
     outcome: Annotated[
         bool, typer.Option("--outcome", help="Say in each letter what the person gets.")
@@ -29,7 +29,7 @@ def letters_command(
             "$contact, $appeal and $next."
         ),
     ] = None,
-    contact: Annotated[str, typer.Option(help="Whom people can ask.")] = "",
+    contact: Annotated[str, typer.Option(help="Who can answer questions.")] = "",
     appeal: Annotated[str, typer.Option(help="What people can do if they disagree.")] = "",
     next_steps: Annotated[str, typer.Option("--next", help="What happens next.")] = "",
     language: Annotated[
@@ -37,7 +37,9 @@ def letters_command(
     ] = None,
     pages: Annotated[
         int,
-        typer.Option(help="Write printable pages too, this many letters in one file; 0: none."),
+        typer.Option(
+            help="Also write printable pages, with this many letters in each file; 0 for none."
+        ),
     ] = 0,
     agents: options.MovedAgents = None,
     query: options.Query = None,

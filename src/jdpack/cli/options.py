@@ -70,17 +70,20 @@ Store = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(help="Memory besides the codes, such as 500MB (mapped).", rich_help_panel=ENGINE),
+    typer.Option(
+        help="The most memory to use besides the codes, such as 500MB (mapped).",
+        rich_help_panel=ENGINE,
+    ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that share the agents (ray).", rich_help_panel=ENGINE),
+    typer.Option(min=1, help="How many processes share the agents (ray).", rich_help_panel=ENGINE),
 ]
 AllocationPlace = Annotated[
     str | None,
     typer.Option(
         "--allocation",
-        help="Where all workers can write the allocation: a folder or URI (ray).",
+        help="A folder or URI to which all workers can write the allocation (ray).",
         rich_help_panel=ENGINE,
     ),
 ]
@@ -105,7 +108,9 @@ Query = Annotated[
 ]
 WriteTo = Annotated[
     str | None,
-    typer.Option("--write-to", help="A table of the database to add the result to, all or none."),
+    typer.Option(
+        "--write-to", help="A table of the database to add the result to, all rows or none."
+    ),
 ]
 MovedAgents = Annotated[
     str | None, typer.Option("--agents", help="Where the records are now, if they have moved.")
@@ -145,11 +150,13 @@ def warm(policy: str | None, earlier: Path, market: Path) -> Newton:
     return Newton.warm(Billboard.read(earlier), Market.from_toml(market))
 
 
-def engine_of(name: str | None, **settings: Any) -> str | Choice | None:
+def engine_of(name: str | None, *settings: Any) -> str | Choice | None:
     """The engine that the options name. Settings of another engine are refused, not ignored."""
     from jdpack.engines.settings import KINDS as ENGINES
 
-    given = {setting: value for setting, value in settings.items() if value is not None}
+    names = ("store", "memory", "workers", "allocation", "patience", "keep")
+    pairs = zip(names, settings, strict=True)
+    given = {setting: value for setting, value in pairs if value is not None}
     if not given:
         return name
     if "store" in given:

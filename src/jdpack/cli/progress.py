@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class CtrlCError(Exception):
-    """Ctrl-C during a run. Typer would exit on KeyboardInterrupt without a word."""
+    """Ctrl-C during a run. Typer would exit on KeyboardInterrupt without saying anything."""
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
-    """Show on stderr how far the work has come, and heed Ctrl-C.
+    """Show progress on stderr, and handle Ctrl-C.
 
-    If Ctrl-C strikes in a destructor, Python only prints the exception, so a flag remembers it
+    If Ctrl-C comes during a destructor, Python only prints the exception, so a flag remembers it
     until the next round.
     """
     struck = False
@@ -81,7 +81,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
 
 @contextmanager
 def studying(output: Path | None, quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
-    """Check the folder for a study of the records, and show how far the study has come."""
+    """Check the folder for a study of the records, and show its progress."""
     if output is not None:
         new_folder.claim(output)
     try:

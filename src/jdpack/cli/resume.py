@@ -38,15 +38,7 @@ def resume_command(
     """Resume an interrupted run from its billboard. It spends no more than its budget."""
     from jdpack.run.solve import resume
 
-    where = options.engine_of(
-        engine,
-        store=store,
-        memory=memory,
-        workers=workers,
-        allocation=allocation,
-        patience=patience,
-        keep=keep or None,
-    )
+    where = options.engine_of(engine, store, memory, workers, allocation, patience, keep or None)
     with told(output), progress(quiet) as show:
         result = resume(
             output,

@@ -52,15 +52,7 @@ def solve_command(
     """Allocate a market's resources among the agents of a table."""
     from jdpack.run.solve import solve
 
-    where = options.engine_of(
-        engine,
-        store=store,
-        memory=memory,
-        workers=workers,
-        allocation=allocation,
-        patience=patience,
-        keep=keep or None,
-    )
+    where = options.engine_of(engine, store, memory, workers, allocation, patience, keep or None)
     with told(output), progress(quiet) as show:
         result = solve(
             market,

@@ -87,7 +87,7 @@ def sequence(what: str, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:
-        raise MarketError(f"{what} must be a list of numbers, not {quoted(values)}") from None
+        raise MarketError(f"{what} must be a list, not {quoted(values)}") from None
 
 
 def finite(what: str, value: Any) -> float:

@@ -192,7 +192,7 @@ def _protected(checked: Checked) -> str:
     if market.requests > 1:
         each = checked.requests / max(1, checked.agents)
         mean = f"{checked.requests:,} requests, {each:.3g} per agent on average"
-        return f"everything that one agent asks for, in all requests ({mean})"
+        return f"everything that one agent asks for, over all requests ({mean})"
     if market.options > 1:
         return "everything that one agent asks for: its rows are options, and it takes one at most"
     return "one agent: people with several ids are protected for each of them alone"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import textwrap
@@ -189,6 +188,15 @@ class Comparison:
         """The row of a policy."""
         return next(row for row in self.rows if row.label == label)
 
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """What to know about the policies: pairs of a label and a note."""
+        return [
+            (row.label, note)
+            for row in self.rows
+            for note in (*([f"no run: {row.refused}"] if row.refused else []), *row.notes)
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Everything, for programs: strict JSON."""
         return {
@@ -211,28 +219,16 @@ class Comparison:
         """Make a folder of mode 0700 with the page, the table and the JSON, each of mode 0600."""
         from jdpack.curator.comparison_page import comparison_page  # which imports this module
 
-        data = json.dumps(self.to_dict(), allow_nan=False, indent=1)
-        texts = {
-            "report.html": comparison_page(self),
-            "comparison.txt": f"{self}\n",
-            "comparison.json": f"{data}\n",
-        }
-        new_folder.fill(folder, texts, private=True)
+        page = comparison_page(self)
+        new_folder.fill_with_study(folder, "comparison", page, str(self), self.to_dict())
 
 
 # --- the table ----------------------------------------------------------------------------
 
-_HEAD = (
-    "policy",
-    "fraction of the optimum",
-    "certified",
-    "true in",
-    "supply",
-    "dropped",
-    "rounds",
-    "releases",
-    "seconds",
-)
+HEADS = (
+    "Policy", "Fraction of the optimum", "Certified", "True in", "Supply", "Dropped", "Rounds",
+    "Releases", "Seconds",
+)  # fmt: skip
 
 
 def _text(c: Comparison) -> Iterator[str]:
@@ -251,7 +247,8 @@ def _text(c: Comparison) -> Iterator[str]:
     gap = max(0.0, c.optimum.bound - c.optimum.value)
     yield f"optimum: {c.optimum.value:,.6g}; the dual bound is above it by {gap:.1g}"
     yield ""
-    lines = [_HEAD, _cells_of_optimum(c.optimum), *(row_cells(row) for row in c.rows if row.runs)]
+    heads = tuple(head.lower() for head in HEADS)
+    lines = [heads, optimum_cells(c.optimum), *(row_cells(row) for row in c.rows if row.runs)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         first, *others = (
@@ -262,14 +259,12 @@ def _text(c: Comparison) -> Iterator[str]:
     yield ""
     if c.seeds > 1:
         yield f"mean with {CONFIDENCE:.0%} confidence interval (Student's t), median seconds"
-    for row in c.rows:
-        if row.refused is not None:
-            yield f"{row.label}, no run: {row.refused}"
-        yield from (f"{row.label}: {note}" for note in row.notes)
+    yield from (f"{label}: {note}" for label, note in c.notes)
 
 
-def _cells_of_optimum(best: Best) -> tuple[str, ...]:
-    return ("optimum", "100%", *[""] * (len(_HEAD) - 3), f"{best.seconds:.3g}")
+def optimum_cells(best: Best) -> tuple[str, ...]:
+    """The line of the table for the optimum."""
+    return ("optimum", "100%", *[""] * (len(HEADS) - 3), f"{best.seconds:.3g}")
 
 
 def row_cells(row: Row) -> tuple[str, ...]:

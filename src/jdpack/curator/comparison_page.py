@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from markupsafe import Markup
 
 from jdpack.curator.comparison import (
     CONFIDENCE,
+    HEADS,
     NOTICE,
     UNTOUCHED,
     Comparison,
     Interval,
     Row,
     Run,
+    optimum_cells,
     row_cells,
 )
 from jdpack.pages import chart
 from jdpack.pages.billboard_page import filled
 from jdpack.pages.chart import Axis, Lane, Point
 from jdpack.pages.table import Table
-
-_HEADS = (
-    "Policy", "Fraction of the optimum", "Certified", "True in", "Supply", "Dropped", "Rounds",
-    "Releases", "Seconds",
-)  # fmt: skip
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -44,15 +41,8 @@ def comparison_page(comparison: Comparison) -> str:
         times=_times(comparison),
         policies=policies_table(comparison),
         runs=runs_table(comparison),
-        notes=list(_notes(comparison)),
+        notes=comparison.notes,
     )
-
-
-def _notes(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    for row in comparison.rows:
-        if row.refused is not None:
-            yield row.label, f"no run: {row.refused}"
-        yield from ((row.label, note) for note in row.notes)
 
 
 # --- plots --------------------------------------------------------------------------------
@@ -112,20 +102,19 @@ def _times(comparison: Comparison) -> Markup:
 def policies_table(comparison: Comparison) -> Table:
     """One row per policy, as in the text; the CSV also has both ends of the intervals."""
     best = comparison.optimum
-    blank = ("",) * (len(_HEADS) - 3)
-    shown: list[tuple[str, ...]] = [("optimum", "100%", *blank, f"{best.seconds:.3g}")]
+    shown: list[tuple[str, ...]] = [optimum_cells(best)]
     data: list[Sequence[object]] = [
         ("optimum", 1.0, None, None, None, None, None, None, None, None, None, best.seconds, None)
     ]
     for row in comparison.rows:
-        refused = (row.label, "no run", *blank, "")
+        refused = (row.label, "no run", *[""] * (len(HEADS) - 2))
         shown.append(row_cells(row) if row.runs else refused)
         data.append(_numbers(row))
     columns = (
         "policy", "share", "share_low", "share_high", "certified", "promises", "valid", "fits",
         "dropped", "rounds", "releases", "seconds", "refused",
     )  # fmt: skip
-    return Table("Policies", _HEADS, shown, columns, [tuple(line) for line in data])
+    return Table("Policies", HEADS, shown, columns, [tuple(line) for line in data])
 
 
 def _numbers(row: Row) -> tuple[object, ...]:

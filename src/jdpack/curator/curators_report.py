@@ -55,10 +55,10 @@ def curators_report(
 def _best(source: Source, wanted: bool | None, seconds: dict[str, float]) -> dict[str, Any]:
     """The optimum without privacy, or why it is missing."""
     if wanted is False:
-        return {"no_optimum": "nobody asked for it. jdpack report --optimum computes it"}
+        return {"no_optimum": "it was left out. jdpack report --optimum computes it"}
     if wanted is None and _size(source.market) > SMALL:
         text = "the market is large, and the optimum needs all records in memory. "
-        return {"no_optimum": f"{text}jdpack report --optimum computes it all the same"}
+        return {"no_optimum": f"{text}jdpack report --optimum computes it anyway"}
     try:
         import jdpack.curator.optimum  # noqa: F401  (raises if its solver is not installed)
 
@@ -80,19 +80,15 @@ def _size(market: Market) -> int:
 
 def _ledger(run: FinishedRun, moved: str | Path | None) -> str:
     """What the run's ledger says, in a sentence."""
-    account = Account.from_dict(run.file.ledger)
+    account = Account.from_dict(run.file.ledger, moved)
     if account is None:
-        if moved is not None:
-            raise LedgerError("this run has no ledger", "it was begun without one")
         return ledger_words(None)
     try:
-        if moved is not None:
-            account = Account.at(moved, account.dataset)
         account.check(run.board)
         balance = Ledger.open(account.ledger).balance(account.dataset)
     except LedgerError as error:
-        return f"it does not have this run as paid and finished: {error.message}"
-    return f"this run is paid and finished in it; {ledger_words(balance)}"
+        return f"this run is not marked as paid and finished there: {error.message}"
+    return f"this run is paid for and finished; {ledger_words(balance)}"
 
 
 @contextlib.contextmanager

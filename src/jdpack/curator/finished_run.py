@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jdpack.billboard.board import Billboard
 from jdpack.engines.memory import MemoryEngine
@@ -14,7 +13,7 @@ from jdpack.engines.settings import Place, choice_of
 from jdpack.errors import AgentsError, BillboardError
 from jdpack.protocol.verify import Verdict, verify
 from jdpack.records.source import Source
-from jdpack.run.arguments import source_of
+from jdpack.run.arguments import Records, source_again
 from jdpack.run.folder import Output
 from jdpack.run.run_file import RunFile
 
@@ -49,23 +48,9 @@ class FinishedRun:
             raise BillboardError("the seed on the billboard is not the one in the run file")
         return cls(folder, run, verdict)
 
-    def source(
-        self,
-        agents: Any,
-        values: Any,
-        demands: Any,
-        ids: Any,
-        groups_of: Any,
-        requests_of: Any,
-        caller: str,
-    ) -> Source:
+    def source(self, caller: str, records: Records) -> Source:
         """The records that are given, or else those that the run read."""
-        if agents is None and values is None and demands is None:
-            agents = self.file.records(caller)
-        market = self.board.header.market
-        return source_of(
-            market, agents, values, demands, ids, groups_of, requests_of, self.file.clamp
-        )
+        return source_again(self.file, self.board.header.market, caller, records)
 
     @contextlib.contextmanager
     def records(

@@ -1,7 +1,7 @@
 """Private: what an organiser sends to each person: a check code, a link, and the outcome if wanted.
 
-A link has the person's record behind a `#`, where it fills in the form of the page. Browsers do not
-send that part to a server. All of it is as private as the records: each row is for one person.
+A link carries the person's record after a `#`, and the page fills in its form from there. Browsers
+do not send that part to a server. Letters are as private as the records: each is for one person.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Letter:
     code: str
     """The check code of the record."""
     link: str
-    """The page with the record behind a `#`; empty without an address."""
+    """The address of the page, with the record after a `#`; empty if no address is given."""
     record: str
     """The record as it was used, in words."""
     outcome: str
@@ -66,7 +66,7 @@ class Letter:
     contact: str
     appeal: str
     next: str
-    """These three are the organiser's words, the same in all letters; empty if there are none."""
+    """These three are the organiser's words, the same in every letter; empty if there are none."""
     text: str = ""
     """The text of the letter: the organiser's own, filled in, or the default one."""
 
@@ -102,7 +102,7 @@ def letters(
         outcome: whether letters say what the person gets.
         text: the organiser's own text, with $id, $code, $link, $record, $outcome, $contact, $appeal
             and $next in it; without it, a default text says all of them.
-        contact: whom people can ask.
+        contact: who can answer questions.
         appeal: what people can do if they disagree.
         next_steps: what happens next.
         language: the code of the letters' language; by default the first of the market's.
@@ -124,7 +124,8 @@ def letters(
     if pages and url:
         _need_segno()
     address = _address(url, market, words.code)
-    source = run.source(agents, values, demands, ids, groups_of, requests_of, "letters")
+    records = agents, values, demands, ids, groups_of, requests_of
+    source = run.source("letters", records)
     names = [market.columns.id, "check code", "link", "record", "outcome", "letter", "page"]
     kept = [i for i, there in enumerate((1, 1, url, 1, outcome, 1, pages)) if there]
     target = Target.of(source, write_to)
@@ -166,8 +167,8 @@ def letters(
         batches = table.combine_chunks().to_batches()
         if not target.write(board.header.commitment, batches, f"the letters are in {str(path)!r}"):
             raise OutputError(
-                f"table {write_to!r} has letters of this run already",
-                f"delete them there, or name another table; the new ones are in {str(path)!r}",
+                f"table {write_to!r} already has letters of this run",
+                f"delete those, or name another table; the new ones are in {str(path)!r}",
             )
     return path
 
@@ -354,16 +355,7 @@ def _group(market: Market, rows: OptionRows, i: int) -> str | None:
 
 def _demand(market: Market, rows: OptionRows, i: int) -> dict[str, float]:
     """What an option asks for, within the public bounds."""
-    amounts = [0.0] * len(market.declared)
-    if rows.indptr is not None:
-        assert rows.resources is not None and rows.amounts is not None
-        for pair in range(int(rows.indptr[i]), int(rows.indptr[i + 1])):
-            amounts[int(rows.resources[pair])] = float(rows.amounts[pair])
-    elif rows.columns is not None:
-        amounts = [float(column[i]) for column in rows.columns]
-    else:
-        assert rows.matrix is not None
-        amounts = rows.matrix[i].tolist()
+    amounts = rows.amounts_of(i, len(market.declared))
     kept = zip(market.declared, counted(market, amounts), strict=True)
     return {r.name: amount for r, amount in kept if amount > 0.0}
 
@@ -424,7 +416,7 @@ def _record(market: Market, person: _Person, words: Language) -> str:
 
 
 def _outcome(market: Market, person: _Person, words: Language) -> str:
-    """What the person gets, in words, rounded down: for each request, and in all."""
+    """What the person gets, in words, rounded down: for each request, and in total."""
     colon, got, parts = words.text("text.colon"), dict[str, float](), []
     for request in person.requests:
         own: dict[str, float] = {}
@@ -439,8 +431,8 @@ def _outcome(market: Market, person: _Person, words: Language) -> str:
         parts.append(f"{words.text('letter.request', name=request.name)}{colon}{said}")
     if market.requests == 1:
         return _said(market, got, words)
-    in_all = words.text("letter.in_all")
-    return "; ".join([f"{in_all}{colon}{_said(market, got, words)}", *parts])
+    total = words.text("letter.in_all")
+    return "; ".join([f"{total}{colon}{_said(market, got, words)}", *parts])
 
 
 def _said(market: Market, got: dict[str, float], words: Language) -> str:

@@ -86,7 +86,8 @@ def report_run(
         from jdpack.curator.finished_run import FinishedRun
 
         finished = FinishedRun.open(path)
-        source = finished.source(agents, values, demands, ids, groups_of, requests_of, "report_run")
+        records = agents, values, demands, ids, groups_of, requests_of
+        source = finished.source("report_run", records)
         private = curators_report(finished, source, ledger, optimum, threads, progress)
     return _write(target, public_report(board), private, new=folder is not None)
 

@@ -42,11 +42,8 @@ class Truth:
         """A matrix with one row per option: NumPy, or SciPy sparse if records are pairs."""
         caps = np.array([r.max_demand for r in self.market.declared])
         if all(batch.indptr is None for batch in self._kept):
-            blocks = [
-                np.asarray(b.matrix) if b.columns is None else np.stack(b.columns, axis=1)
-                for b in self._kept
-            ]
-            return self._derived(self._bounded(np.minimum(np.concatenate(blocks), caps)), np.hstack)
+            matrix = np.concatenate([batch.dense() for batch in self._kept])
+            return self._derived(self._bounded(np.minimum(matrix, caps)), np.hstack)
         from scipy.sparse import csr_matrix, hstack, vstack  # type: ignore[import-untyped]
 
         blocks = []

@@ -24,7 +24,7 @@ from jdpack.engines.allocation_files import system_of, tables_in
 from jdpack.engines.settings import Ray, from_dict
 from jdpack.engines.shard import Final, Shard, Shares
 from jdpack.engines.sharded import final
-from jdpack.errors import LedgerError, OutputError
+from jdpack.errors import OutputError
 from jdpack.ledger.account import Account
 from jdpack.pages import billboard_page, public_report
 from jdpack.protocol.verify import Verdict
@@ -101,14 +101,12 @@ def verify_run(
     """
     run = FinishedRun.open(output)
     board = run.board
-    account = Account.from_dict(run.file.ledger)
-    if account is None and ledger is not None:
-        raise LedgerError("this run has no ledger", "it was begun without one")
+    account = Account.from_dict(run.file.ledger, ledger)
     if account is not None:
-        given = account if ledger is None else Account.at(ledger, account.dataset)
-        given.check(board)
+        account.check(board)
     _check_pages(run.folder, board)
-    source = run.source(agents, values, demands, ids, groups_of, requests_of, "verify_run")
+    records = agents, values, demands, ids, groups_of, requests_of
+    source = run.source("verify_run", records)
     with run.records(source, threads, progress) as engine:
         allocation = engine.allocate(board)
         _check_allocation(run.folder, run.file, engine.shard, final(board, allocation.drop_from))

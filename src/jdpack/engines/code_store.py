@@ -33,11 +33,10 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from jdpack.errors import OutputError
-from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.arrow import texts_between, to_arrow, to_numpy
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.encode import Codes, Tally
 from jdpack.records.ids import texts
@@ -288,15 +287,10 @@ def _part(arrays: dict[str, NDArray[Any]], first: int) -> Part:
     if "ids" in arrays:
         ids = to_arrow(arrays.pop("ids"))
     elif "id_ends" in arrays:
-        ids = _texts(arrays.pop("id_ends"), arrays.pop("id_text"))
+        ids = texts_between(arrays.pop("id_ends"), arrays.pop("id_text"))
     names = {
-        field: _texts(arrays.pop(f"{name}_ends"), arrays.pop(f"{name}_text"))
+        field: texts_between(arrays.pop(f"{name}_ends"), arrays.pop(f"{name}_text"))
         for field, name in (("requests", "request"), ("options", "option"))
         if f"{name}_ends" in arrays
     }
     return Part(**arrays, ids=ids, **names, first=first)
-
-
-def _texts(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)

@@ -38,8 +38,9 @@ from jdpack.market.market import Market
 from jdpack.records.arrow import to_arrow
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.encode import Codes, Tally, check_tallies, encode_piece
-from jdpack.records.ids import first_ids, keys, refuse_repeated, repeated, survey
+from jdpack.records.ids import first_ids, keys, repeated, survey
 from jdpack.records.readers import FilePiece
+from jdpack.records.refusals import repeated_id
 from jdpack.records.schema import has_several
 from jdpack.records.source import Source
 from jdpack.records.threads import Threads
@@ -258,7 +259,7 @@ class RayEngine(Combined):
         return answers
 
     def _get(self, coming: Any, who: str, times: int = 1) -> Any:
-        """A result from the cluster; whatever goes wrong there is raised as a jdpack error."""
+        """A result from the cluster; any error there is raised as an error of jdpack."""
         patience = times * self._settings.patience
         try:
             return ray.get(coming, timeout=patience)
@@ -357,7 +358,7 @@ class RayEngine(Combined):
                 named = Counter(id for some in self._all("named", suspects) for id in some)
                 id, times = named.most_common(1)[0]
                 if times > 1:
-                    refuse_repeated(id, has_several(self.market))
+                    raise repeated_id(id, has_several(self.market))
 
 
 def _repeated(*found: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -32,7 +32,7 @@ from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.codes import Part
 from jdpack.records.digest import digest, portable
 from jdpack.records.ids import texts
-from jdpack.records.schema import written_names
+from jdpack.records.schema import allocation_names
 from jdpack.records.threads import Threads
 
 Shares = NDArray[np.uint32]
@@ -215,13 +215,12 @@ class Shard:
     def schema(self) -> pa.Schema:
         """The columns of the allocation, with the names that the table has for them."""
         market, first = self.market, self.parts[0]
-        what = ["share" if market.divisible else "granted"]
         kinds = [_ids(first).type]
         kinds += [pa.large_string()] if market.requests > 1 else []
         if market.options > 1:
             kinds.append(pa.int32() if first.options is None else pa.large_string())
         kinds.append(pa.float64() if market.divisible else pa.bool_())
-        return pa.schema(zip(written_names(market, what, what), kinds, strict=True))
+        return pa.schema(zip(allocation_names(market), kinds, strict=True))
 
     def all_given(self, final: Final) -> Iterator[tuple[Part, Shares]]:
         """Each part, with what its rows get."""
@@ -283,7 +282,7 @@ class Shard:
             if len(rows) > part.rows // 2:
                 own[:] = best_response.shares(part, prices, weights)
                 return
-            # Do not ask agents who chose the same in all rounds.
+            # Do not ask agents who made the same choice in every round.
             own[:] = np.where(states == IN, np.uint32(SHARE), np.uint32(0))
             if len(rows):
                 own[rows] = best_response.shares(rows_of(part, rows), prices, weights)

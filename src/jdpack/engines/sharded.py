@@ -33,11 +33,11 @@ class Repairing(ABC):
     def allocate(self, board: Billboard) -> Allocation:
         """What all agents get, within the supply.
 
-        If it does not fit, as few agents as needed are dropped, those with the largest coins first,
-        unless the market says how often a supply may be exceeded.
-        This happens with probability at most beta, and is paid for in delta (`Budget`). The result
-        is feasible whatever the noise was. The cut-off coin is found by bisection, because loads
-        only fall as more agents are dropped.
+        If it does not fit, as few agents as needed are dropped, those with the largest coins first.
+        This happens with probability at most beta, and is paid for in delta (`Budget`). Then the
+        result is feasible whatever the noise was. If the market says how often a supply may be
+        exceeded, nobody is dropped. The cut-off coin is found by bisection, because loads only fall
+        as more agents are dropped.
         """
         allocation = self.drop(board, NOBODY)
         if not board.header.repaired or self._fits(allocation):

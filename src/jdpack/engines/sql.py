@@ -10,7 +10,6 @@ records. It has a name that begins with `jdpack_codes_`, and is dropped when the
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +47,19 @@ from jdpack.market.market import Market
 from jdpack.records import locate
 from jdpack.records.arrow import to_arrow, to_numpy
 from jdpack.records.encode import Tally, check_tallies
-from jdpack.records.ids import refuse_repeated
-from jdpack.records.schema import check_columns, has_several, wanted, written_names
+from jdpack.records.refusals import (
+    BY_THE_RULES,
+    bad_number,
+    beyond_person,
+    beyond_total,
+    repeated_id,
+    repeated_resource,
+    too_many_options,
+    two_groups,
+    wide_bundle,
+)
+from jdpack.records.schema import allocation_names, check_columns, has_several, wanted
 from jdpack.records.source import Source
-from jdpack.records.tables import refuse_groups
 from jdpack.storage.files import write_whole
 
 _SCREENED = 10**5  # with fewer requests, a round costs little beyond its overhead
@@ -59,7 +67,7 @@ _SCREENED = 10**5  # with fewer requests, a round costs little beyond its overhe
 
 @dataclass(frozen=True)
 class _Box(Bounds):
-    """Prices within bounds, at which only the table of open requests need be asked."""
+    """Prices within bounds, at which only the table of open requests has to be asked."""
 
     taken: list[int]
     """The demand and the value of the others."""
@@ -123,7 +131,7 @@ class SqlEngine(Repairing):
             self._refuse(encoding, source)
         if self.market.groups and (self.market.options > 1 or self.market.requests > 1):
             for (id,) in self._db.rows(encoding.groups(), source):
-                refuse_groups(id)
+                raise two_groups(id)
         if rows == 0:
             raise AgentsError("there are no agents", "the table has no rows")
         self._order = "place" if placed else ""
@@ -164,8 +172,6 @@ class SqlEngine(Repairing):
         (row,) = self._db.rows(encoding.first_bad(), source)
         problem, _ = encoding.problems()[int(row[0]) - 1]
         who, numbers = f"agent {row[1]!r}", row[2:]
-        key = market.hint("{} in [agents]", "Market({}=...)")
-        public = "is public, so set it by the rules of your market and never by this table"
         match problem.split():
             case ["no", "id"]:
                 raise AgentsError("a row has no id", "every agent needs one")
@@ -187,44 +193,31 @@ class SqlEngine(Repairing):
                     f"the market has: {', '.join(r.column for r in market.declared[:20])}",
                 )
             case ["twice"]:
-                raise AgentsError(
-                    f"{who} names a resource twice in one option",
-                    "give the sum of the amounts once; several options of one agent need "
-                    + key.format("options"),
-                )
+                raise repeated_resource(market, who, "a resource")
             case ["values"]:
                 raise AgentsError(f"{who}: an option has two values")
             case ["groups"]:
-                refuse_groups(row[1])
+                raise two_groups(row[1])
             case ["negative"]:
                 raise AgentsError(f"{who}: an amount is negative")
             case ["options"]:
-                hint = f"hand in no more options than that; {key.format('options')} {public}"
-                raise AgentsError(f"{who} has more than {market.options} options", hint)
+                raise too_many_options(market, who)
             case ["bundle"]:
-                hint = f"hand in smaller options; {key.format('bundle_size')} {public}"
-                wide = sum(amount > 0 for amount in numbers[1:])
-                raise AgentsError(
-                    f"{who} demands {wide} resources, but the bundle size is {market.bundle_size}",
-                    hint,
-                )
+                raise wide_bundle(market, who, sum(amount > 0 for amount in numbers[1:]))
             case ["total", which]:
-                total = market.totals[int(which)]
-                asked = math.fsum(numbers[1 + j] for j in total.resources)
-                raise AgentsError(
-                    f"{who}: total demand {asked!r} is above the public bound {total.amount:g}",
-                    "clamp (--clamp, or clamp=True) cuts it to the bound; the bound " + public,
-                )
+                raise beyond_total(market, who, market.totals[int(which)], numbers[1:])
             case [name]:
                 at = 0 if name == "value" else int(name[1:]) + 1
                 cap = market.max_value if at == 0 else market.resources[at - 1].max_demand
                 what = "value" if at == 0 else f"demand for {market.resources[at - 1].name!r}"
-                _refuse_number(f"{who}: {what}", numbers[at], cap, public)
+                if numbers[at] is None:
+                    raise AgentsError(f"{who}: {what} is missing")
+                raise bad_number(f"{who}: {what}", float(numbers[at]), cap)
 
     def _refuse_twice(self) -> None:
         query = f"SELECT id FROM {self._codes} GROUP BY id HAVING COUNT(*) > 1 ORDER BY id LIMIT 1"
         ((id,),) = self._db.rows(query)
-        refuse_repeated(id, several=False)
+        raise repeated_id(id, several=False)
 
     def _check_people(self, clamp: bool) -> None:
         """Refuse a person whose requests lead beyond a bound."""
@@ -237,16 +230,12 @@ class SqlEngine(Repairing):
             )
         for bound, query in people(self.market, self._codes):
             for (id,) in self._db.rows(query):
-                what = (
-                    f"{self.market.requests} requests" if bound == "requests" else f"{bound} in all"
-                )
-                raise AgentsError(
-                    f"agent {id!r} is beyond the public bound of {what}",
+                hint = (
                     "a database has no order of rows, so it cannot leave requests out: use another "
                     "engine"
-                    if clamp
-                    else "[person] is public, so set it by the rules of your market and never by "
-                    "this table",
+                )
+                raise beyond_person(
+                    self.market, id, bound, "", hint if clamp else f"[person] {BY_THE_RULES}"
                 )
 
     def digest(self, hash: CoinHash = SIPHASH) -> int:
@@ -430,13 +419,11 @@ class SqlEngine(Repairing):
 
         def put(file: IO[bytes]) -> None:
             writer, divisible = None, self.market.divisible
-            what = ["share" if divisible else "granted"]
-            names = written_names(self.market, what, what)
             for table in self._tables(board, allocation):
                 given = to_numpy(table.column("share").combine_chunks())
                 last = given / SHARE if divisible else given > 0
-                table = table.drop_columns("share").append_column(what[0], to_arrow(last))
-                table = table.rename_columns(names)
+                table = table.drop_columns("share").append_column("given", to_arrow(last))
+                table = table.rename_columns(allocation_names(self.market))
                 if writer is None:
                     options = {"use_dictionary": False, "write_page_checksum": True}
                     writer = pyarrow.parquet.ParquetWriter(file, table.schema, **options)
@@ -525,23 +512,6 @@ def _plain(column: pa.Array) -> pa.Array:
 def _changed(table: str) -> EngineError:
     return EngineError(
         f"the table {table} has changed since the run wrote it",
-        "nobody else may write to it; whatever is posted is kept and paid for: resume the run, "
-        "which makes the table again",
-    )
-
-
-def _refuse_number(what: str, number: float | None, cap: float, public: str) -> None:
-    """Raise the error for a number that is refused."""
-    if number is None:
-        raise AgentsError(f"{what} is missing")
-    number = float(number)
-    if math.isnan(number):
-        raise AgentsError(f"{what} {number!r} is not a number")
-    if math.isinf(number):
-        raise AgentsError(f"{what} {number!r} is infinite")
-    if number < 0:
-        raise AgentsError(f"{what} {number!r} is negative")
-    raise AgentsError(
-        f"{what} {number!r} is above the public bound {cap:g}",
-        "clamp (--clamp, or clamp=True) sets it to the bound; the bound " + public,
+        "nobody else may write to it. What is posted is kept and paid for: resume the run, which "
+        "makes the table again",
     )

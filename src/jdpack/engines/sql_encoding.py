@@ -17,6 +17,7 @@ from jdpack.engines.sql_queries import Queries, _total, coin, number
 from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.market.market import Market
 from jdpack.market.totals import Total
+from jdpack.records.databases.database import quoted
 from jdpack.records.schema import is_long
 
 SOURCE = "jd_source"
@@ -285,7 +286,7 @@ def outside(market: Market, table: str) -> str:
 
 
 def people(market: Market, table: str) -> list[tuple[str, str]]:
-    """For each bound on what one person asks for in all: its name, and how to see who exceeds it.
+    """For each bound on what one person asks for in total: its name, and who exceeds it.
 
     `jdpack.market.person` says how requests count.
     """
@@ -326,11 +327,6 @@ def people(market: Market, table: str) -> list[tuple[str, str]]:
         (name, f"SELECT id FROM {table} GROUP BY id HAVING {test} ORDER BY id LIMIT 1")
         for name, test in tests
     ]
-
-
-def quoted(name: str) -> str:
-    """A name of a column."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:

@@ -8,8 +8,8 @@ once and needs no join and no sort.
 Why the numbers are exact. Costs are sums of codes times prices in doubles, which decide exactly
 (`jdpack.market.market`) and take less time than integers, whose overflow databases check. The
 curvature queries compute in doubles, in the same order as `jdpack.engines.curvature`. They only
-add, multiply, divide and take roots, which IEEE 754 rounds alike everywhere. Everything that is
-summed is a 64-bit integer, cut in two where a sum might exceed 63 bits.
+add, multiply, divide and take roots, which IEEE 754 rounds the same way everywhere. Everything that
+is summed is a 64-bit integer, cut in two where a sum might exceed 63 bits.
 
 The text is in the dialect of DuckDB; `jdpack.engines.warehouse` translates it. `JD_COIN` and
 `JD_BYTES` stand for what every database writes in its own way.
@@ -278,7 +278,7 @@ class Queries:
             high = [max(column) for column in zip(*(p for p, _ in rounds), strict=True)]
             won = _total([f"CASE WHEN {_affordable(p)} THEN {w} ELSE 0 END" for p, w in rounds])
             whole = sum(w for _, w in rounds)
-            # Whoever can pay the highest prices takes it in all rounds; most need not be asked.
+            # Whoever can pay the highest prices takes it in every round, so most need not be asked.
             case = f"WHEN {_affordable(high)} THEN {whole} WHEN NOT {_affordable(low)} THEN 0"
             own = f"CASE {case} ELSE {won} END"
             return f"SELECT {kept}, CAST({own} AS BIGINT) AS w0 FROM {table}"
@@ -564,6 +564,6 @@ def _price_table(batches: Sequence[tuple[int, Prices]]) -> str:
 
 
 def _cut(items: Sequence[T], each: int, most: int) -> list[Sequence[T]]:
-    """The items in pieces that take at most about `most` in all, where an item takes `each`."""
+    """The items in pieces that take about `most` in total, where an item takes `each`."""
     size = max(1, most // each)
     return [items[at : at + size] for at in range(0, len(items), size)]

@@ -1,6 +1,6 @@
 """Private: databases that can compute the queries of a run, behind one small interface.
 
-Every text is written once, in the dialect of DuckDB, and translated by sqlglot. What databases
+Every query is written once, in the dialect of DuckDB, and translated by sqlglot. What databases
 write differently is here: three functions (`JD_COIN`, `JD_BYTES`, `JD_WIDE`), whole divisions, and
 the types of codes.
 """
@@ -81,8 +81,8 @@ WORDS = {
         "DIV({}, {})",
     ),
 }
-"""By the name of the dialect. Nothing runs on Snowflake and BigQuery here; texts for them are only
-compiled and parsed again."""
+"""By the name of the dialect. jdpack runs nothing on Snowflake and BigQuery: for them, tests only
+check that every query can be compiled and parsed again."""
 
 
 _TOKEN = re.compile(
@@ -97,7 +97,7 @@ def translated(sql: str, dialect: str, source: str | None = None) -> str:
 
     Rounds differ by their numbers only, so each form of a query is translated once.
     """
-    if source is not None:  # as it stands: whoever wrote it knows what it means
+    if source is not None:  # unchanged: its author knows what it means
         kept = "NOT MATERIALIZED " if dialect in ("duckdb", "postgres") else ""
         return f"WITH jd_source AS {kept}({source}\n) {translated(sql, dialect)}"
     if dialect == "duckdb":  # which has the functions as macros
@@ -210,15 +210,15 @@ class Warehouse(ABC):
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn whatever the database reports into one sentence."""
+        """Turn any error of the database into one sentence."""
         try:
             yield
         except self.errors as error:
             raise EngineError(
                 f"the database {self.where!r} failed: {spark.text(error)}",
-                "whatever is posted is kept and paid for: resume the run once the database is back"
+                "what is posted is kept and paid for: resume the run once the database is back"
                 if self.encoded
-                else "this costs nothing: mend what it says, and give the command again",
+                else "nothing is spent: fix the problem, then run the command again",
             ) from None
 
     errors: tuple[type[Exception], ...] = ()
@@ -352,7 +352,7 @@ _OTHERS = (
     "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
     "END FROM pg_class, aclexplode(relacl) WHERE oid = '{}'::regclass AND grantee <> relowner"
 )
-"""Whoever has rights to a table that is not theirs, by the default privileges of its schema."""
+"""The roles, besides the owner, that a schema's default privileges give rights to a table."""
 
 _PG_TYPES = {
     16: pa.bool_(),
@@ -360,7 +360,7 @@ _PG_TYPES = {
     **dict.fromkeys((700, 701, 1700), pa.float64()),
     **dict.fromkeys((19, 25, 1042, 1043), pa.string()),
 }
-"""By the number that PostgreSQL gives a type; all others are refused."""
+"""Types by their numbers in PostgreSQL; other types are refused."""
 
 
 def _literal(sql: str) -> Any:
@@ -422,4 +422,4 @@ _CODES_SETTINGS = {
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.optimizer.excludedRules": f"{_RULES}.PushDownPredicates",
 }
-"""Of queries to the table of codes."""
+"""The settings for queries to the table of codes."""

@@ -125,9 +125,9 @@ class Account:
                 "this is another ledger, or it was rolled back",
             )
         if (known.state, known.billboard) != ("finished", board.head):
+            other = ", with another billboard" if known.state == "finished" else ""
             raise LedgerError(
-                f"in ledger {shown(self.ledger)!r} this run is {known.state}, and not with this "
-                "billboard",
+                f"ledger {shown(self.ledger)!r} has this run as {known.state}{other}",
                 "`jdpack resume` finishes a run",
             )
 
@@ -135,11 +135,15 @@ class Account:
         return {"ledger": self.ledger, "dataset": self.dataset}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any] | None) -> Account | None:
-        """The account that a run file names."""
-        if data is None:
-            return None
+    def from_dict(
+        cls, data: dict[str, Any] | None, moved: str | Path | None = None
+    ) -> Account | None:
+        """The account that a run file names; `moved` is where its ledger is now."""
         match data:
+            case None if moved is not None:
+                raise LedgerError("this run has no ledger", "it started without one")
+            case None:
+                return None
             case {"ledger": str(ledger), "dataset": str(dataset)} if len(data) == 2:
-                return cls(ledger, dataset)
+                return cls(ledger, dataset) if moved is None else cls.at(moved, dataset)
         raise LedgerError(f"account {data!r} does not name a data set in a ledger")

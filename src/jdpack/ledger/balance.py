@@ -159,7 +159,7 @@ class Balance:
     def spent(self) -> tuple[float, float]:
         """The (epsilon, delta) of the runs so far; the total once everything is spent.
 
-        This would hold if the runs and their budgets had been fixed beforehand. However they were
+        This would hold if the runs and their budgets had been fixed in advance. However they were
         chosen, the total holds: a filter proves its limit, not how much of it is used (Rogers,
         Roth, Ullman & Vadhan 2016 on odometers). The part of the total delta that is not for
         the runs is for the conversion from rho, and counts as spent with the first run.

@@ -170,7 +170,7 @@ class State:
         if kind == "dataset":
             if dataset in self.balances:
                 raise LedgerError(
-                    f"the ledger has a data set {dataset!r} already",
+                    f"the ledger already has a data set {dataset!r}",
                     "a total is never changed; `jdpack ledger show` shows it",
                 )
             self.balances[dataset] = _balance(dataset, data)
@@ -195,7 +195,7 @@ class State:
         match kind:
             case "begin":
                 if known.begun:
-                    raise JdpackError(f"run {name!r} has begun already")
+                    raise JdpackError(f"run {name!r} has already begun")
                 known.begun = True
             case "again":
                 if _budget(data) != known.budget:
@@ -214,7 +214,7 @@ class State:
 
     def _reserve(self, name: str, known: Run | None, dataset: str, data: dict[str, Any]) -> None:
         if known is not None and known.state != "cancelled":
-            raise JdpackError(f"run {name!r} is reserved already")
+            raise JdpackError(f"run {name!r} is already reserved")
         budget = _budget(data)
         if not proved(budget):
             raise BudgetError(

@@ -200,7 +200,7 @@ class Ledger:
                 self._place.insert(db, state, "reserve", dataset, amounts)
             elif (known.dataset, known.budget) != (dataset, budget):
                 raise LedgerError(
-                    f"run {run!r} is in the ledger already, with another budget or data set",
+                    f"run {run!r} is already in the ledger, with another budget or data set",
                     "a run keeps what it reserved; nothing more was spent",
                 )
             elif known.state == "finished":

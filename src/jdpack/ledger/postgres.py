@@ -15,7 +15,7 @@ Formal guarantees: the same as in `jdpack.ledger.ledger`. Here they rest on thre
   start (`retried`). An advisory lock makes curators queue, so that this is rare.
 - A hash has its place in the run as its key. If two processes append a hash after the same line,
   one of them is refused.
-- A process holds a run by an advisory lock of the very connection that it notes its hashes with. If
+- A process holds a run by an advisory lock of the same connection that it notes its hashes with. If
   the connection is lost, and the lock with it, no further hash can be noted, so no further line
   becomes public.
 
@@ -174,7 +174,7 @@ class PostgresLedger:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn whatever PostgreSQL reports into one sentence without secrets."""
+        """Turn any error of PostgreSQL into one sentence without secrets."""
         try:
             yield
         except Exception as error:

@@ -39,7 +39,7 @@ class Group:
 
     @classmethod
     def of(cls, given: Any, where: str = "group") -> Group:
-        """A group from a table of a market file, or checked if it is one already."""
+        """A group from a table of a market file, or checked if it already is one."""
         stated: dict[str, Any] = {}
         if isinstance(given, Group):
             name, stated = given.name, {"cap": given.cap, "reserve": given.reserve}

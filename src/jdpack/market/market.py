@@ -5,7 +5,9 @@ records. It fixes the bounds that every record obeys (or is clamped to), and so 
 can move any sum (`jdpack.privacy.queries`).
 
 The grid
--------- The private side computes with integers only. Every resource has its own grid: one *demand
+--------
+
+The private side computes with integers only. Every resource has its own grid: one *demand
 code* of resource j is its cap c_j divided by 65535. So a cap is always the code 65535, whatever its
 unit and however large the supply.
 
@@ -32,12 +34,12 @@ import enum
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -59,6 +61,7 @@ from jdpack.market.totals import MaxTotal, Total, max_totals_of
 from jdpack.storage.files import read_regular
 
 Layout = Literal["wide", "long"]
+T = TypeVar("T")
 
 EXCESS_PROBABILITY_MAX = 0.1
 """The largest probability with which a supply may be exceeded."""
@@ -164,7 +167,7 @@ class Market:
         agents: the number of agents (with ADD_REMOVE: an upper bound on it).
         bundle_size: the most resources that one option may touch; by default all of them.
         options: the most options that one request may have; at most one of them is taken.
-        person: what one agent may ask for in all, if agents may make several requests: a
+        person: what one agent may ask for in total, if agents may make several requests: a
             `PersonBounds`, or the most requests.
         max_total: bounds on the sum of one option's demands over resources that share a unit: a
             number for all resources, or a list of `MaxTotal`.
@@ -238,7 +241,7 @@ class Market:
     ) -> None:
         if checks.is_named(supply):
             if names is not None:
-                raise MarketError("supply has the names already", "leave names out")
+                raise MarketError("supply already has the names", "leave names out")
             stated = dict(supply.items())  # type: ignore[union-attr]
             names, supply = list(stated), list(stated.values())
         supplies = [checks.positive("supply", s) for s in checks.sequence("supply", supply)]
@@ -246,37 +249,33 @@ class Market:
         if not 1 <= m <= RESOURCES_MAX:
             raise MarketError(f"a market has 1 to {RESOURCES_MAX} resources, not {m}")
         labels = list(names) if names is not None else [f"resource {j + 1}" for j in range(m)]
+
+        def each(what: str, given: Any, plain: Sequence[Any], *missing: str) -> list[Any]:
+            """One entry per resource: those given, or the plain ones."""
+            stated = plain if given is None else checks.by_name(what, given, labels, *missing)
+            found = checks.sequence(what, stated)
+            if len(found) != m:
+                raise MarketError(f"{what} has {len(found)} entries for {m} resources")
+            return found
+
         most: Any = checks.by_name("max_demand", max_demand, labels)
-        each = [most] * m if np.ndim(most) == 0 else most
-        caps = [checks.positive("max_demand", c) for c in checks.sequence("max_demand", each)]
-        shown = [""] * m if units is None else list(checks.by_name("units", units, labels, ""))
-        ones = [""] * m
-        if units_one is not None:
-            ones = list(checks.by_name("units_one", units_one, labels, ""))
-        columns_of = list(labels)
-        if resource_columns is not None:
-            columns_of = list(checks.by_name("resource_columns", resource_columns, labels))
-        lists: list[tuple[str, Sequence[object]]] = [
-            ("max_demand", caps),
-            ("names", labels),
-            ("units", shown),
-            ("units_one", ones),
-            ("resource_columns", columns_of),
-        ]
-        for what, given in lists:
-            if len(given) != m:
-                raise MarketError(f"{what} has {len(given)} entries for {m} resources")
         resources = tuple(
             Resource(
-                checks.text("name", n),
-                b,
-                c,
-                checks.text("unit", u),
-                checks.text("column", col),
+                name=checks.text("name", label),
+                supply=amount,
+                max_demand=checks.positive("max_demand", cap),
+                unit=checks.text("unit", unit),
+                column=checks.text("column", column),
                 unit_one=checks.text("unit_one", one),
             )
-            for n, b, c, u, col, one in zip(
-                labels, supplies, caps, shown, columns_of, ones, strict=True
+            for label, amount, cap, unit, column, one in zip(
+                each("names", None, labels),
+                supplies,
+                each("max_demand", [most] * m if np.ndim(most) == 0 else most, ()),
+                each("units", units, [""] * m, ""),
+                each("resource_columns", resource_columns, labels),
+                each("units_one", units_one, [""] * m, ""),
+                strict=True,
             )
         )
         put = object.__setattr__
@@ -445,7 +444,7 @@ class Market:
         for what, most, one in pairs:
             if most is not None and most < one:
                 raise MarketError(
-                    f"[person]: {what} is {most:g} in all, but one option may have {one:g}",
+                    f"[person]: {what} is {most:g} in total, but one option may have {one:g}",
                     "let a person ask for at least as much as one option",
                 )
 
@@ -474,7 +473,7 @@ class Market:
 
     @cached_property
     def person_limits(self) -> Limits:
-        """What one agent may ask for in all, in whole numbers."""
+        """What one agent may ask for in total, in whole numbers."""
         person, most = self.person, self.requests * DEMAND_CODE_MAX
         steps = [most] * len(self.declared)
         for j, r in enumerate(self.declared):
@@ -495,7 +494,7 @@ class Market:
 
     @cached_property
     def person_cap_codes(self) -> tuple[int, ...]:
-        """P_j: the most codes of each resource that one agent can take in all."""
+        """P_j: the most codes of each resource that one agent can take in total."""
         if self.requests == 1:
             return (DEMAND_CODE_MAX,) * len(self.resources)
         most, steps = self.requests * DEMAND_CODE_MAX, self.person_limits.steps
@@ -506,12 +505,12 @@ class Market:
 
     @cached_property
     def person_width(self) -> int:
-        """The most resources that one agent can touch in all, derived ones included."""
+        """The most resources that one agent can touch in total, derived ones included."""
         return self._width(self.person_limits.bundle)
 
     @cached_property
     def person_totals(self) -> tuple[Total, ...]:
-        """Bounds on what one agent can take in all of disjoint sets, before codes are rounded.
+        """Bounds on what one agent can take in total of disjoint sets, before codes are rounded.
 
         They are the totals of `person`. A set that none of these touches is bounded by `requests`
         times what one option may ask for. What follows for derived resources is included.
@@ -704,16 +703,18 @@ class Market:
             checks.Section(f"[[resource]] {i + 1}", entry) for i, entry in enumerate(entries)
         ]
         names = [r.take("name", str) for r in resources]
+
+        def each(key: str, of: Callable[[Any, str], T]) -> list[T]:
+            """The entries of a list of tables."""
+            entries = enumerate(top.take(key, list, []), start=1)
+            return [of(entry, f"[[{key}]] {i}") for i, entry in entries]
+
+        named = ("id", "option", "resource", "amount", "group", "request")
         columns = Columns(
-            id=agents.take("id", str, "id"),
             value=value.take("column", str, "value"),
             layout=agents.take("layout", str, "wide"),
-            option=agents.take("option", str, "option"),
-            resource=agents.take("resource", str, "resource"),
-            amount=agents.take("amount", str, "amount"),
             ignore=tuple(agents.take("ignore", list, [])),
-            group=agents.take("group", str, "group"),
-            request=agents.take("request", str, "request"),
+            **{name: agents.take(name, str, name) for name in named},
         )
         market = cls(
             name=top.take("name", str, "market"),
@@ -726,18 +727,9 @@ class Market:
             bundle_size=agents.take("bundle_size", int, None),
             options=agents.take("options", int, 1),
             person=top.take("person", object, 1),
-            max_total=[
-                MaxTotal.of(entry, f"[[max_total]] {i + 1}")
-                for i, entry in enumerate(top.take("max_total", list, []))
-            ],
-            groups=[
-                Group.of(entry, f"[[group]] {i + 1}")
-                for i, entry in enumerate(top.take("group", list, []))
-            ],
-            provenance=[
-                Provenance.of(entry, f"[[provenance]] {i + 1}")
-                for i, entry in enumerate(top.take("provenance", list, []))
-            ],
+            max_total=each("max_total", MaxTotal.of),
+            groups=each("group", Group.of),
+            provenance=each("provenance", Provenance.of),
             excess_probability=top.number("excess_probability", 0.0),
             supply=[r.number("supply") for r in resources],
             max_demand=[r.number("max_demand") for r in resources],
@@ -821,31 +813,14 @@ class Market:
 
     def changed(self, **changes: Any) -> Market:
         """The market with some arguments of its constructor changed."""
-        same: dict[str, Any] = {
+        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "resources"}
+        same |= {
             "supply": [r.supply for r in self.declared],
             "max_demand": [r.max_demand for r in self.declared],
             "names": [r.name for r in self.declared],
             "units": [r.unit for r in self.declared],
             "units_one": [r.unit_one for r in self.declared],
-            "value_name": self.value_name,
             "resource_columns": [r.column for r in self.declared],
-            "max_value": self.max_value,
-            "agents": self.agents,
-            "bundle_size": self.bundle_size,
-            "options": self.options,
-            "person": self.person,
-            "max_total": self.max_total,
-            "groups": self.groups,
-            "neighbours": self.neighbours,
-            "divisible": self.divisible,
-            "name": self.name,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "excess_probability": self.excess_probability,
-            "columns": self.columns,
-            "languages": self.languages,
-            "translations": self.translations,
-            "provenance": self.provenance,
         }
         if len(changes.get("supply", self.declared)) != len(self.declared):
             same["units_one"] = None  # words that no longer fit

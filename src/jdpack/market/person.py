@@ -1,4 +1,4 @@
-"""Public: what one person may ask for in all, over all requests, counted exactly.
+"""Public: what one person may ask for in total, over all requests, counted exactly.
 
 An agent is a person: whoever the promise protects. A person makes one request, or several. Each
 request has its own options, takes at most one of them, and is decided separately at the posted
@@ -16,7 +16,7 @@ Beyond the bounds. Requests are counted in the order in which the person lists t
 would go beyond a bound is left out as a whole: it takes nothing and gets nothing, and the requests
 after it are counted without it. So what is kept depends on the person's own record alone.
 
-Formal guarantees. Let x be what a person takes in all, in codes, R the most requests, and C the
+Formal guarantees. Let x be what a person takes in total, in codes, R the most requests, and C the
 largest code. Then, for everybody who passes or was cut:
 
 * x_j <= min(R C, the bound on j in whole units + R), because each request that touches j counts
@@ -43,7 +43,7 @@ REQUESTS_MAX = 10**6
 
 @dataclass(frozen=True)
 class PersonBounds:
-    """The most that one person may ask for in all. What is not bounded follows from `requests`."""
+    """The most that one person may ask for in total. `requests` bounds what nothing else does."""
 
     requests: int = 1
     """The most requests."""
@@ -52,7 +52,7 @@ class PersonBounds:
     bundle_size: int | None = None
     """The most resources that all requests together may touch."""
     max_demand: Mapping[str, float] = field(default_factory=dict)
-    """By resource name: the most of that resource in all."""
+    """By resource name: the most of that resource, over all requests."""
     max_total: tuple[MaxTotal, ...] = ()
     """The most of some resources together, in the unit that they share."""
 

@@ -30,7 +30,7 @@ class Answers:
     goods: Sequence[Good]
     agents: int
     exact: bool
-    """Whether everybody may know that there are exactly that many agents."""
+    """Whether the exact number of agents is public."""
     options: int
     bundle_size: int
     divisible: bool
@@ -47,19 +47,17 @@ def market_file(answers: Answers) -> str:
     several = answers.options > 1
     lines = [
         "# A market file of jdpack. Everything in it is public. Write it before anybody looks at",
-        "# the records: a number that is chosen by looking at them reveals something about them.",
+        "# the records: a number chosen by looking at them reveals something about them.",
         "",
         f"name = {_text(answers.name)}",
-        f"divisible = {str(answers.divisible).lower()}  # true: people may get a part of a wish",
+        f"divisible = {str(answers.divisible).lower()}  # true: people can get part of a wish",
         "",
         "[privacy]",
         f"epsilon = {_number(answers.epsilon)}  # smaller protects better and costs more",
         f"delta = {answers.delta!r}  # far below 1 / (number of agents)",
         f"neighbours = {_text(neighbours)}  # "
         + (
-            "everybody may know how many agents there are"
-            if answers.exact
-            else "hides even how many agents there are"
+            "the number of agents is public" if answers.exact else "hides the number of agents, too"
         ),
         "",
         "[value]",

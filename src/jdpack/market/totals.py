@@ -42,7 +42,7 @@ class MaxTotal:
 
     @classmethod
     def of(cls, given: Any, where: str = "max_total") -> MaxTotal:
-        """A bound from a table of a market file, or checked if it is one already."""
+        """A bound from a table of a market file, or checked if it already is one."""
         names: Any
         if isinstance(given, MaxTotal):
             amount, names = given.amount, given.resources

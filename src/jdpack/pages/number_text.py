@@ -1,4 +1,4 @@
-"""Public: numbers as text, by our own rules, never by anybody's locale.
+"""Public: numbers as text, by our own rules, whatever the locale.
 
 Where a function takes a language, the text is in that language; otherwise it is in English.
 """
@@ -134,7 +134,7 @@ WHOLE_PERSON = "everything that one person asked for, however many requests"
 def person_texts(
     market: Market, who: Literal["you", "one"] = "you", language: Language | None = None
 ) -> dict[str, str]:
-    """What one person may ask for in all: for each bound, a sentence without its full stop.
+    """What one person may ask for in total: for each bound, a sentence without its full stop.
 
     The sentences are about the reader ("you"), or about one person.
     """

@@ -12,5 +12,6 @@ Read in this order:
 * `person_kernels`: leave out what people ask for beyond their bounds.
 * `levels`: how many agents ask for how much, to choose bounds.
 * `digest`: a number that changes whenever a record does. It uses `splitmix`, and so does `ids`.
+* `refusals`: what is wrong with records, in the same words everywhere.
 * `threads`: the thread pool of the compiled kernels.
 """

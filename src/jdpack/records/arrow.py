@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _NAMES = {"double": "float64", "float": "float32"}
@@ -39,5 +40,18 @@ def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
     """An Arrow array of texts."""
     data = [text.encode() for text in texts]
     ends = np.concatenate([[0], np.cumsum([len(text) for text in data])]).astype(np.int64)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
-    return pa.Array.from_buffers(pa.large_string(), len(data), buffers)
+    return texts_between(ends, b"".join(data))
+
+
+def texts_between(ends: NDArray[np.int64], data: bytes | NDArray[np.uint8]) -> pa.Array:
+    """An Arrow array of the texts data[ends[i]:ends[i + 1]]."""
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
+
+
+def changes(column: pa.Array, last: Any) -> NDArray[np.bool_]:
+    """Whether each entry differs from the one before; `last` is the one before the first."""
+    new = np.ones(len(column), bool)
+    new[0] = column[0].as_py() != last
+    new[1:] = to_numpy(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+    return new

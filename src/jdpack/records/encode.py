@@ -6,27 +6,32 @@ The result is the codes of `jdpack.records.codes`; the original amounts are not 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market, Neighbours
 from jdpack.records import encode_kernels, person_kernels, tables
-from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.arrow import changes, to_arrow, to_numpy
 from jdpack.records.codes import BLOCK, PART_ROWS, Agents, Part, is_sparse, lay_out, space
-from jdpack.records.ids import (
-    check_same_type,
-    check_unique,
-    joined,
-    plain_ids,
-    refuse_without_ids,
+from jdpack.records.ids import check_same_type, check_unique, joined, plain_ids
+from jdpack.records.refusals import (
+    BY_THE_RULES,
+    COUNT_FIRST,
+    bad_number,
+    beyond_person,
+    beyond_total,
+    check_count,
+    no_ids,
+    repeated_resource,
+    too_many_options,
+    two_groups,
+    wide_bundle,
 )
 from jdpack.records.schema import has_several
 from jdpack.records.tables import OptionRows, Piece
@@ -67,7 +72,7 @@ def encode(
     Numbers and totals beyond the public bounds are refused or, with `clamp`, cut to the bound.
     Always refused are numbers that are NaN, infinite or negative, options that touch more resources
     than the bundle size, and ids or a number of agents that do not fit the market. The error names
-    the first bad record. Requests that would take an agent beyond what it may ask for in all are
+    the first bad record. Requests that would take an agent beyond what it may ask for in total are
     refused or, with `clamp`, left out (`jdpack.market.person`). They are checked part by part,
     after their numbers.
     """
@@ -126,22 +131,7 @@ def check_tallies(market: Market, tallies: Iterable[Tally]) -> None:
             check_same_type(id, tally.id)
     if count == 0:
         raise AgentsError("there are no agents", "the table has no rows")
-    exact = market.neighbours is Neighbours.REPLACE_ONE
-    if count > market.agents or (exact and count < market.agents):
-        raise AgentsError(
-            f"there are {count} agents, but the market declares "
-            f"{'' if exact else 'at most '}{market.agents}",
-            "the number of agents is public: set it before looking at the data",
-        )
-
-
-def _changes(column: pa.Array, last: Any) -> NDArray[np.uint8]:
-    """1 where an entry differs from the one before; `last` is the one before the first."""
-    new = np.ones(len(column), np.uint8)
-    if len(column) > 1:
-        new[1:] = to_numpy(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
-    new[0] = column[0].as_py() != last
-    return new
+    check_count(market, count)
 
 
 @dataclass
@@ -177,6 +167,7 @@ class _Encoder:
     )
     """Sparse: how many pairs each row has, their resources and their codes."""
     problems: list[tuple[int, AgentsError]] = field(default_factory=list)
+    """Rows of the chunk with their errors; the error of the first row is raised."""
 
     def __post_init__(self) -> None:
         m = len(self.market.resources)
@@ -201,9 +192,9 @@ class _Encoder:
             self._check_groups(chunk, new)
         if self.agents > self.market.agents + _FEW:  # the input may be endless
             raise AgentsError(
-                f"there are more than {self.market.agents + _FEW} agents, but the market declares "
-                f"{self.market.agents}",
-                "the number of agents is public: set it before looking at the data",
+                f"there are more than {self.market.agents + _FEW:,} agents, but the market "
+                f"declares {self.market.agents:,}",
+                COUNT_FIRST,
             )
         row = 0
         while row < chunk.rows:
@@ -238,7 +229,7 @@ class _Encoder:
         market = self.market
         if ids is None:
             if has_several(market):
-                refuse_without_ids(market)
+                raise no_ids(market)
             if market.neighbours is Neighbours.ADD_REMOVE and not market.divisible:
                 # Numbers, and with them coins, would shift when an agent leaves.
                 raise AgentsError(
@@ -254,10 +245,11 @@ class _Encoder:
             self.requests += rows
             return np.ones(rows, np.uint8), np.ones(rows, np.uint8)
         begun = self.agents > 0
-        new = _changes(ids, self.last_id if begun else None)
+        new = changes(ids, self.last_id if begun else None).view(np.uint8)
         starts = new
         if requests is not None:
-            starts = new | _changes(requests, self.last_request if begun else None)
+            last = self.last_request if begun else None
+            starts = new | changes(requests, last).view(np.uint8)
             self.last_request = requests[-1].as_py()
         heads = np.flatnonzero(starts)
         edges = np.concatenate([[-self.last_options], heads[starts[0] :], [rows]])
@@ -270,11 +262,7 @@ class _Encoder:
             who = f"agent {ids[row].as_py()!r}"
             if requests is not None:
                 who = f"request {requests[row].as_py()!r} of {who}"
-            raise AgentsError(
-                f"{who} has more than {market.options} options",
-                f"hand in no more options than that; {self._key('options')} is public, so set it "
-                "by the rules of your market and never by this table",
-            )
+            raise too_many_options(market, who)
         self.agents += int(np.count_nonzero(new))
         self.requests += len(heads)
         self.last_id, self.last_options = ids[-1].as_py(), int(options[-1])
@@ -288,7 +276,7 @@ class _Encoder:
         differs = np.flatnonzero((groups != before) & (new == 0))
         if len(differs):
             assert chunk.ids is not None
-            tables.refuse_groups(chunk.ids[int(differs[0])].as_py())
+            raise two_groups(chunk.ids[int(differs[0])].as_py())
         self.last_group = int(groups[-1])
 
     # --- codes ----------------------------------------------------------------------------
@@ -386,15 +374,14 @@ class _Encoder:
         return True
 
     def _refuse_request(self, part: Part, row: int, bound: str) -> None:
-        requests = f"{self.market.requests} requests"
-        what = requests if bound == "requests" else f"{bound} in all"
         assert part.ids is not None and part.requests is not None
-        raise AgentsError(
-            f"agent {part.ids[row].as_py()!r} is beyond the public bound of {what} with request "
-            f"{part.requests[row].as_py()!r}",
+        raise beyond_person(
+            self.market,
+            part.ids[row].as_py(),
+            bound,
+            f" with request {part.requests[row].as_py()!r}",
             "clamp (--clamp, or clamp=True) leaves such requests out, in the order of the table; "
-            f"{self.market.hint('[person]', 'Market(person=...)')} is public, so set it by the "
-            "rules of your market and never by this table",
+            f"{self.market.hint('[person]', 'Market(person=...)')} {BY_THE_RULES}",
         )
 
     def _encode(
@@ -508,12 +495,7 @@ class _Encoder:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Some rows of a chunk as compressed sparse rows, without zeros."""
         if chunk.indptr is None:
-            matrix = chunk.matrix
-            if matrix is None:
-                assert chunk.columns is not None
-                matrix = np.stack([column[of] for column in chunk.columns], axis=1)
-            else:
-                matrix = matrix[of]
+            matrix = chunk.dense(of)
             at, resources = np.nonzero(matrix)
             indptr = np.searchsorted(at, np.arange(len(matrix) + 1)).astype(np.int64)
             return indptr, resources, matrix[at, resources]
@@ -543,9 +525,6 @@ class _Encoder:
             return f"agent {chunk.first + row}"
         return f"agent {chunk.ids[row].as_py()!r}"
 
-    def _key(self, name: str) -> str:
-        return self.market.hint(f"{name} in [agents]", f"Market({name}=...)")
-
     def _check_repeated(self, chunk: OptionRows, row: int, indptr: NDArray[np.int64]) -> None:
         at, pair = encode_kernels.first_repeated(
             indptr, chunk.resources, len(self.market.resources)
@@ -553,50 +532,22 @@ class _Encoder:
         if at >= 0:
             assert chunk.resources is not None
             name = self.market.resources[chunk.resources[pair]].name
-            self._refuse(
-                row + at,
-                f"{self._who(row + at, chunk)} names {name!r} twice",
-                "give the sum of the amounts once; several options of one agent need "
-                f"{self._key('options')}",
-            )
+            who = self._who(row + at, chunk)
+            self.problems.append((row + at, repeated_resource(self.market, who, repr(name))))
 
     def _check_bundles(self, chunk: OptionRows, row: int, touched: NDArray[np.int64]) -> None:
         large = np.flatnonzero(touched > self.market.bundle_size)
         if len(large):
             at = int(large[0])
-            self._refuse(
-                row + at,
-                f"{self._who(row + at, chunk)} demands {touched[at]} resources, but the bundle "
-                f"size is {self.market.bundle_size}",
-                f"hand in smaller options; {self._key('bundle_size')} is public, so set it by the "
-                "rules of your market and never by this table",
-            )
+            who = self._who(row + at, chunk)
+            self.problems.append((row + at, wide_bundle(self.market, who, int(touched[at]))))
 
     def _check_total(self, chunk: OptionRows, row: int, bound: int) -> None:
         if bound < 0:
             return
-        total = self.market.totals[bound]
-        asked = math.fsum(self._amount(chunk, row, j) for j in total.resources)
-        names = [repr(self.market.resources[j].name) for j in total.resources]
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        self._refuse(
-            row,
-            f"{self._who(row, chunk)}: total demand {asked!r} for {', '.join(names[:2])}{more} is "
-            f"above the public bound {total.amount:g}",
-            "clamp (--clamp, or clamp=True) cuts it to the bound; the bound is public, so set it "
-            "by the rules of your market and never by this table",
-        )
-
-    def _amount(self, chunk: OptionRows, row: int, j: int) -> float:
-        """One amount of a chunk."""
-        if chunk.matrix is not None:
-            return float(chunk.matrix[row, j])
-        if chunk.columns is not None:
-            return float(chunk.columns[j][row])
-        assert chunk.indptr is not None
-        assert chunk.resources is not None and chunk.amounts is not None
-        own = slice(chunk.indptr[row], chunk.indptr[row + 1])
-        return float(chunk.amounts[own][chunk.resources[own] == j].sum())
+        who, total = self._who(row, chunk), self.market.totals[bound]
+        amounts = chunk.amounts_of(row, len(self.market.declared))
+        self.problems.append((row, beyond_total(self.market, who, total, amounts)))
 
     def _judge(
         self,
@@ -607,25 +558,6 @@ class _Encoder:
         what: str,
         cap: float,
     ) -> None:
-        if bad < 0:
-            return
-        number, hint = float(numbers[bad]), ""
-        kind = encode_kernels.kind_of.py_func(number, cap)  # type: ignore[no-untyped-call]
-        if kind == encode_kernels.BEYOND:
-            problem = f"is above the public bound {cap:g}"
-            hint = (
-                "clamp (--clamp, or clamp=True) sets it to the bound; the bound is public, "
-                "so set it by the rules of your market and never by this table"
-            )
-        else:
-            problem = {
-                encode_kernels._NOT_A_NUMBER: "is not a number",
-                encode_kernels._INFINITE: "is infinite",
-                encode_kernels._NEGATIVE: "is negative",
-            }[kind]
-        who = self._who(row + bad, chunk)
-        self._refuse(row + bad, f"{who}: {what} {number!r} {problem}", hint)
-
-    def _refuse(self, row: int, message: str, hint: str) -> None:
-        """Note an error in a row of the chunk; an earlier row may turn out to be wrong too."""
-        self.problems.append((row, AgentsError(message, hint)))
+        if bad >= 0:
+            what = f"{self._who(row + bad, chunk)}: {what}"
+            self.problems.append((row + bad, bad_number(what, float(numbers[bad]), cap)))

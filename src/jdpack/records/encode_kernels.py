@@ -15,29 +15,13 @@ from jdpack.records.codes import BLOCK
 
 _TILE = 2**11  # numbers of a matrix encoded at a time, to stay in the cache
 
-# What is wrong with a number.
-_FINE, _NOT_A_NUMBER, _INFINITE, _NEGATIVE, BEYOND = range(5)
-
-
-@njit(inline="always")
-def kind_of(number, cap):  # type: ignore[no-untyped-def]
-    """What is wrong with a number, or _FINE."""
-    if 0.0 <= number <= cap:
-        return _FINE
-    if number != number:
-        return _NOT_A_NUMBER
-    if np.isinf(number):
-        return _INFINITE
-    return _NEGATIVE if number < 0.0 else BEYOND
-
 
 @njit(inline="always")
 def _admit(number, cap, clamp):  # type: ignore[no-untyped-def]
     """The number to encode, whether it was clamped, and whether it must be refused."""
-    kind = kind_of(number, cap)
-    if kind == _FINE:
+    if 0.0 <= number <= cap:
         return number, False, False
-    if kind == BEYOND and clamp:
+    if clamp and cap < number < np.inf:
         return cap, True, False
     return 0.0, False, True
 

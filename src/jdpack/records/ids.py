@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
-from jdpack.market.market import Market
-from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.arrow import changes, texts_between, to_arrow, to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.parquet_guard import TEXT_MAX
+from jdpack.records.refusals import repeated_id
 from jdpack.records.schema import is_text
 from jdpack.records.splitmix import mix_all
 
@@ -91,28 +91,7 @@ def check_unique(chunks: Chunks, several: bool, limit_bytes: int | None = None) 
         own = (_between(keys(chunk), low, high) for chunk in heads())
         twice = _repeated_in(heads(), repeated(own))
         if twice is not None:
-            refuse_repeated(twice, several)
-
-
-def refuse_repeated(id: int | str, several: bool) -> None:
-    """Raise the error for an id of two agents."""
-    raise AgentsError(
-        f"id {id!r} belongs to more than one agent",
-        "keep the rows of one agent together"
-        if several
-        else "are its rows options, of which it takes one? Then set options in [agents] of a "
-        "market file, or Market(options=...). Are they requests of one person? Then set requests "
-        "in [person], or Market(person=...), and everything that one person asks for is protected. "
-        "If every row had its own id, only single rows would be protected, not the person",
-    )
-
-
-def refuse_without_ids(market: Market) -> None:
-    """Raise the error for agents that may have several rows, but have no ids."""
-    raise AgentsError(
-        f"agents with several {'options' if market.requests == 1 else 'requests'} need ids",
-        "give each row the id of its agent, and keep the rows of one agent together",
-    )
+            raise repeated_id(twice, several)
 
 
 def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
@@ -170,10 +149,7 @@ def first_ids(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
     for chunk in chunks:
         if len(chunk) == 0:
             continue
-        new = np.ones(len(chunk), bool)
-        new[0] = chunk[0].as_py() != last
-        new[1:] = to_numpy(pc.not_equal(chunk.slice(1), chunk.slice(0, len(chunk) - 1)))
-        yield chunk.filter(to_arrow(new))
+        yield chunk.filter(to_arrow(changes(chunk, last)))
         last = chunk[-1].as_py()
 
 
@@ -187,9 +163,7 @@ def joined(chunks: Sequence[pa.Array]) -> pa.Array:
     split = [texts(chunk) for chunk in chunks]
     data = np.concatenate([data[ends[0] : ends[-1]] for data, ends in split])
     lengths = np.concatenate([np.diff(ends) for _, ends in split])
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
+    return texts_between(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), data)
 
 
 def texts(chunk: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError
 from jdpack.market.levels import grids, widths
-from jdpack.market.market import Market, Neighbours
+from jdpack.market.market import Market
 from jdpack.records import tables
 from jdpack.records.arrow import to_numpy
-from jdpack.records.ids import check_same_type, plain_ids, refuse_without_ids
+from jdpack.records.ids import check_same_type, plain_ids
+from jdpack.records.refusals import check_count, no_ids
 from jdpack.records.schema import has_several
 from jdpack.records.source import Source
 from jdpack.records.tables import OptionRows
@@ -45,13 +46,13 @@ def count_levels(source: Source) -> Levels:
                 ids.append(plain_ids(rows.ids, rows.first, rows.where))
                 check_same_type(ids[0][0].as_py(), ids[-1][0].as_py())
             elif has_several(market):  # each row would count as an agent
-                refuse_without_ids(market)
+                raise no_ids(market)
     levels = np.concatenate(found) if found else np.empty((0, len(widths(market))), np.uint8)
     who, agents = np.arange(len(levels)), len(levels)
     if ids:
         coded = pa.chunked_array(ids).combine_chunks().dictionary_encode()
         who, agents = to_numpy(coded.indices).astype(np.int64), len(coded.dictionary)
-    _check_count(market, agents)
+    check_count(market, agents)
     counts: list[int] = []
     for j, width in enumerate(widths(market)):
         own = np.full(agents, width - 1, np.uint8)
@@ -72,14 +73,9 @@ def _levels(market: Market, rows: OptionRows) -> NDArray[np.uint8]:
             level = _level(rows, row[own], rows.amounts[own], all_edges[j], market.declared[j].name)
             np.minimum.at(levels[:, j], row[own], level)
     else:
-        every = np.arange(rows.rows)
+        every, matrix = np.arange(rows.rows), rows.dense()
         for j, resource in enumerate(market.declared):
-            if rows.columns is not None:
-                amounts = rows.columns[j]
-            else:
-                assert rows.matrix is not None
-                amounts = rows.matrix[:, j]
-            levels[:, j] = _level(rows, every, amounts, all_edges[j], resource.name)
+            levels[:, j] = _level(rows, every, matrix[:, j], all_edges[j], resource.name)
     levels[:, -1] = _level(rows, np.arange(rows.rows), rows.values, all_edges[-1], "value")
     return levels
 
@@ -102,13 +98,3 @@ def _level(
     reached = len(edges) - np.searchsorted(np.array(edges[::-1]), amounts)
     level: NDArray[np.uint8] = np.where(amounts > 0.0, reached, len(edges) + 1).astype(np.uint8)
     return level
-
-
-def _check_count(market: Market, agents: int) -> None:
-    exact = market.neighbours is Neighbours.REPLACE_ONE
-    if agents > market.agents or (exact and agents != market.agents):
-        at_most = "" if exact else "at most "
-        raise AgentsError(
-            f"there are {agents:,} agents, but the market declares {at_most}{market.agents:,}",
-            "the number of agents is public: set it before looking at the data",
-        )

@@ -1,4 +1,4 @@
-"""Private: what each person asks for in all, counted as in `jdpack.market.person`, compiled.
+"""Private: what each person asks for in total, counted as in `jdpack.market.person`, compiled.
 
 Rows are counted in their order, request after request. A person may continue in the next part, so
 the counts are kept in a `Counts` from part to part.

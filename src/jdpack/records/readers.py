@@ -28,6 +28,7 @@ from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.records import parquet_guard
 from jdpack.records.locate import File, file_system, find, reason_of, without_credentials
+from jdpack.records.refusals import COUNT_FIRST
 from jdpack.records.schema import (
     check_columns,
     check_names,
@@ -132,8 +133,8 @@ def _check_rows(market: Market, rows: int) -> None:
     most = market.agents * (most_rows(market) - 1)
     if rows > most + _FEW:
         raise AgentsError(
-            f"there are {rows} rows, but {market.agents} agents have at most {most}",
-            "the number of agents is public: set it before looking at the data",
+            f"there are {rows:,} rows, but {market.agents:,} agents have at most {most:,}",
+            COUNT_FIRST,
         )
 
 
@@ -311,7 +312,7 @@ def _key_type(value: int | str | None) -> pa.DataType:
 
 @contextmanager
 def _reading(file: File) -> Iterator[None]:
-    """Turn whatever goes wrong with a file into one sentence."""
+    """Turn any error about a file into one sentence."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:

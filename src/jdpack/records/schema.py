@@ -26,7 +26,7 @@ def has_runs(market: Market) -> bool:
 
 
 def has_several(market: Market) -> bool:
-    """Whether an agent may have several options in all, of one request or of several."""
+    """Whether an agent may have several options, of one request or of several."""
     return market.options > 1 or market.requests > 1
 
 
@@ -66,18 +66,23 @@ def written_names(market: Market, own: Sequence[str], plain: Sequence[str]) -> l
     return ["id", *(["request"] if request else []), *(["option"] if several else []), *plain]
 
 
+def allocation_names(market: Market) -> list[str]:
+    """The column names of an allocation."""
+    what = ["share" if market.divisible else "granted"]
+    return written_names(market, what, what)
+
+
 def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
     """Refuse a table with a missing or unknown column, or with a column of the wrong type."""
     check_names(market, schema.names, where)
     c = market.columns
     kind = schema.field(c.id).type
-    id = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_integer(id) or pa.types.is_null(id) or is_text(id)):
+    if not _can_name(kind):
         raise AgentsError(f"ids are of type {kind}", "ids are whole numbers or texts")
     if market.groups:
-        check_group_type(schema.field(c.group).type, f"{where}: column {c.group!r}")
+        check_name_type(schema.field(c.group).type, f"{where}: column {c.group!r}", "group")
     if market.requests > 1:
-        check_request_type(schema.field(c.request).type, f"{where}: column {c.request!r}")
+        check_name_type(schema.field(c.request).type, f"{where}: column {c.request!r}", "request")
     for name in wanted(market):
         if (market.groups and name == c.group) or (market.requests > 1 and name == c.request):
             continue
@@ -92,24 +97,20 @@ def check_columns(market: Market, schema: pa.Schema, where: str) -> None:
             raise AgentsError(f"{where}: column {name!r} is of type {kind}, not a number")
 
 
-def check_group_type(kind: pa.DataType, what: str) -> None:
-    """Refuse a type that cannot hold names of groups."""
-    own = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
+def check_name_type(kind: pa.DataType, what: str, thing: str) -> None:
+    """Refuse a type that cannot hold names of groups, or of requests."""
+    if not _can_name(kind):
+        missing = "; a missing one means no group" if thing == "group" else ""
         raise AgentsError(
-            f"{what} is of type {kind}, not the name of a group",
-            "names of groups are texts or whole numbers; a missing one means no group",
+            f"{what} is of type {kind}, not the name of a {thing}",
+            f"names of {thing}s are texts or whole numbers{missing}",
         )
 
 
-def check_request_type(kind: pa.DataType, what: str) -> None:
-    """Refuse a type that cannot hold names of requests."""
+def _can_name(kind: pa.DataType) -> bool:
+    """Whether values of a type can be ids or names: whole numbers, texts, or nothing at all."""
     own = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)):
-        raise AgentsError(
-            f"{what} is of type {kind}, not the name of a request",
-            "names of requests are texts or whole numbers",
-        )
+    return pa.types.is_integer(own) or pa.types.is_null(own) or is_text(own)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -168,7 +169,7 @@ def check_names(market: Market, found: list[str], where: str) -> None:
 
 
 def csv_types(market: Market) -> dict[str, pa.DataType]:
-    """The types of CSV columns, so that none is guessed: numbers are doubles, ids are texts."""
+    """The types of CSV columns, so that Arrow guesses none: numbers are doubles, ids are texts."""
     c = market.columns
     types = {c.id: pa.string(), c.value: pa.float64()}
     if market.groups:

@@ -44,7 +44,7 @@ def _hash_texts(prefix, data, begins, ends, start, rounds, block, words, out):  
     for i in range(out.size):
         state[:] = start
         length = prefix.size + ends[i] - begins[i]
-        blocks = (length + 8) // 64 + 1  # with one bit more, and the length in 8 bytes
+        blocks = (length + 8) // 64 + 1  # with one more bit, and the length in 8 bytes
         for b in range(blocks):
             for k in range(64):
                 at = b * 64 + k

@@ -27,15 +27,15 @@ from jdpack.common.checks import closest
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.records import locate, readers
-from jdpack.records.arrow import to_arrow, to_numpy
+from jdpack.records.arrow import changes, to_arrow, to_numpy
 from jdpack.records.codes import PART_ROWS
 from jdpack.records.databases import database
 from jdpack.records.ids import check_same_type, plain_ids, plain_texts
 from jdpack.records.readers import Rows
+from jdpack.records.refusals import two_groups
 from jdpack.records.schema import (
     check_columns,
-    check_group_type,
-    check_request_type,
+    check_name_type,
     check_texts,
     clean,
     has_runs,
@@ -74,6 +74,24 @@ class OptionRows:
     @property
     def rows(self) -> int:
         return len(self.values)
+
+    def dense(self, rows: slice | NDArray[np.int64] = slice(None)) -> NDArray[np.float64]:
+        """The amounts of some rows as a matrix, unless they are compressed."""
+        if self.columns is not None:
+            return np.stack([column[rows] for column in self.columns], axis=1)
+        assert self.matrix is not None
+        return self.matrix[rows]
+
+    def amounts_of(self, row: int, m: int) -> list[float]:
+        """The amounts of a row, one for each of m resources."""
+        amounts: list[float]
+        if self.indptr is None:
+            amounts = self.dense(slice(row, row + 1))[0].tolist()
+        else:
+            assert self.resources is not None and self.amounts is not None
+            own = slice(self.indptr[row], self.indptr[row + 1])
+            amounts = np.bincount(self.resources[own], self.amounts[own], m).tolist()
+        return amounts
 
 
 @dataclass(frozen=True)
@@ -427,7 +445,7 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _group_numbers(market: Market, column: Any, what: str) -> NDArray[np.int64]:
     """The number of each row's group; -1 if it has none, or one that the market does not know."""
-    check_group_type(column.type, what)
+    check_name_type(column.type, what, "group")
     names = plain_texts(column, what).cast(pa.large_string())
     known = pa.array([group.name for group in market.groups], pa.large_string())
     return to_numpy(pc.index_in(names, value_set=known).fill_null(-1)).astype(np.int64)
@@ -435,7 +453,7 @@ def _group_numbers(market: Market, column: Any, what: str) -> NDArray[np.int64]:
 
 def _request_names(column: Any, what: str) -> pa.Array:
     """The name of each row's request, as text."""
-    check_request_type(column.type, what)
+    check_name_type(column.type, what, "request")
     names = plain_texts(column, what).cast(pa.large_string())
     if names.null_count:
         raise AgentsError(
@@ -551,7 +569,7 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         groups = each[heads]
         differs = np.flatnonzero(each != groups[option])
         if len(differs):
-            refuse_groups(ids[int(differs[0])].as_py())
+            raise two_groups(ids[int(differs[0])].as_py())
     value = values[heads]
     value[option[nan]] = np.nan  # the encoder refuses it
     given = to_numpy(pairs.column("resource")) >= 0
@@ -564,14 +582,6 @@ def _options(market: Market, pairs: pa.RecordBatch) -> OptionRows:
         resources=to_numpy(pairs.column("resource"))[given].astype(np.int64),
         amounts=to_numpy(pairs.column("amount"))[given],
         names=pairs.column("option").take(to_arrow(heads)) if "option" in names else None,
-    )
-
-
-def refuse_groups(id: Any) -> None:
-    """Raise the error for an agent whose rows name several groups."""
-    raise AgentsError(
-        f"agent {id!r} is in two groups",
-        "an agent is in one group or in none; repeat it in each row",
     )
 
 
@@ -594,10 +604,4 @@ def _check_together(pairs: pa.RecordBatch, heads: NDArray[np.int64], names: list
 
 def _heads(pairs: pa.RecordBatch, keys: list[str]) -> NDArray[np.int64]:
     """The rows where a new agent or option begins."""
-    new = np.zeros(pairs.num_rows, bool)
-    new[0] = True
-    for key in keys:
-        column = pairs.column(key)
-        changed = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
-        new[1:] |= to_numpy(changed)
-    return np.flatnonzero(new)
+    return np.flatnonzero(np.logical_or.reduce([changes(pairs.column(key), None) for key in keys]))

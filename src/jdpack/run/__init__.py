@@ -7,7 +7,7 @@ Read in this order:
 * `loop`: ask the policy, release, post, repeat.
 * `lifecycle`: from reserving the budget to telling the ledger, whatever fails in between.
 * `result`: what a run gives back.
-* `curator_page`: the curator's report.
+* `curator_page`: the page of the curator's report; `curator/reports.py` fills it in.
 * `folder` and `run_file`: the files that a run leaves, and what `resume` needs.
 * `linear_program`: a packing linear program as a market.
 * `bounds`: bounds for a market from its records, privately, before any run.

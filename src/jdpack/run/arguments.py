@@ -21,6 +21,7 @@ from jdpack.market.market import Market, Neighbours
 from jdpack.policies.base import Policy
 from jdpack.privacy.tail_bounds import Outlook
 from jdpack.records.source import Source
+from jdpack.run.run_file import RunFile
 
 
 def source_of(
@@ -62,6 +63,18 @@ def source_of(
     if hasattr(agents, "__arrow_c_stream__") and not hasattr(agents, "__len__"):
         agents = pa.table(agents)  # a stream can be read once, but the records are read twice
     return Source(market, agents, values, demands, ids, clamp, groups_of, requests_of)
+
+
+Records = tuple[Any, Any, Any, Any, Any, Any]
+"""The six arguments of `source_of` that give records, in their order."""
+
+
+def source_again(file: RunFile, market: Market, caller: str, records: Records) -> Source:
+    """The records that are given, or else those that the run read."""
+    agents, values, demands, *rest = records
+    if agents is None and values is None and demands is None:
+        records = (file.records(caller), values, demands, *rest)
+    return source_of(market, *records, file.clamp)
 
 
 def coin_hash_of(given: object, choice: Choice) -> CoinHash:
@@ -112,10 +125,10 @@ def check_curated(policy: Policy[Any]) -> None:
 
 
 def check_order(outlook: Outlook, engine: Engine) -> None:
-    """Refuse batches of numbered agents who may come and go: everyone else's turn would move."""
+    """Refuse batches of numbered agents who may come and go: the turns of others would change."""
     leaves = engine.market.neighbours is Neighbours.ADD_REMOVE
     if outlook.batches is not None and leaves and engine.numbered:
         raise AgentsError(
             "batches with neighbours add-remove need ids",
-            "if somebody left, the turns of numbered agents would change, and show it",
+            "if somebody left, the turns of the agents after them would change, and reveal it",
         )

@@ -60,7 +60,7 @@ def bounds(
         market: the public market, or the path of a market file.
         agents, values, demands, ids, groups_of, requests_of: the records, as for `solve`.
         epsilon, delta: what it may cost; the market's delta if not given.
-        share: of those who ask for a resource, the fraction whose amounts a bound may clamp.
+        share: the fraction of those who ask for a resource whose amounts a bound may clamp.
         ledger, dataset: the ledger that holds these people's total budget, and their name in it.
         seed: draw reproducible noise, for experiments, without a ledger or an output. The result is
             **not private** and says so.
@@ -144,10 +144,10 @@ class _Target:
     def __init__(self, source: Path | None, market: Market, path: Path) -> None:
         if source is None:
             raise OutputError(
-                "a market in Python has no file to write again", "use .market of the result"
+                "a market made in Python has no file to copy", "use .market of the result"
             )
         if path.exists() or path.is_symlink():
-            raise OutputError(f"{str(path)!r} exists already", "give another name")
+            raise OutputError(f"{str(path)!r} already exists", "give another name")
         if not path.absolute().parent.is_dir():
             raise OutputError(f"there is no folder {str(path.absolute().parent)!r}")
         self.path, self.text = path, source.read_text(encoding="utf-8")

@@ -95,7 +95,7 @@ class Output:
         return self.private / "run.json"
 
     def create(self) -> None:
-        """Make the folder with an empty billboard, so that a missing billboard is a lost one."""
+        """Make the folder with an empty billboard. If a billboard is missing later, it was lost."""
         try:
             self.folder.mkdir()
         except OSError as error:  # another run may have made it in the meantime
@@ -161,7 +161,7 @@ class Output:
             ) from None
 
     def write(self, result: Result) -> None:
-        """Write everything except the billboard, which is there already."""
+        """Write everything except the billboard, which is already there."""
         try:
             result.engine.write(result.billboard, result.private, self.private)
             self._note_allocation()
@@ -169,9 +169,8 @@ class Output:
             page = curator_page.curator_page(result.billboard, result.curator)
             write_text(self.private / "report.html", 0o600, page)
             pages = billboard_page.public_pages(result.billboard)
-            for name, page in reversed(
-                pages.items()
-            ):  # index.html last: it says that all are there
+            # index.html comes last: once it is there, all pages are.
+            for name, page in reversed(pages.items()):
                 write_text(self.public / name, 0o644, page)
         except OSError as error:
             raise OutputError(

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from jdpack.agent.options import counted
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.records import tables
-from jdpack.records.arrow import texts_to_arrow, to_arrow, to_numpy
+from jdpack.records.arrow import changes, texts_to_arrow, to_arrow
 from jdpack.records.ids import plain_ids
 from jdpack.records.schema import is_long, written_names
 from jdpack.records.source import Source
@@ -37,8 +36,8 @@ def granted(source: Source, shares: NDArray[np.uint32]) -> Iterator[pa.Table]:
     """The table in pieces; `shares` has one entry per option, in the order of the records."""
     market, at = source.market, 0
     names = _names(market)
-    last: Any = None
-    count = 0  # the options of the last request so far
+    last: list[Any] = [None, None]  # the last request: its id, and its name if it has one
+    count = 0  # its options so far
     for piece in source.pieces():
         for rows in tables.read(market, piece):
             own = shares[at : at + rows.rows]
@@ -121,11 +120,7 @@ def _amounts(
         keep = np.isin(of, chosen) & (rows.amounts > 0.0)
         order = np.lexsort((rows.resources[keep], of[keep]))
         return of[keep][order], rows.resources[keep][order], rows.amounts[keep][order]
-    if rows.columns is not None:
-        matrix = np.stack([column[chosen] for column in rows.columns], axis=1)
-    else:
-        assert rows.matrix is not None
-        matrix = rows.matrix[chosen]
+    matrix = rows.dense(chosen)
     at, resource = np.nonzero(matrix > 0.0)
     return chosen[at], resource, matrix[at, resource]
 
@@ -146,11 +141,9 @@ def _clamped(
     return capped
 
 
-def _numbers(keys: list[pa.Array], last: Any, count: int) -> NDArray[np.int64]:
+def _numbers(keys: list[pa.Array], last: list[Any], count: int) -> NDArray[np.int64]:
     """The number of each row among its request's options; the first request may have had some."""
-    row, new = np.arange(len(keys[0])), np.zeros(len(keys[0]), bool)
-    new[0] = [key[0].as_py() for key in keys] != last
-    for key in keys:
-        new[1:] |= to_numpy(pc.not_equal(key.slice(1), key.slice(0, len(key) - 1)))
+    row = np.arange(len(keys[0]))
+    new = np.logical_or.reduce([changes(key, own) for key, own in zip(keys, last, strict=False)])
     start = np.maximum.accumulate(np.where(new, row, -1))
     return np.where(start < 0, count, -start) + row + 1

@@ -1,9 +1,9 @@
 """Private: the life of a run: begin it or reopen it, carry it out, and leave nothing half done.
 
 The order is what keeps a crash harmless: reserve the budget, read the records, post the header,
-play the rounds, write the allocation, tell the ledger. Until the header is posted nothing is spent,
-and a failure undoes everything. From then on, whatever is posted is spent, and the run can only be
-resumed.
+play the rounds, write the allocation, tell the ledger. Until the header is posted, nothing is
+spent, and a failure undoes everything. After that, whatever is posted is spent, and the run can
+only be resumed.
 """
 
 from __future__ import annotations
@@ -200,11 +200,9 @@ class Begun:
 
     def at_ledger(self, ledger: str | Path) -> Begun:
         """The same run, with its ledger in another place; the run file remembers it."""
-        account = Account.from_dict(self.file.ledger)
-        if account is None:
-            raise LedgerError("this run has no ledger", "it was begun without one")
-        moved = Account.at(ledger, account.dataset)
-        file = replace(self.file, ledger=moved.to_dict())
+        account = Account.from_dict(self.file.ledger, ledger)
+        assert account is not None
+        file = replace(self.file, ledger=account.to_dict())
         self.folder.keep(file)
         return replace(self, file=file)
 

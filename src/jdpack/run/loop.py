@@ -38,8 +38,8 @@ def run(
 ) -> Cost:
     """Play rounds until the policy stops, then post the certificate and the seed.
 
-    If an interrupted run has posted something already, it is charged and observed first, and not
-    asked for again.
+    What an interrupted run has already posted is charged and observed first, and not asked for
+    again.
     """
     budget, exact = board.header.budget, board.header.budget.rho == math.inf
     outlook = policy.outlook(board.header.market, budget)

@@ -97,7 +97,7 @@ class Result:
         facts = [
             "For the curator only: do not publish.",
             f"{curator.winners:,} of {curator.requests:,} {who} get something, worth "
-            f"{number(curator.welfare)} in all.",
+            f"{number(curator.welfare)} in total.",
         ]
         if not self.billboard.header.private:
             facts.append(f"Not private: {self.billboard.header.why_not_private}.")

@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from jdpack.billboard.lines import Header, Seed
 from jdpack.errors import AgentsError, OutputError
@@ -100,23 +101,9 @@ class RunFile:
         return run
 
     def _check(self) -> None:
-        kinds = {
-            "header": str,
-            "market": str | None,
-            "agents": list | None,
-            "clamp": bool,
-            "engine": dict,
-            "seed": int | None,
-            "coins": str,
-            "ledger": dict | None,
-            "digest": int | None,
-            "allocation": str | None,
-            "query": str | None,
-            "write_to": str | None,
-            "begun": bool,
-        }
-        for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):
+        for name, kind in get_type_hints(RunFile).items():
+            kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+            if not isinstance(getattr(self, name), tuple(get_origin(k) or k for k in kinds)):
                 raise ValueError(f"its {name} is not what solve writes")
         if not all(isinstance(text, str) for text in self.agents or []):
             raise ValueError("its agents are not what solve writes")

@@ -26,6 +26,7 @@ from jdpack.policies import registry
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Budget, weakness
 from jdpack.records.codes import Agents
+from jdpack.records.schema import allocation_names
 from jdpack.run.arguments import (
     check_coin_hash,
     check_curated,
@@ -33,6 +34,7 @@ from jdpack.run.arguments import (
     check_order,
     check_threads,
     coin_hash_of,
+    source_again,
     source_of,
 )
 from jdpack.run.folder import Output
@@ -40,7 +42,7 @@ from jdpack.run.lifecycle import Lifecycle, reopened
 from jdpack.run.loop import run
 from jdpack.run.result import Progress, Result
 from jdpack.run.run_file import RunFile
-from jdpack.run.write_back import Target, columns_of
+from jdpack.run.write_back import Target
 
 
 def solve(
@@ -135,7 +137,7 @@ def solve(
     header = Header(market, policy.to_dict(), budget, coin_seed.commitment, private, hash)
     folder = Output.claim(output) if output is not None else None
     if target is not None:
-        target.check(columns_of(market))
+        target.check(allocation_names(market))
     run_file = RunFile(
         header=Billboard(header).first_line,
         market=market_file,
@@ -199,11 +201,8 @@ def resume(
     with reopened(output) as begun:
         header, market = begun.header, begun.header.market
         check_market(begun.file.market, market)
-        if agents is None and values is None and demands is None:
-            agents = begun.file.records("resume")
-        source = source_of(
-            market, agents, values, demands, ids, groups_of, requests_of, begun.file.clamp
-        )
+        records = agents, values, demands, ids, groups_of, requests_of
+        source = source_again(begun.file, market, "resume", records)
         check_threads(threads)
         saved = from_dict(begun.file.engine)
         choice = saved if engine is None else choice_of(engine, market, agents)

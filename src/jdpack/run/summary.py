@@ -106,7 +106,7 @@ def as_text(result: Result, output: Path | None = None) -> str:
         f"  ledger    {ledger_words(result.balance)}",
         "curator only (exact, do not publish)",
         f"  winners   {curator.winners:,} of {_all(market, curator)}{_shares(market, curator)}",
-        f"  value     {short(curator.welfare)} in all",
+        f"  value     {short(curator.welfare)} in total",
         f"  clamped   {curator.clamped:,} numbers beyond the public bounds",
     ]
     loads = [
@@ -141,12 +141,12 @@ def _value(s: dict[str, Any]) -> list[str]:
 
 
 def _scale(market: Market, s: dict[str, Any]) -> list[str]:
-    """The factors by which shares are scaled, or the odds at which grants are kept.
+    """The factors by which shares are scaled, or the probability with which grants are kept.
 
     One line per resource if they differ.
     """
     if not market.divisible:
-        return [f"  scale     grants are kept at odds of {s['factor']:.4f} or more"]
+        return [f"  scale     grants are kept with probability {s['factor']:.4f} or more"]
     factors = [row["factor"] for row in s["resources"]]
     if min(factors) == max(factors):
         return [f"  scale     shares times {s['factor']:.4f}"]

@@ -2,7 +2,7 @@
 
 All rows of a run are written in one transaction, or none is. Every row names its run, by the
 commitment in the billboard's header, so one table can take many runs, and a run that is resumed
-sees whether its rows are there already.
+sees whether its rows are already there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from jdpack.errors import JdpackError, OutputError
-from jdpack.market.market import Market
 from jdpack.records.databases.database import DatabaseQuery, connect, explained, quoted
-from jdpack.records.schema import written_names
 from jdpack.records.source import Source
 
 RUN = "run"
@@ -69,14 +67,14 @@ class Target:
                 raise OutputError(
                     f"table {self.table!r} has the columns {', '.join(there)}, not "
                     f"{', '.join(wanted)}",
-                    "name a table that is not there yet, or one that an earlier run has made",
+                    "name a new table, or one that an earlier run has made",
                 )
             nothing = pa.table({name: pa.array([], pa.string()) for name in wanted})
             self._ingest(db, nothing, found is not None)
             db.rollback()
 
     def write(self, run: str, batches: Iterable[pa.RecordBatch], after: str) -> bool:
-        """Write all rows, or none; False if rows of this run are there already.
+        """Write all rows, or none; False if rows of this run are already there.
 
         Args:
             run: the run's commitment.
@@ -129,12 +127,6 @@ class Target:
 
         with explained(self.query, f"write table {self.table!r} of", failed):
             yield
-
-
-def columns_of(market: Market) -> list[str]:
-    """The columns of an allocation."""
-    what = ["share" if market.divisible else "granted"]
-    return written_names(market, what, what)
 
 
 def rows_of(path: Path) -> Iterator[pa.RecordBatch]:

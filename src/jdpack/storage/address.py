@@ -64,7 +64,7 @@ def without_secrets(text: str, address: str = "") -> str:
 
 
 def _authority(address: str) -> tuple[str, str]:
-    """The user with the password, and what follows. A password may contain any sign."""
+    """The user with the password, and what follows. A password may contain any character."""
     rest = address.partition("://")[2]
     head, at, _ = rest.partition("?")[0].rpartition("@")
     if not at and "@" in rest:  # a question mark in the password

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jdpack.errors import OutputError
 from jdpack.storage.files import write_text
@@ -19,13 +21,25 @@ def claim(folder: str | Path) -> Path:
         raise OutputError(f"cannot make {str(folder)!r}: {error.strerror}") from None
     if taken:
         raise OutputError(
-            f"the output folder {str(folder)!r} exists already",
+            f"the output folder {str(folder)!r} already exists",
             "choose another; jdpack never writes over an existing folder",
         )
     parent = folder.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise OutputError(f"cannot make a folder in {str(parent)!r}")
     return folder
+
+
+def fill_with_study(
+    folder: str | Path, name: str, page: str, text: str, data: Mapping[str, Any]
+) -> None:
+    """Make a private folder with a study of the records: its page, its text and its JSON."""
+    texts = {
+        "report.html": page,
+        f"{name}.txt": f"{text}\n",
+        f"{name}.json": f"{json.dumps(data, allow_nan=False, indent=1)}\n",
+    }
+    fill(folder, texts, private=True)
 
 
 def fill(folder: str | Path, texts: Mapping[str, str], *, private: bool) -> None:

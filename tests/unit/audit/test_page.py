@@ -200,7 +200,7 @@ def test_the_command_fills_a_folder_for_the_curator_alone(tmp_path, monkeypatch,
 def test_an_existing_folder_is_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("jdpack.audit.audit", None)
     code, text, err = run_cli(monkeypatch, capsys, *SMALL, "-o", tmp_path)
-    assert (code, text) == (2, "") and "exists already" in err
+    assert (code, text) == (2, "") and "already exists" in err
 
 
 def test_the_default_number_of_trials(monkeypatch, capsys):

@@ -101,8 +101,8 @@ def test_what_is_beyond_a_total_is_cut_in_order_and_is_said(ask):
     board = finished_board(market, [((0,) * 6, 1)], SHARE)
     _, text, _ = ask(board, "--id", "x", "--value", 1, "--demand", "0 h=10,3 h=10,5 h=1")
     assert text.split("\n", 1)[1].startswith(
-        "You may ask for at most 16 kWh of 0 h, 1 h and 4 more together. In the order of the "
-        "goods, what goes beyond that does not count.\n"
+        "You may ask for at most 16 kWh of 0 h, 1 h and 4 more together. Goods count in their "
+        "order until that is reached; the rest does not count.\n"
         "Not checked. If your record is id x, value 1, 10 kWh of 0 h, 10 kWh of 3 h, 1 kWh of 5 h:"
         "\n\nYou get everything you asked for.\n  10 kWh of 0 h\n  6 kWh of 3 h\n\n"
     )
@@ -124,7 +124,7 @@ def test_a_group_counts_and_an_unknown_one_is_said(ask, tmp_path):
     _, text, _ = ask(board, *asked, "--group", "north")
     assert "You get nothing" in text and "needed 5.001," in text
     _, text, _ = ask(board, *asked, "--group", "North")
-    assert "“North” is not one of the groups here, so you count in none" in text
+    assert "“North” is not one of the groups here, so you are in none" in text
     (tmp_path / "me").write_text('{"id": "x", "group": "north", "value": 4, "demand": [10]}')
     assert "You get nothing" in ask(board, "--record", tmp_path / "me")[1]
     code, _, err = ask(boards.lottery(), "--id", "x", "--value", 4, "--demand", 1, "--group", "n")

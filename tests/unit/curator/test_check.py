@@ -70,7 +70,7 @@ def test_clamped_numbers_are_no_reason_to_refuse():
 def test_what_no_run_would_read_is_an_error():
     with pytest.raises(AgentsError, match="'value' is missing"):
         check(MARKET, people(value=[None, *[5.0] * 4999]))
-    with pytest.raises(AgentsError, match="there are 4999 agents"):
+    with pytest.raises(AgentsError, match="there are 4,999 agents"):
         check(MARKET, people()[:4999])
 
 
@@ -106,7 +106,7 @@ def test_repeated_ids_in_files_and_arrays(tmp_path):
 
 
 def test_unique_ids_are_not_blamed_for_another_error():
-    with pytest.raises(AgentsError, match="there are 4999 agents"):
+    with pytest.raises(AgentsError, match="there are 4,999 agents"):
         check(MARKET, people()[:4999])
     with pytest.raises(AgentsError, match="row 1 has no id"):
         check(MARKET, people(id=[None, *["a", "a"], *map(str, range(4997))]))
@@ -119,7 +119,7 @@ def test_a_check_says_who_is_protected():
     persons = MARKET.changed(agents=4995, person=5)
     found = check(persons, REPEATED.assign(request=np.arange(5000).astype(str)))
     assert (found.agents, found.requests) == (4995, 5000) and found.to_dict()["requests"] == 5000
-    assert "in all requests (5,000 requests, 1 per agent on average)" in str(found)
+    assert "over all requests (5,000 requests, 1 per agent on average)" in str(found)
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

@@ -305,7 +305,7 @@ def test_the_table_says_what_the_rows_say():
     # times half the difference of the two.
     assert "newton 95.00% (31.47 to 158.52) 99.99% 1 of 1 held 0 88.5 93 1" in lines
     assert "one 100.00% 99.99% 1 of 1 held 0 88 93 1" in lines
-    assert "newton: supply is small" in lines and "none, no run: it takes too long" in lines
+    assert "newton: supply is small" in lines and "none: no run: it takes too long" in lines
     assert any(line.startswith("7 numbers beyond the public bounds") for line in lines)
 
 
@@ -419,7 +419,7 @@ def test_a_policy_that_refuses_has_a_row_that_says_so_and_the_rest_go_on(odd):
     assert row.refused == "odd would take 2e+09 rounds" and row.runs == ()
     assert (row.share, row.certified, row.fits, row.rounds, row.seconds) == (None,) * 5
     assert len(found.row("mwu-adaptive:alpha=0.5").runs) == 1
-    assert "odd, no run: odd would take 2e+09 rounds" in str(found)
+    assert "odd: no run: odd would take 2e+09 rounds" in str(found)
     assert "odd no run" in comparison_page(found)
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -551,7 +551,7 @@ def test_the_folder_is_for_the_curator_alone(found, tmp_path):
     assert data == found.to_dict()
     assert (tmp_path / "out" / "comparison.txt").read_text(encoding="utf-8") == f"{found}\n"
     assert UNTOUCHED in str(found)
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         found.write(tmp_path / "out")
 
 
@@ -719,7 +719,7 @@ def test_the_command_refuses_in_a_sentence(tmp_path, monkeypatch, capsys):
     for arguments, says in [
         (["--policy", "newto"], "error: policy 'newto' is not known\nhint: one of: newton"),
         (["--seeds", "0"], "error: seeds must be a whole number of at least 1"),
-        (["-o", tmp_path], "exists already"),
+        (["-o", tmp_path], "already exists"),
     ]:
         code, stdout, stderr = run_cli(
             monkeypatch, capsys, "compare", market, agents, "--quiet", *arguments

@@ -199,7 +199,7 @@ def test_the_optimum_is_that_of_the_records(tmp_path):
 def test_without_the_optimum_the_report_says_how_to_get_it(tmp_path, monkeypatch):
     _, _, out = a_run(tmp_path, 13, divisible=True)
     page = report_run(out, optimum=False).private.read_text()
-    assert "Not computed: nobody asked for it. jdpack report --optimum" in text_of(page)
+    assert "Not computed: it was left out. jdpack report --optimum" in text_of(page)
     from jdpack.curator import curators_report as module
 
     with monkeypatch.context() as patch:
@@ -241,12 +241,12 @@ def test_what_the_ledger_says(tmp_path):
         made = report_run(out, **records.arrays(), optimum=False, **more)
         return html.unescape(text_of(made.private.read_text()))
 
-    assert "this run is paid and finished in it; (" in words()
+    assert "this run is paid for and finished; (" in words()
     assert "of (3, 1e-05) is spent on 'people', in 1 run" in words()
     moved = tmp_path / "moved.db"
     ledger.rename(moved)
-    assert "it does not have this run as paid and finished" in words()
-    assert "this run is paid and finished in it; (" in words(ledger=moved)
+    assert "this run is not marked as paid and finished there" in words()
+    assert "this run is paid for and finished; (" in words(ledger=moved)
     solve(market, **records.arrays(), epsilon=2.0, delta=1e-6, output=tmp_path / "b", policy=FAST)
     made = report_run(tmp_path / "b", **records.arrays(), optimum=False)
     assert "none: nothing tracks what other runs spend" in made.private.read_text()
@@ -587,7 +587,7 @@ def test_links_are_not_followed(tmp_path):
     with pytest.raises(OutputError, match="is a link"):
         report_run(out)
     (tmp_path / "there").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         report_run(boards_file(tmp_path), folder=tmp_path / "there")
 
 
@@ -643,7 +643,7 @@ def test_other_records_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(OutputError, match="there is no run"):
         report_run(tmp_path)
     (tmp_path / "r").mkdir()
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         report_run(out, folder=tmp_path / "r")
     (out / "public" / "billboard.jsonl").unlink()
     with pytest.raises(JdpackError, match=r"billboard\.jsonl"):
@@ -714,7 +714,7 @@ def test_the_summary_of_divisible_goods():
     assert 0 <= result.certificate.welfare_at_least - low < 1
     assert 0 <= high - result.certificate.optimum_at_most < 1
     assert "e+0" not in text
-    assert f"value     {result.welfare:,.0f} in all" in private
+    assert f"value     {result.welfare:,.0f} in total" in private
     shares = result.allocation
     assert f"agents; the mean share, over all agents, is {100 * shares.mean():.1f}%\n" in private
     for j, (name, supply) in enumerate([("doses     ", "90,000 ml"), ("beds, etc.", "1,500")]):
@@ -785,10 +785,10 @@ def test_an_excess_that_is_allowed_is_said_wherever_supply_is(divisible):
     page = text_of(billboard_page.public_page(board))
     report = text_of(public_report.public_report(board))
     for text in (page, report):
-        assert "Supply is exceeded with a chance of 1 in 500 at most." in text
+        assert "The chance that a supply is exceeded is 1 in 500 at most." in text
         found = re.search(
-            r"With a chance of 1 in 1 billion at most, some supply is exceeded by more than "
-            r"([\d.]+)%\.",
+            r"The chance that a supply is exceeded by more than ([\d.]+)% is 1 in 1 billion at "
+            r"most\.",
             text,
         )
         assert most <= float(found[1]) / 100 < most + 0.001

@@ -562,7 +562,7 @@ def test_what_fits_no_ledger_is_refused(place, monkeypatch, more, kind, says, ou
 @both
 def test_a_folder_that_is_taken_reserves_nothing(place):
     (place / "out").mkdir()
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         run(place)
     assert entries(place) == ["dataset"]
 

@@ -414,10 +414,10 @@ def test_a_run_is_counted_once(ledger):
     head = ledger.head
     assert ledger.reserve("clinic", "a", ONE, REPLACE) == first == ledger.balance("clinic")
     assert (ledger.head, first.runs, first.open) == (head, 1, ("a",))
-    with pytest.raises(LedgerError, match="already, with another budget"):
+    with pytest.raises(LedgerError, match="already in the ledger, with another budget"):
         ledger.reserve("clinic", "a", SMALL, REPLACE)
     Ledger.create(ledger.path, "town", epsilon=1.0, delta=1e-6)
-    with pytest.raises(LedgerError, match="already, with another budget"):
+    with pytest.raises(LedgerError, match="already in the ledger, with another budget"):
         ledger.reserve("town", "a", ONE, REPLACE)
     ledger.finish("a", "0" * 64)
     head = ledger.head
@@ -711,7 +711,7 @@ def test_data_sets_are_apart(ledger):
     ledger.reserve("town", "a", SMALL, ADD)
     assert ledger.balance("clinic").runs == 0
     assert [e.kind for e in ledger.entries("town")] == ["dataset", "reserve"]
-    with pytest.raises(LedgerError, match="has a data set 'town' already"):
+    with pytest.raises(LedgerError, match="already has a data set 'town'"):
         Ledger.create(ledger.path, "town", epsilon=9.0, delta=1e-6)
     for asked in (ledger.balance, ledger.entries):
         with pytest.raises(LedgerError, match="no data set 'city'\nhint: it has 'clinic', 'town'"):

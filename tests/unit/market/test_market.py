@@ -221,7 +221,7 @@ def test_a_market_survives_its_dict_json_and_toml(tmp_path_factory, market):
         ({"supply": [-1.0, 1.0]}, "supply must be positive"),
         ({"supply": [math.nan, 1.0]}, "finite"),
         ({"supply": [math.inf, 1.0]}, "finite"),
-        ({"supply": 3.0}, "list of numbers"),
+        ({"supply": 3.0}, "must be a list"),
         ({"supply": ["much", 1.0]}, "must be a number"),
         ({"max_demand": 11.0}, "above its supply"),
         ({"max_demand": 0.0}, "max_demand must be positive"),

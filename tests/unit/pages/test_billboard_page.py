@@ -197,7 +197,7 @@ def test_what_was_spent():
     for release in over.releases:
         claims.post(release)
     for html in (billboard_page.public_page(claims), public_report.public_report(claims)):
-        assert "does not add up" in html and "None that holds." in html
+        assert "does not add up" in html and "None that you can rely on." in html
         assert "barely changes this page" not in html, "and then nothing is promised"
 
 

@@ -150,8 +150,8 @@ def test_the_command_fills_a_folder_that_anybody_may_read(town, tmp_path, monkey
     data = json.loads((out / "plan.json").read_text(encoding="utf-8"))
     assert data == json.loads(json.dumps(planned.to_dict()))
     assert {stat.S_IMODE(p.stat().st_mode) for p in out.iterdir()} == {0o644}
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         planned.write(out)
-    for where, says in [(out, "exists already"), (tmp_path / "no" / "out", "cannot make a folder")]:
+    for where, says in [(out, "already exists"), (tmp_path / "no" / "out", "cannot make a folder")]:
         code, stdout, err = run_cli(monkeypatch, capsys, "plan", town, "-o", where)
         assert (code, stdout) == (2, "") and says in err

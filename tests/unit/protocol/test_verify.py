@@ -347,10 +347,10 @@ def test_the_ledger_must_know_the_run(tmp_path):
     board = Billboard.read(tmp_path / "run" / "public" / "billboard.jsonl")
     run, budget, neighbours = board.header.commitment, board.header.budget, market().neighbours
     Ledger.open(other).reserve("clinic", run, budget, neighbours)
-    with pytest.raises(LedgerError, match="this run is open"):
+    with pytest.raises(LedgerError, match="this run as open"):
         verify_run(tmp_path / "run", ledger=other)
     Ledger.open(other).finish(run, "0" * 64)
-    with pytest.raises(LedgerError, match="this run is finished, and not with this"):
+    with pytest.raises(LedgerError, match="this run as finished, with another"):
         verify_run(tmp_path / "run", ledger=other)
 
 

@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(place):
         )
     )
     for market, output, says in [
-        ("market.toml", "there.toml", "exists already"),
+        ("market.toml", "there.toml", "already exists"),
         ("market.toml", "no/new.toml", "there is no folder"),
         ("dotted.toml", "new.toml", "the bounds cannot be changed in this market file"),
     ]:
@@ -232,7 +232,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(place):
                           output=place / output, ledger=place / "ledger",
                           dataset="children")  # fmt: skip
     paid = {"ledger": place / "ledger", "dataset": "children"}
-    with pytest.raises(OutputError, match="no file to write again"):
+    with pytest.raises(OutputError, match="no file to copy"):
         jdpack.bounds(Market.from_toml(place / "market.toml"), place / "agents.csv", epsilon=1.0,
                       output=place / "x.toml", **paid)  # fmt: skip
     with pytest.raises(OutputError, match="seeded noise are not private"):

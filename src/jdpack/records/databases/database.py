@@ -1,7 +1,7 @@
 """Private: read the records from a database, as a stream of Arrow batches.
 
-ADBC drivers read PostgreSQL, SQLite and whatever else has one; DuckDB and Spark have their own
-modules. The rows stay in the database: a batch is encoded and forgotten.
+ADBC drivers read PostgreSQL, SQLite and any other database that has one. DuckDB and Spark have
+their own modules. The rows stay in the database: a batch is encoded and forgotten.
 
 The order of the rows. Codes and shares have the order of the records, and some results need the
 records a second time: what is granted, letters, reports. So the same query must give the same rows
@@ -119,7 +119,7 @@ def _kind_of_file(path: str) -> str:
         return "duckdb"
     raise AgentsError(
         f"{path!r} is neither a DuckDB nor an SQLite file",
-        "a query goes with a database; a Parquet or CSV file needs none",
+        "a query is for a database; leave it out for a Parquet or CSV file",
     )
 
 
@@ -175,7 +175,7 @@ def _driver(query: DatabaseQuery, name: str) -> Any:
 
 @contextmanager
 def explained(query: DatabaseQuery, what: str, failed: Failed = AgentsError) -> Iterator[None]:
-    """Turn whatever a driver reports into one sentence without secrets."""
+    """Turn any error of a driver into one sentence without secrets."""
     try:
         yield
     except JdpackError:
@@ -204,10 +204,10 @@ _HINTS = {
         "is the server running, or another program using the file? Nothing was changed"
     ),
     r"terminat|closed the connection|connection.*(lost|broke)|SSL SYSCALL|server closed": (
-        "the connection broke off; once the server is back, the same command can be given again"
+        "the connection was lost; once the server is back, run the same command again"
     ),
     r"does not exist|no such|not found|syntax error|Catalog Error|Parser Error|Binder Error": (
-        "try the query in the database's own program first"
+        "first try the query in the database's own client"
     ),
     r"Type mismatch in column": "its rows are of different types: write CAST(... AS REAL) in the "
     "query, or CAST(... AS TEXT) for ids",

@@ -1,8 +1,8 @@
 """Private: a DuckDB file, through DuckDB's own module.
 
-Not through ADBC, whose driver opens the file again for every connection. DuckDB locks a file
-against other processes only, so two that are open in one process, for instance this one and that of
-the engine sql, overwrite each other's changes. The module opens a file once per process.
+ADBC's driver would open the file again for every connection. DuckDB locks a file only against other
+processes, so two connections of one process, such as this one and that of the engine sql, would
+overwrite each other's changes. DuckDB's module opens a file once per process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def opened(
 ) -> Any:
     """DuckDB, until `made` is closed.
 
-    What does not fit in memory goes to a folder `near` that only its owner can read. DuckDB's own
-    choice would be one that everybody can: `.tmp` where the process runs, or next to the file.
-    Connections to one file share the folder of the first.
+    What does not fit in memory goes to a folder in `near` that only its owner can read. By default,
+    DuckDB would use one that everybody can read: `.tmp` where the process runs, or next to the
+    file. Connections to one file share the folder of the first.
     """
     import duckdb
 
@@ -47,7 +47,9 @@ class Connection:
         with contextlib.ExitStack() as made:
             try:
                 self._db = opened(made, path, read_only=not write)
-            except duckdb.ConnectionException:  # this process has it open already, in the other way
+            except (
+                duckdb.ConnectionException
+            ):  # this process already has it open, in the other mode
                 self._db = opened(made, path, read_only=write)
             self._begin = "BEGIN TRANSACTION" if write else "BEGIN TRANSACTION READ ONLY"
             self._db.execute(self._begin)

@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Of a session that jdpack starts."""
+"""The settings of a session that jdpack starts."""
 
 
 @contextlib.contextmanager
