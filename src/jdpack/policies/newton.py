@@ -87,9 +87,7 @@ _UNLIKE = 0.3  # how much options differ that ask for the same resources: a squa
 _AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
-_WASTE = {True: 0.65, False: 0.4}  # if the certified load is below this, aim for a full load and
-# scale divisible goods down, or thin indivisible ones
-_SCALED = 1.9  # with a certificate's radius r, about 1.9 r is then the best load to scale down
+_RATE = 0.7  # before value is known, prices of all supplies are taken to be this part of it
 _FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
 _GAIN = 0.8  # how far an excess moves a log price at first
 _DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
@@ -98,7 +96,7 @@ _FADE, _FAINTEST = 0.8, 1e-3  # how fast the price of a slack resource falls, an
 # average price at which that ends
 _LACK = 0.1  # no more is made up in a round than the load by which a common rise of log prices by
 # this lowers the mean load
-_PRIOR = 0.25  # the variance of a log price after the approach
+_PRIOR = 0.5  # the variance of a log price after the approach
 _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count after one more, because
 # the model is only locally right; more in the rounds that count, where prices should stand still
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
@@ -106,6 +104,7 @@ _CAUTION = 0.05  # against large price moves for small gains in load; it falls t
 _BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
 _MOST = 0.5  # the most that a log price moves away from the center in one round
 _AVOID = 20.0  # how much worse it is at the end to be above a target than below it
+_SCALED = 0.1  # a load that is aimed this far above what fits counts as scaled down anyway
 _DROWNED = 1.0  # a margin above this part of supply leaves nothing to steer
 _FLOOR = 1e-8  # the lowest price, relative to the highest starting price
 _FAR, _NEAR = 12.5, 1.0 / 3.0  # the part of the approach's share that it gets, per square root of
@@ -464,16 +463,18 @@ class Newton:
         market, reach = state.market, state.radii
         if state.worth is not None:
             return best_targets(reach, state.powers, *state.worth)
-        # Nothing is known about value yet. If too little would be certified, aim for a full load
-        # and let it be scaled down. But where resources are asked for together, scaling for one of
-        # them takes from all.
-        along = state.center / math.fsum(state.center.tolist())
-        margin = reach
-        if market.bundle_width > 1:
-            margin = np.full(len(reach), math.fsum((along * np.minimum(reach, 1.0)).tolist()))
-        scaled = np.maximum(1.0, _SCALED * reach)
-        targets = np.where(1.0 - margin < _WASTE[market.divisible], scaled, 1.0 - reach)
-        return np.maximum(targets, LEAST)
+        # Nothing is known about value yet, so we guess what it is at full loads.
+        guess = _RATE, np.ones(1)
+        if market.bundle_width == 1:
+            return best_targets(reach, state.powers, *guess)
+        # Where resources are asked for together, scaling for one of them takes from all. So all are
+        # scaled down by the factor that is best for an average resource that noise does not drown.
+        known = state.center / (1.0 + (reach / _DROWNED) ** 2)
+        known = known / math.fsum(known.tolist())
+        mean = np.array([math.fsum((known * reach).tolist())])
+        power = np.array([math.fsum((known * state.powers).tolist())])
+        over = max(1.0, float((best_targets(mean, power, *guess) + mean)[0]))
+        return np.maximum(over - reach, LEAST)
 
     def _sums(self, state: State) -> list[Sum]:
         """The noise of the averaged load of each resource."""
@@ -655,7 +656,9 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     # Whatever noise would drown anyway must not move the other prices, nor what cannot be made up.
     trust = 1.0 / (1.0 + (state.radii / _DROWNED) ** 2)
     done = 1.0 - left / sum(weights)
-    trust = trust * np.where(owed > 0.0, 1.0 + _AVOID * done * done, 1.0)
+    # Being above a target is worse than being below it, unless the load is scaled down anyway.
+    scaled = np.clip((state.targets + state.radii - 1.0) / _SCALED, 0.0, 1.0)
+    trust = trust * np.where(owed > 0.0, 1.0 + (1.0 - scaled) * _AVOID * done * done, 1.0)
     caution = _CAUTION * left / sum(weights)
     level = state.response.level(state.center)
     lack = np.clip(owed / left, -_LACK * level, _LACK * level)
@@ -669,7 +672,8 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     over = over - state.response.falls(state.center, moves)
     touched = state.market.bundle_width / len(owed)
     pays = touched >= min(1.0, state.worth[0])
-    common = pays * touched * done * done * max(0.0, float(over.max())) / level
+    most = max(0.0, float(((1.0 - scaled) * over).max()))
+    common = pays * touched * done * done * most / level
     moves = np.clip(moves + min(_MOST, common), -1.0, 1.0)
     prices = _turned(state.center, moves, state.floor)
     return replace(state, prices=prices, owed=owed)

@@ -35,6 +35,7 @@ from jdpack.market.market import Market
 _FLAT = 0.02  # no direction is flatter than this fraction of the level
 _LEAST = 0.4  # no resource is flatter than this fraction of the mean
 _LEVEL_MIN = 0.2
+_LIKELY, _OWN = 1.0, 1.0  # a guess of the level before it is measured, and how far it may be off
 _STIFF = 0.5  # how much of an earlier level is kept at least
 _CHEAP = 0.05  # a resource is cheap below this part of an average price
 _KEPT = 0.6  # how much of the model the matrix must leave
@@ -121,9 +122,13 @@ def from_gauge(
     # The sum of price codes over the sum of prices, which turns the level into a relative load.
     relative = math.fsum((along / supply).tolist())
     # If we take the market to be stiffer than it is, we only slow down. If we take it to be softer,
-    # prices may swing wildly. So we add the noise, and do not subtract it.
+    # prices may swing wildly. So we add the doubt, and do not subtract it. But a market that is
+    # taken to be much stiffer than it is hardly moves at all: what noise drowns follows the guess.
     least = _LEVEL_MIN if earlier is None else max(_LEVEL_MIN, _STIFF * earlier.level(prices))
-    level = max(float(codes[-2]) * relative, least) + sigma * relative
+    own, doubt = _OWN * _OWN, (sigma * relative) ** 2
+    kept = own / (own + doubt)
+    likely = kept * float(codes[-2]) * relative + (1.0 - kept) * _LIKELY
+    level = max(likely, least) + math.sqrt(kept * doubt)
     active = prices > 1.5 * floor
     if market.bundle_width == 1 and market.options == 1:  # then no price moves another load
         mean = np.full(len(prices), level)

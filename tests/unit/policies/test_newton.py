@@ -16,6 +16,7 @@ import families
 from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
 from jdpack.policies import registry
+from jdpack.policies.base import budget_of
 from jdpack.privacy import queries, tail_bounds
 
 DELTA = 1e-8
@@ -165,13 +166,39 @@ def test_starting_prices_must_match_the_resources():
 
 def test_identical_agents_are_given_more_and_scaled():
     """If scaling costs nothing, a larger load is certified."""
-    agents = instance("identical", 20_000)
-    _, (run,) = losses(agents, divisible=True, epsilon=3.0, seeds=1)
-    market, budget = run.billboard.header.market, run.billboard.header.budget
-    state = Newton().start(market, budget)
-    scarce = int(np.argmin(run.certificate.factors))
-    observed = 1.0 / (run.certificate.factors[scarce] / 2**24) - state.radii[scarce]
-    assert observed > 1.02 * state.targets[scarce]
+    agents, observed = instance("identical", 20_000), []
+    _, runs = losses(agents, divisible=True, epsilon=3.0, seeds=4)
+    state = Newton().start(runs[0].billboard.header.market, runs[0].billboard.header.budget)
+    for run in runs:
+        scarce = int(np.argmin(run.certificate.factors))
+        load = 1.0 / (run.certificate.factors[scarce] / 2**24) - state.radii[scarce]
+        observed.append(load / state.targets[scarce])
+    assert np.mean(observed) > 1.02
+
+
+@pytest.mark.parametrize("bundle_size", [1, 3])
+def test_a_little_more_budget_changes_the_first_targets_a_little(bundle_size):
+    """A cliff here would make the loss jump as epsilon grows."""
+    market = Market(
+        supply=[400.0, 300.0, 200.0], max_demand=1.0, max_value=1.0, agents=5000,
+        bundle_size=bundle_size, divisible=True,
+    )  # fmt: skip
+    epsilons = np.geomspace(0.1, 2.0, 120)
+    states = [Newton().start(market, budget_of(Newton(), market, e, DELTA)) for e in epsilons]
+    targets = np.array([state.targets for state in states])
+    margins = np.array([state.radii for state in states]).mean(axis=1)
+    assert margins[0] > 0.6 and margins[-1] < 0.15
+    assert float(np.abs(np.diff(targets, axis=0)).max()) < 0.12
+    assert targets[-1] == pytest.approx(1.0 - states[-1].radii)
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_supplies_over_decades_are_sold(divisible):
+    """Noise in the gauge made the market look stiff, and half of the supply stayed unsold."""
+    agents = instance("decades", 10_000)
+    _, runs = losses(agents, divisible=divisible, epsilon=1.6, seeds=4)
+    best = agents.optimum().value
+    assert max(1.0 - run.welfare / best for run in runs) < 0.32
 
 
 # --- more budget, more supply, more kinds of goods ----------------------------------------

@@ -149,6 +149,22 @@ def test_noise_that_drowns_the_matrix_leaves_the_model():
     assert believed is None or np.abs(believed).max() > 0.2 * scale / unit
 
 
+@pytest.mark.parametrize("released", [-1.0, 0.0, 1.0])
+def test_noise_that_drowns_the_gauge_leaves_a_likely_level(released):
+    """If it made the market look stiff, prices would hardly move."""
+    market, agents = dense_market(m=1)
+    prices = prices_of(market)
+    gauge, _ = answers(market, agents, prices)
+    exact = from_gauge(market, prices, 1.0, gauge, 0.0).level(prices)
+    noise = 100.0 * gauge[-2]
+    drowned = tuple(round(g + released * noise) for g in gauge)
+    assert 0.2 <= from_gauge(market, prices, 1.0, drowned, noise).level(prices) < 3.0
+    faint = 0.01 * gauge[-2]
+    assert from_gauge(market, prices, 1.0, gauge, faint).level(prices) == pytest.approx(
+        exact, rel=0.05
+    )
+
+
 def test_whatever_is_released_the_matrix_is_positive_definite():
     market, _ = dense_market(2000)
     prices, rng = prices_of(market), np.random.default_rng(6)
