@@ -326,11 +326,13 @@ def test_the_expected_share_follows_from_the_margin_and_says_so():
     for divisible, times in EXPECTED_LOSS.items():
         planned = plan(a_market(3, divisible=divisible), epsilon=1.0, delta=DELTA)
         assert planned.share_expected == pytest.approx(1.0 - times * planned.margin)
-        assert planned.share_at_least == pytest.approx(1.0 - planned.margin)  # supplies are even
+        assert planned.share_at_least < 1.0 - planned.margin < planned.share_expected
         assert "concave" in planned.basis and "at least about" in planned.basis
         far = plan(uneven(divisible=divisible), epsilon=1.0, delta=DELTA)
         most = Need(far.market, far.budget, Newton()).most()
         assert far.share_at_least == 1.0 - most < 1.0 - far.margin < far.share_expected
+        alike = Need(far.market, far.budget, Newton()).margins(alike=True)
+        assert (alike > Need(far.market, far.budget, Newton()).margins()).all()
     other = plan(a_market(3), epsilon=1.0, delta=DELTA, policy=MwuAdaptive(alpha=0.2))
     assert other.share_at_least is None and other.share_expected is None
     assert "alpha n V = 1e+05" in other.basis  # 0.2 x 50,000 x 10
