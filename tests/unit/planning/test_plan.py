@@ -242,11 +242,14 @@ def test_each_resource_has_its_own_margin_and_the_largest_is_named():
 
 
 def best_loss(need, prices):
-    """The loss, to first order, of the best shape for these prices: the mean of its margins."""
+    """The loss, to first order, of the best shape for these prices: the mean of its margins.
+
+    All agents are alike.
+    """
     change = queries.change(need.market, "demand")
     touched = change.squares / DEMAND_CODE_MAX**2
     levels = water_fill(prices / need.supplies, touched)
-    return float(prices @ need.margins(shape=1.0 / np.sqrt(levels)))
+    return float(prices @ need.margins(shape=1.0 / np.sqrt(levels), alike=True))
 
 
 @pytest.mark.parametrize("divisible", [True, False])
@@ -265,7 +268,7 @@ def test_whatever_the_prices_a_run_loses_at_most_the_most(divisible, bundle, nei
     assert worst > 0.9 * most  # and it is not far above what can happen
     # Negative control: even noise may lose far more, unless one agent moves one resource.
     if bundle == 4:
-        assert float(need.margins().max()) > 1.4 * most
+        assert float(need.margins(alike=True).max()) > 1.4 * most
 
 
 def test_a_shape_that_follows_supply_has_one_margin():
