@@ -34,7 +34,7 @@ from jdpack.market.grid import (
 from jdpack.privacy import queries
 from jdpack.privacy.noise import Gaussian
 from jdpack.privacy.queries import CLOSING, ChanceChange, Change, Query
-from jdpack.protocol import closing
+from jdpack.protocol import bounds, closing
 from jdpack.records.codes import is_sparse
 from jdpack.records.encode import encode
 from jdpack.records.tables import OptionRows as Rows
@@ -753,8 +753,8 @@ def test_curvature_of_two_people_needs_the_root_of_two():
     assert 0.999 * claimed < math.hypot(each, each) <= claimed
 
 
-def test_the_luck_of_what_thinning_leaves_needs_the_factor_2():
-    """An agent that is thinned away loses everything; an unthinned one gains nearly everything."""
+def test_the_luck_of_what_thinning_leaves_needs_the_value_cap_and_the_dearest_cost():
+    """An agent that is thinned away loses everything; a lucky one gains nearly what it cost."""
     rounds = (((0, 2**34), 1), ((0, 2**34 + 2**20), 30))
     seed = next(s for s in some_seeds() if coin_of(s, ME) / 2**53 > 1 / 50)
     first = ((2.0**32 - 1, demand_of(2, 0)),)
@@ -762,10 +762,10 @@ def test_the_luck_of_what_thinning_leaves_needs_the_factor_2():
     assert 1 / 50 < coin_of(seed, ME) / 2**53 < 1 / 31
     case = by_hand(first, second, rounds, 2, 1, seed=seed, overload=(50.0, NOTHING))
     (moved,), claimed = case.moves("luck"), case.claim("luck").most
-    cap = case.market.value_cap_code
-    assert case.extent == (-cap, cap) and claimed == 2 * cap
+    cap, dearest = case.market.value_cap_code, bounds.dearest(case.board)
+    assert case.extent == (-cap, dearest) and claimed == cap + dearest
     assert moved == pytest.approx(cap + COST * 30 / 31, rel=1e-6)
-    assert moved > cap
+    assert 0.99 * claimed < moved <= claimed
 
 
 def test_the_chance_of_several_options_needs_more_than_one_per_resource():

@@ -410,7 +410,8 @@ def lines():
         *(kind(**FEW.get(name, {})) for name, kind in registry.KINDS.items()),
     ]:
         market = Market(
-            supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50, divisible=True,
+            supply=[90_000.0], max_demand=1.0, max_value=1.0, agents=50,
+            divisible=policy.name != "newton",
             excess_probability=0.0 if policy.truncated else 0.01,
         )  # fmt: skip
         result = solve(
@@ -446,10 +447,10 @@ def test_fields_are_documented_in_the_order_in_which_they_are_written(lines):
     page = text_of("docs/billboard-format.md")
     for line in lines:
         listed = [row[0].strip("`") for row in rows(section(page, f"### `{line['type']}`"))]
-        some = ("batch", "span", "coin_hash")
+        some = ("batch", "span", "ratio", "coin_hash")
         assert [name for name in listed if name in line or name not in some] == list(line)
     for name in some:
-        kind = "header" if name == "coin_hash" else "release"
+        kind = "header" if name in ("ratio", "coin_hash") else "release"
         assert any(name in line for line in lines if line["type"] == kind)
         assert any(name not in line for line in lines if line["type"] == kind)
 

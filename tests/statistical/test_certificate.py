@@ -164,7 +164,7 @@ def test_statements_about_value_fail_no_more_often_than_they_say(kind, monkeypat
 @bounded
 def test_negative_control_welfare_as_it_was_released_is_caught(kind, monkeypatch):
     runs(kind)
-    monkeypatch.setattr(bounds, "value_radius", lambda market, noise: 0.0)
+    monkeypatch.setattr(bounds, "value_radius", lambda header, noise: 0.0)
     assert says(false_values(kind)) < NEVER
 
 

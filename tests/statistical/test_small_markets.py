@@ -7,6 +7,7 @@ it again with one of its parts broken, and must be caught.
 
 import copy
 import functools
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from jdpack.planning.headroom import floor as margin_of
 from jdpack.privacy.accounting import Filter
 from jdpack.privacy.noise import Gaussian
 from jdpack.privacy.tail_bounds import Fit
-from jdpack.protocol import bounds, certificate, closing
+from jdpack.protocol import bounds, certificate, closing, grants
 from jdpack.protocol.bounds import VALUE_BETA
 from jdpack.protocol.certificate import certify
 
@@ -72,11 +73,26 @@ def thinned(number: int) -> Case:
     return Case(number, market, values, demands, np.arange(n), Newton(), with_rho(1e9))
 
 
+def granting(number: int, *, options: int) -> Case:
+    """Much that coins decide, and noise of a few percent: what the grants lack matters most."""
+    rng, n = np.random.default_rng([4, number]), 300
+    market = Market(
+        supply=[20.0] * 4, max_demand=1.0, max_value=1.0, agents=n, bundle_size=2, options=options
+    )
+    chosen = np.argsort(rng.random((n * options, 4)), axis=1)[:, :2]
+    demands = np.zeros((n * options, 4))
+    np.put_along_axis(demands, chosen, rng.uniform(0.3, 1.0, chosen.shape), axis=1)
+    values, ids = rng.uniform(0.4, 1.0, n * options), np.repeat(np.arange(n), options)
+    return Case(number, market, values, demands, ids, Newton(), with_rho(40.0))
+
+
 KINDS: dict[str, tuple[int, Callable[[int], Case]]] = {
     "dense": (60, dense),
     "dear": (60, functools.partial(loose, divisible=True, rho=100.0)),
     "lucky": (60, functools.partial(loose, divisible=False, rho=600.0)),
     "thinned": (100, thinned),
+    "granted": (40, functools.partial(granting, options=1)),
+    "granted, options": (40, functools.partial(granting, options=3)),
 }
 
 
@@ -167,7 +183,7 @@ def test_statements_about_value_fail_no_more_often_than_value_beta(kind, what):
 
 def test_negative_control_welfare_without_its_radius_is_caught(monkeypatch):
     played("dear")
-    monkeypatch.setattr(bounds, "value_radius", lambda market, noise: 0.0)
+    monkeypatch.setattr(bounds, "value_radius", lambda header, noise: 0.0)
     assert says("welfare", verdicts("dear"), VALUE_BETA) < NEVER
 
 
@@ -187,6 +203,37 @@ def test_negative_control_luck_that_is_ignored_is_caught(kind, monkeypatch):
         certificate, "_released", lambda b, q: (0.0, 0.0) if q == "luck" else real(b, q)
     )
     assert says("welfare", verdicts(kind), VALUE_BETA) < NEVER
+
+
+def lacking(kind: str, radius: float) -> int:
+    """How often the optimum exceeds the value of the grants by more than C7 says.
+
+    The radius is this part of what it is.
+    """
+    count = 0
+    for _, engine, board, best in played(kind):
+        market, seed = board.header.market, board.seed
+        whole = (SHARE,) * len(market.resources)  # before anything is thinned
+        cap = market.value_cap_code
+        value = engine.welfare(board) + engine.luck(board, seed, whole, -cap, cap)
+        found, own = grants.short_of_optimum(board)
+        count += best / market.value_step - value > found + radius * own + certificate._unseen(
+            board
+        )
+    return count
+
+
+@pytest.mark.parametrize("kind", ["granted", "granted, options"])
+def test_what_grants_lack_exceeds_its_bound_no_more_often_than_beta(kind, monkeypatch):
+    played(kind)
+    monkeypatch.setattr(bounds, "value_tail", lambda header: -math.log(BETA))
+    runs = KINDS[kind][0]
+    assert unlikely(lacking(kind, 1.0), runs, BETA) > NEVER
+
+
+@pytest.mark.parametrize("kind", ["granted", "granted, options"])
+def test_negative_control_grants_without_the_radius_are_caught(kind):
+    assert unlikely(lacking(kind, 0.0), KINDS[kind][0], VALUE_BETA) < NEVER
 
 
 # --- the experiment -----------------------------------------------------------------------------

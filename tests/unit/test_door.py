@@ -214,7 +214,9 @@ def test_the_scale_is_at_least_the_supply():
 
 @pytest.mark.parametrize("divisible", [False, True])
 def test_luck_is_charged_by_how_it_is_measured(divisible):
-    """If grants are thinned, agents may differ by twice the value cap; if scaled, by 1 - f."""
+    """If grants are thinned, agents may differ by the value cap and the dearest cost; if scaled, by
+    1 - f.
+    """
     market = Market.from_dict(MARKET.to_dict() | {"divisible": divisible})
     log = Log(rho=1.0, market=market)
     log.board = open_board(market, [], SEED.seed, Budget(1.0, 0.5, 1e9, 0.0, 0.01))
@@ -233,7 +235,7 @@ def test_luck_is_charged_by_how_it_is_measured(divisible):
     if divisible:
         assert lowest == pytest.approx(cap * (factors[0] / SHARE - 1.0), rel=1e-3) and highest == 0
     else:
-        assert (lowest, highest) == (-cap, cap)
+        assert (lowest, highest) == (-cap, bounds.dearest(log.board))
     assert cost == noise.cost(Change(highest - lowest))
 
 

@@ -70,8 +70,8 @@ def worst(
     """
     if query != "luck":
         return _worst(market, query, scales)
-    assert board is not None and board.certificate is not None
-    lowest, highest = _person_luck(market, *luck_range(market, board.certificate.factors))
+    assert board is not None
+    lowest, highest = _person_luck(market, *luck_range(board))
     most = highest - lowest if _records(market) == 2 else max(-lowest, highest)
     return (max(most, 1024) / Fraction(min(scales))) ** 2
 

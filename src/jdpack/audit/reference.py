@@ -415,8 +415,7 @@ class Reference:
             case "luck":
                 assert board.seed is not None and board.certificate is not None
                 factors = board.certificate.factors
-                extent = luck_range(self.market, factors)
-                return (self.luck(rounds, board.seed.seed, factors, *extent),)
+                return (self.luck(rounds, board.seed.seed, factors, *luck_range(board)),)
 
 
 def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
@@ -453,11 +452,15 @@ def bundle_width(market: Market) -> int:
     return max(sum(counts[: market.bundle_size]) for counts in each)
 
 
-def luck_range(market: Market, factors: Sequence[int]) -> tuple[int, int]:
-    """The least and the most that one agent adds to luck."""
+def luck_range(board: Billboard) -> tuple[int, int]:
+    """The least and the most that one agent adds to luck, on a finished billboard."""
+    assert board.certificate is not None
+    market, factors = board.header.market, board.certificate.factors
     top = value_cap(market)
-    if not market.divisible:
+    if not market.divisible and board.header.policy.get("grants") != "measured":
         return -top, top
+    if not market.divisible:
+        return -top, dearest(market, Rounds(tuple(board.rounds), board.header.order))
     rounding = market.options * (top // SHARE + 2)  # of shares and of values
     return math.floor(top * (Fraction(min(factors), SHARE) - 1)) - rounding, 0
 

@@ -69,6 +69,8 @@ class Header:
     """False if the noise was seeded or absent: such a run protects nobody."""
     coin_hash: CoinHash = SIPHASH
     """The hash behind coins and turns (`common.coins`)."""
+    earlier: bool = False
+    """Whether it was written before the certified ratio could rest on measured grants."""
 
     @property
     def local(self) -> bool:
@@ -94,6 +96,11 @@ class Header:
     def measured(self) -> bool:
         """Whether a closing release measures what coins grant."""
         return self.coins and measures_grants(self.policy)
+
+    @property
+    def ratio_by_grants(self) -> bool:
+        """Whether the certified ratio rests on the measured grants too."""
+        return self.measured and not self.earlier
 
     @property
     def order(self) -> bytes:

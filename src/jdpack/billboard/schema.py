@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Certificate, Header, Release, Seed, Step
@@ -19,12 +19,17 @@ from jdpack.privacy.queries import CLOSING, Query, width
 
 SCHEMA = 2
 
+BY_GRANTS = "by grants"
+"""What headers say whose certified ratio rests on measured grants."""
+
 ANSWER_MAX = 2**64
 """Sums and noise are both below 2^63 in absolute value."""
 
 
 def header_to_dict(header: Header) -> dict[str, Any]:
-    """The header as JSON. It names the hash of the coins only if that is not the first one."""
+    """The header as JSON. It names the hash of the coins only if that is not the first one, and
+    what the ratio rests on only if grants are measured.
+    """
     data = {
         "type": "header",
         "schema": SCHEMA,
@@ -34,6 +39,8 @@ def header_to_dict(header: Header) -> dict[str, Any]:
         "budget": {k: None if v == math.inf else v for k, v in header.budget.to_dict().items()},
         "seed_commitment": header.commitment,
     }
+    if header.ratio_by_grants:
+        data["ratio"] = BY_GRANTS
     return data if header.coin_hash == SIPHASH else data | {"coin_hash": header.coin_hash}
 
 
@@ -62,7 +69,10 @@ def header_from_dict(data: dict[str, Any]) -> Header:
             hash: CoinHash = data.get("coin_hash", SIPHASH)
             if "coin_hash" in data and hash != SHA256:
                 raise BillboardError(f"coin hash {hash!r} is not one that this version knows")
-            return Header(Market.from_dict(market), policy, parts, commitment, private, hash)
+            header = Header(Market.from_dict(market), policy, parts, commitment, private, hash)
+            if "ratio" in data and (data["ratio"] != BY_GRANTS or not header.measured):
+                raise BillboardError(f"ratio {data['ratio']!r} is not one that this version knows")
+            return replace(header, earlier=header.measured and "ratio" not in data)
         case {"type": "header", "schema": schema} if schema != SCHEMA:
             raise BillboardError(
                 f"schema {schema!r} is not {SCHEMA}, which this version reads; "

@@ -42,6 +42,9 @@ from jdpack.privacy.noise import gaussian
 from jdpack.privacy.tail_bounds import Coins, Outlook, Sum
 from jdpack.protocol import closing
 
+RARELY = 0.01
+"""How often a run may lose more than `Need.most` to loads that stay below their targets."""
+
 MARGIN_MOST = 0.2
 """If the margin is larger than this, supply is too small for the budget."""
 
@@ -122,10 +125,18 @@ class Need:
         """What share of the optimum each resource may explain."""
         return likely_shares(self.market)
 
-    def margins(self, factor: float = 1.0, shape: FloatArray | None = None) -> FloatArray:
+    def margins(
+        self, factor: float = 1.0, shape: FloatArray | None = None, *, alike: bool = False
+    ) -> FloatArray:
         """The margin of each resource if all supplies are multiplied by a factor.
 
         The noise is even, or has a shape and costs the same (`newton_targets`).
+
+        Args:
+            alike: count what more is lost if all agents are alike. Demand jumps at one price then,
+                and everybody's coin decides. The loads of a bundle move together, so no price
+                makes up for the resource whose noise is worst: every load stays below its target
+                by that, or by less with probability 1 - `RARELY`.
         """
         market, budget, outlook = self.market, self.budget, self.outlook
         tail, cap, weight = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX), outlook.weight
@@ -137,7 +148,7 @@ class Need:
         policy = self.policy.to_dict()
         coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
         spreads = math.sqrt(outlook.variance) * stretched / weight
-        coins = newton.coins_expected(supplies, spreads)
+        coins = cap * supplies / 4.0 if alike else newton.coins_expected(supplies, spreads)
         scales = np.full(len(supplies), -1.0)  # where grants are not measured
         if coins_decide and measures_grants(policy):
             given = (1.0,) if shape is None else tuple(shape.tolist())
@@ -169,14 +180,22 @@ class Need:
 
         spares = [float(most) * budget.repaired for most in market.person_cap_codes]
         columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares, scales.tolist()
-        return np.array(list(map(margin, *columns)))
+        found: FloatArray = np.array(list(map(margin, *columns)))
+        if not alike:
+            return found
+        part = tail_bounds.granted_part(market, budget) if scales.min() >= 0.0 else 0.0
+        worst = tail_bounds.normal_quantile(math.log(market.bundle_width / RARELY))
+        rounds, granted = spreads * spreads, spreads * spreads + scales * scales + coins
+        missed = np.sqrt((1.0 - part) ** 2 * rounds + part**2 * granted)
+        found += worst * missed / supplies
+        return found
 
     def margin(self, factor: float = 1.0) -> float:
         """The margin of the market if all supplies are multiplied by a factor."""
         return math.fsum((self.worth * self.margins(factor)).tolist())
 
     def most(self) -> float:
-        """The most that the best shape of the noise loses, whatever the prices turn out to be.
+        """The most that the best shape of the noise loses, whatever prices and agents are like.
 
         To first order a shape loses the mean of its margins, weighted by what prices explain, so at
         most the largest of them. The best shape loses no more than any other one. We try two: even
@@ -184,7 +203,7 @@ class Need:
         supply, namely z times the L2 norm of the caps that one agent can move, relative to supply,
         over sqrt(2 rho).
         """
-        return min(float(self.margins(shape=x).max()) for x in (None, self.supplies))
+        return min(float(self.margins(shape=x, alike=True).max()) for x in (None, self.supplies))
 
     def factor(self, level: float) -> float | None:
         """The smallest factor on all supplies that gives this margin, rounded up to four digits.

@@ -101,8 +101,8 @@ class Plan:
     share_expected: float | None
     """About the share of the optimum that a run reaches; None if public numbers do not tell."""
     share_at_least: float | None
-    """About the least share of the optimum to expect, whatever the prices turn out to be; None if
-    public numbers do not tell."""
+    """About the least share of the optimum to expect, whatever the prices turn out to be, even if
+    all agents are alike; None if public numbers do not tell."""
     margins: tuple[float, ...]
     """The margin of each resource, as a share of its supply, if the noise is even."""
     least_supply: tuple[LeastSupply, ...]

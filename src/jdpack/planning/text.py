@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jdpack.planning.plan import Plan
 
 ROWS = 8  # rows of supplies
+AT_WORST = "whatever the prices, even if all agents are alike"
 
 
 def verdict(plan: Plan) -> Iterator[str]:
@@ -34,7 +35,7 @@ def verdict(plan: Plan) -> Iterator[str]:
     yield from _free(plan)
     least = plan.share_at_least
     if least:
-        yield f"  at least about {percent_down(least)}, whatever the prices turn out to be"
+        yield f"  at least about {percent_down(least)}, {AT_WORST}"
     if market.excess_probability:
         odds = f"{market.excess_probability:g}"
         yield f"  a supply may be exceeded with probability {odds}; nothing is repaired"
@@ -185,7 +186,7 @@ def basis(plan: Plan) -> list[str]:
     assert plan.share_expected is not None
     return [
         f"about {percent_down(plan.share_expected)} of the optimum",
-        f"at least about {percent_down(plan.share_at_least)}, whatever the prices turn out to be",
+        f"at least about {percent_down(plan.share_at_least)}, {AT_WORST}",
         "(a fraction x less supply lowers the optimum by at most x: it is concave in supply)",
     ]
 

@@ -83,6 +83,16 @@ chosen as they come, the total weight is known only at the end, and so are q, s 
 then L, q and these are those of a public bound on it. If there is nothing to decide (batches), a
 factor of 1 needs no coins, and N alone counts.
 
+Variances that nobody knows beforehand. Let M be a sum of noise whose weights are chosen as they
+come, and V the sum of its variances. Let C be a sum of coins with mean 0 given the noise, none
+above q, whose variances sum to Q at most, and let R = Q + E be shown, with E independent Gaussian
+noise of variance s. For every rate L > 0 fixed before the noise, and b = L k(L q) / 2, the mean of
+exp(L (M + C - b R) - L^2 (V + b^2 s) / 2) is at most 1: M is as in the first case above, then come
+the coins, by Bennett's inequality, and then E. V, q and s may be random, as long as each is known
+before what it is about is drawn. So M + C <= tail / L + L (V + b^2 s) / 2 + b R with probability
+1 - e^-tail. The best rate is about sqrt(2 tail / v), with v all variances together. We fix a few
+rates, for several guesses of v, and each gets its part of the probability.
+
 What thinning keeps of value. Take grants of total worth U, none above q, and keep each
 independently with probability f. ln(1 - f + f e^(l x)) is convex in x and 0 at x = 0, so for x <= q
 it is at most (x / q) times its value at q. So what is kept has the moments of at most U / q coins
@@ -503,6 +513,31 @@ def _rate(
         far = _mixed_quantile(rate * math.sqrt(variance), tail + noise._excess(tail, release))
         radius = min(radius, far * math.sqrt(variance) + (noise.weight + b * unit) / 2.0)
     return radius, b, rate
+
+
+def guessed_radius(
+    guess: float, most: float, tail: float, variance: float, coins: Sequence[float]
+) -> float:
+    """A bound on noise and coins whose variances were guessed beforehand, and are known now.
+
+    The guess is of all variances together, and they are hardly above `most`. `coins` has what the
+    variances of the coins sum to, as released, the variance of the noise in that, and the largest
+    coin.
+    """
+    released, spread, largest = coins
+    guesses = [guess]
+    while guesses[-1] < most:
+        guesses.append(_APART * guesses[-1])
+    best = math.inf
+    for i, each in enumerate(guesses):
+        part = _FIRST if i == 0 else (1.0 - _FIRST) / (len(guesses) - 1)
+        own = tail - portable_math.log(part)
+        rate = math.sqrt(2.0 * own / each)
+        if rate * largest <= _tried()[0]:
+            b = rate * _bennett(rate * largest) / 2.0
+            radius = own / rate + rate * (variance + b * b * spread) / 2.0 + b * released
+            best = min(best, radius)
+    return best
 
 
 def _exp(x: float) -> float:

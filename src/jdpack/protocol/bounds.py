@@ -1,14 +1,15 @@
 """Public: the bounds on loads and value that the closing releases and the certificate share.
 
-C1 to C6 are the statements that `jdpack.protocol.certificate` proves.
+C1 to C7 are the statements that `jdpack.protocol.certificate` proves.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from jdpack.billboard.board import Billboard
-from jdpack.billboard.lines import Release
+from jdpack.billboard.lines import Header, Release
 from jdpack.common import portable_math
 from jdpack.errors import BillboardError
 from jdpack.market.grid import CHANCE_UNIT, DEMAND_CODE_MAX, PRICE_UNITS_PER_VALUE_CODE, SHARE
@@ -177,9 +178,15 @@ def _resting(board: Billboard) -> list[Release]:
     return found[::-1]
 
 
-def value_radius(market: Market, noise: Noise) -> float:
+def value_radius(header: Header, noise: Noise) -> float:
     """How far the last number of a release about value may be off, with its part of VALUE_BETA."""
-    return tail_bounds.release_radius(deviation(noise)[-1], value_tail(market))
+    return tail_bounds.release_radius(deviation(noise)[-1], value_tail(header))
+
+
+def supplies_up(market: Market) -> list[int]:
+    """The supplies in codes, rounded up: the optimum may use all of them."""
+    pairs = zip(market.resources, market.unit_sizes, strict=True)
+    return [math.ceil(Fraction(r.supply) / Fraction(unit)) for r, unit in pairs]
 
 
 def coin_luck(board: Billboard) -> float:
@@ -187,25 +194,25 @@ def coin_luck(board: Billboard) -> float:
     if not board.header.coins:
         return 0.0
     release = closing_release(board, "chance")
-    market = board.header.market
-    most, tail = float(dearest(board)), value_tail(market)
-    variance = max(0.0, release.answer[-1] + value_radius(market, release.step.noise)) * CHANCE_UNIT
+    header, most, tail = board.header, float(dearest(board)), value_tail(board.header)
+    variance = max(0.0, release.answer[-1] + value_radius(header, release.step.noise)) * CHANCE_UNIT
     # Values are rounded to whole units before their variance is taken (C5).
-    deviation = (math.sqrt(variance) + math.sqrt(market.requests_at_most) / 2.0) * most / 2**16
+    rounding = math.sqrt(header.market.requests_at_most) / 2.0
+    deviation = (math.sqrt(variance) + rounding) * most / 2**16
     return math.sqrt(2.0 * tail) * deviation + most * tail / 3.0
 
 
 def thinned_value(board: Billboard, scaling: tuple[int, ...]) -> float:
     """About how much value thinning takes away, by the bound of C5."""
     welfare = float(closing_release(board, "welfare").answer[0])
-    return thinned_away(board.header.market, max(0.0, welfare), min(scaling) / SHARE)
+    return thinned_away(board.header, max(0.0, welfare), min(scaling) / SHARE)
 
 
-def thinned_away(market: Market, welfare: float, f: float) -> float:
+def thinned_away(header: Header, welfare: float, f: float) -> float:
     """C5: the most value that thinning takes from grants, each kept with odds of at least f."""
     if f >= 1.0:
         return 0.0
-    cap, tail = float(market.value_cap_code), value_tail(market)
+    cap, tail = float(header.market.value_cap_code), value_tail(header)
     return tail_bounds.kept_at_most(welfare, cap, 1.0 - f, tail)
 
 
@@ -223,16 +230,18 @@ def dearest(board: Billboard) -> int:
     return min(market.value_cap_code, max(1, -(-costs // PRICE_UNITS_PER_VALUE_CODE)))
 
 
-def value_tail(market: Market) -> float:
+def value_tail(header: Header) -> float:
     """ln(1 / probability) for each event about value.
 
     There are three in any run: the welfare from below and from above, and X (C4). If luck is
     released, its noise is one more. Otherwise coins add three: the noise on the variance of value,
     the coins given that variance, and those that thin; and with several options there are the gaps
-    (C5). Whether luck is released depends on the noise so far. But its own noise is drawn after
-    that, and coins fail as rarely given any billboard, so it does not add to these two.
+    (C5). Where the ratio rests on measured grants, C7 is one more. Whether luck is released depends
+    on the noise so far. But its own noise is drawn after that, and coins fail as rarely given any
+    billboard, so it does not add to these two.
     """
-    events = 4 if market.divisible else 6 + (market.options > 1)
+    market = header.market
+    events = 4 if market.divisible else 6 + (market.options > 1) + header.ratio_by_grants
     return portable_math.log(events / VALUE_BETA)
 
 

@@ -1,6 +1,6 @@
 """Public: what this run achieved, proved from its billboard.
 
-C1 to C3 are about loads and hold together with probability 1 - beta. C4 to C6 are about value and
+C1 to C3 are about loads and hold together with probability 1 - beta. C4 to C7 are about value and
 hold together with probability 1 - value_beta, unless a repair drops agents, which happens with
 probability at most beta. The probabilities are over the noise and the coins, whatever the records
 are. `jdpack.privacy.tail_bounds` proves the bounds on sums of noise and coins.
@@ -82,6 +82,38 @@ cut the interval into cells and take the smallest. (X is negative if the average
 not fit. The optimum is never negative, so w >= -X: the interval ends there, where the ratio is
 infinite or 0.)
 
+C7. Grants. Where the grants are measured, prices tell directly how far they are from the optimum
+(`grants`). Let q be a pivot, one price per resource, and let g_i be the option that the coin of
+request i grants, with value v_i(g_i) and codes d_i(g_i). Let its surplus at q be s_i = v_i - q d_i,
+0 for nothing. A coin grants each option with its average share, so the values granted sum to
+U = w + sum_j q_j (G_j - A_j) + sum_i (s_i(g_i) - E s_i), where G is the load granted and A the
+averaged load. Whatever a request took in some round t had the largest surplus at p_t. So if o and
+o' were both taken, s(o) - s(o') is at least (p_t - q) (d(o) - d(o')), and hence at least -sum_j e_j
+|d_j(o) - d_j(o')| with e_j = max_t |p_tj - q_j|, and likewise with o and o' exchanged. Two options
+differ in at most K resources: the width of an option, or twice that if a request has several. Let
+h_j > 0 be such that the K largest sum to at most 1. Then by Cauchy's inequality and with an
+independent copy of g_i, the variance of s_i(g_i) is at most sum_j e_j^2 / h_j times the variance
+of d_ij(g_i), which `chance` shows, summed over all requests. No surplus is below its mean by more
+than the cap times the K largest e_j. So with C4, and with noise N in the rounds and Z in `granted`,
+
+    optimum - U <= sum_t w_t sum_j (p_tj b_j - (p_tj - q_j) (D_tj + N_tj)) / W
+                   - sum_j q_j (G_j + Z_j)
+                   + sum_t w_t sum_j (p_tj - q_j) N_tj / W + sum_j q_j Z_j
+                   - sum_i (s_i(g_i) - E s_i).
+
+The first two lines are on the billboard. The others are noise and coins whose variances are known
+once it is (`tail_bounds`, "Variances that nobody knows beforehand"), and call the bound on all four
+Y. The pivot and the rates depend on the first round that counts and on nothing after it; the pivot
+is the part of its prices for which noise and coins are about least. e and h depend on the rounds,
+and coins come after them. So the noise of the rounds, and the coins, count only as far as prices
+differ from the pivot. (Shares are rounded down. With several options, let the gap grant each of
+them what rounding took from it: C5 bounds what that adds to U. It only raises G, and adds at most
+1/SHARE of a squared cap per option to a variance. With one option, rounding lowers A, and w by no
+more than is added for it.) The value given, U minus what thinning takes away, is a growing part of
+U, and U / (U + Y) grows too. So the ratio is at least its value at the least U of C5. If luck is
+released, what thinning takes away is not bounded, and C6 counts alone. If not, the larger of the
+two ratios does.
+
 All statements are about the records as encoded: if numbers were clamped to the public bounds, the
 optimum is the optimum of the clamped ones.
 """
@@ -90,7 +122,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from fractions import Fraction
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
@@ -100,7 +131,7 @@ from jdpack.policies import registry
 from jdpack.privacy import tail_bounds
 from jdpack.privacy.noise import deviation
 from jdpack.privacy.queries import Query
-from jdpack.protocol import bounds, closing
+from jdpack.protocol import bounds, closing, grants
 
 _GUESSES = 4  # how many v the bound of C4 tries
 _CELLS = 32  # into which C6 cuts the interval of the welfare
@@ -132,19 +163,20 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     market = board.header.market
     if board.header.local:
         return 0.0, None, None  # C3
-    tail = bounds.value_tail(market)
+    tail = bounds.value_tail(board.header)
     averaged, radius = _released(board, "welfare")
     # Shares are rounded down: a request loses less than 1/SHARE of each option that it ever takes.
     options = min(market.options, sum(1 for _ in board.rounds))
     rounding = market.requests_at_most * options * (market.value_cap_code / SHARE + 1.0)
     least, most = max(0.0, averaged - radius), max(0.0, averaged + radius)
     f, value_cap = min(scaling) / SHARE, float(market.value_cap_code)
-    thinned, luck = False, 0.0
+    thinned, luck, by_grants = False, 0.0, board.header.ratio_by_grants
     if closing.luck_range(board) is not None:
         released, radius = _released(board, "luck")
-        luck = released - radius
+        luck, by_grants = released - radius, False
     elif not market.divisible:
         thinned, luck = f < 1.0, -bounds.coin_luck(board)
+    granted = max(0.0, least + luck)
     if board.header.coins and market.options > 1:  # C5: the gaps that rounding left
         gaps = market.options / SHARE
         all_value = float(market.agents * market.person_value_code)
@@ -154,7 +186,7 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
         """C5: the value of what is given, at least."""
         left = max(0.0, welfare + luck)
         if thinned:
-            left -= bounds.thinned_away(market, left, f)
+            left -= bounds.thinned_away(board.header, left, f)
         if market.divisible:
             left = max(left, f * welfare) - rounding
         return max(0.0, left * bounds.DOWN)
@@ -179,6 +211,10 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
         if market.divisible and f < 1.0:  # where the two bounds of C5 are equal
             ends.append(min(max(least, -luck / (1.0 - f)), most))
         ratio = min(ratio_of(end, end) for end in ends)
+    if by_grants:
+        short = math.fsum(grants.short_of_optimum(board)) + _unseen(board) + rounding
+        best = granted + max(0.0, short) / bounds.DOWN
+        ratio = max(ratio, given(least) / best if best > 0.0 else 0.0)
     optimum = max(0.0, most + x) * step / bounds.DOWN
     return given(least) * step, optimum, min(1.0, ratio) * bounds.DOWN if ratio < math.inf else 0.0
 
@@ -189,19 +225,14 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
     policy = registry.from_dict(board.header.policy)
     if policy.truncated or any(step.batch for step in board.rounds):
         return None
-    supplies = [
-        math.ceil(Fraction(r.supply) / Fraction(unit))
-        for r, unit in zip(market.resources, market.unit_sizes, strict=True)
-    ]
-    total, rounding, variance, guess = 0, 0, 0.0, 0.0
+    supplies = bounds.supplies_up(market)
+    total, variance, guess = 0, 0.0, 0.0
     outlook = policy.outlook(market, board.header.budget)
     for release in board.releases:
         step = release.step
         if step.weight:
             slack = zip(step.prices, supplies, release.answer, strict=True)
             total += step.weight * sum(p * (b - a) for p, b, a in slack)
-            dearest = sorted(step.prices, reverse=True)[: market.bundle_width]
-            rounding += step.weight * (PRICE_UNITS_PER_VALUE_CODE + sum(dearest))
             scales = deviation(step.noise) * (
                 1 if len(deviation(step.noise)) > 1 else len(supplies)
             )
@@ -212,7 +243,16 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
     above = (total + radius) / whole
     above = above / bounds.DOWN if above > 0.0 else above * bounds.DOWN
-    return above + rounding * market.requests_at_most / whole
+    return above + _unseen(board)
+
+
+def _unseen(board: Billboard) -> float:
+    """C4: what values and amounts can lose as they become codes, in value codes."""
+    market, rounding = board.header.market, 0
+    for step in board.rounds:
+        dearest = sorted(step.prices, reverse=True)[: market.bundle_width]
+        rounding += step.weight * (PRICE_UNITS_PER_VALUE_CODE + sum(dearest))
+    return rounding * market.requests_at_most / (board.weight * PRICE_UNITS_PER_VALUE_CODE)
 
 
 def _mixture_radius(variance: float, guess: float, tail: float) -> float:
@@ -229,5 +269,5 @@ def _mixture_radius(variance: float, guess: float, tail: float) -> float:
 
 def _released(board: Billboard, query: Query) -> tuple[float, float]:
     release = bounds.closing_release(board, query)
-    radius = bounds.value_radius(board.header.market, release.step.noise)
+    radius = bounds.value_radius(board.header, release.step.noise)
     return float(release.answer[0]), radius

@@ -26,7 +26,7 @@ from jdpack.market.market import Market
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.noise import Gaussian, gaussian
 from jdpack.privacy.queries import Change, Query
-from jdpack.protocol import bounds
+from jdpack.protocol import bounds, grants
 
 
 def step(board: Billboard) -> Step | None:
@@ -85,7 +85,12 @@ def luck_range(board: Billboard) -> tuple[int, int] | None:
     each option, rounding takes less than 1/SHARE of its value and less than one value code. If
     indivisible goods are thinned, a request's whole value may be at stake, and bounding what
     thinning takes away by the smallest factor alone may cost the certificate less than the noise of
-    the release would.
+    the release would. Coins then count too, unless the radius of C7 is smaller: it covers them, and
+    the noise that would count otherwise.
+
+    What a coin gives beyond the average is at most `bounds.dearest`: if an option was not taken in
+    some round, then what was taken there is worth at most its cost less. (What a request adds is
+    cut off there anyway, so this costs nothing but roundings.)
     """
     market, budget = board.header.market, board.header.budget
     factors, cap = bounds.factors(board), market.value_cap_code
@@ -93,7 +98,11 @@ def luck_range(board: Billboard) -> tuple[int, int] | None:
         return None
     if market.divisible:
         return cap * (min(factors) - SHARE) // SHARE - _rounding(market), 0  # rounded down
-    change = queries.luck_change(market, *person_luck(market, -cap, cap))
+    by_grants = board.header.ratio_by_grants
+    extent = -cap, bounds.dearest(board) if by_grants else cap
+    change = queries.luck_change(market, *person_luck(market, *extent))
     noise = gaussian(change, budget.rho * tail_bounds.LUCK_SHARE)
-    by_factor = bounds.thinned_value(board, factors) + bounds.coin_luck(board)
-    return None if by_factor <= bounds.value_radius(market, noise) else (-cap, cap)
+    by_factor, luck = bounds.thinned_value(board, factors), bounds.coin_luck(board)
+    if not by_grants or luck < grants.short_of_optimum(board)[1]:
+        by_factor += luck
+    return None if by_factor <= bounds.value_radius(board.header, noise) else extent

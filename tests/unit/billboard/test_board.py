@@ -21,12 +21,14 @@ from jdpack import (
     Certificate,
     Market,
     MwuAdaptive,
+    Newton,
     OutputError,
     SupplyWarning,
     solve,
 )
 from jdpack.billboard import file
 from jdpack.billboard.lines import WEIGHT_SUM_MAX, Header, Release, Seed, Step
+from jdpack.billboard.schema import header_from_dict, header_to_dict
 from jdpack.market.grid import SHARE
 from jdpack.privacy.noise import Gaussian, NoNoise, TruncatedLaplace
 from jdpack.privacy.queries import Query
@@ -591,3 +593,20 @@ def test_junk_in_any_field_is_refused_or_reads_back_to_the_letter(data):
     except BillboardError:
         return
     assert text_of(board) == text
+
+
+@pytest.mark.parametrize("divisible", [True, False])
+def test_the_header_says_whether_the_ratio_rests_on_grants(divisible):
+    """If it does not say so, the billboard is from before, or nothing measures grants."""
+    market = Market(supply=[9.0], max_demand=1.0, max_value=1.0, agents=99, divisible=divisible)
+    budget = Budget.split(1.0, 1e-8, truncated=False)
+    now = Header(market, Newton().to_dict(), budget, "0" * 64)
+    assert now.ratio_by_grants == (not divisible) == ("ratio" in header_to_dict(now))
+    assert header_from_dict(header_to_dict(now)) == now
+    before = {key: value for key, value in header_to_dict(now).items() if key != "ratio"}
+    read = header_from_dict(before)
+    assert not read.ratio_by_grants and read.earlier == (not divisible)
+    assert header_to_dict(read) == before
+    for wrong in ("by coins", None, *(["by grants"] if divisible else [])):
+        with pytest.raises(BillboardError, match="is not one that this version knows"):
+            header_from_dict(before | {"ratio": wrong})

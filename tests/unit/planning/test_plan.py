@@ -242,11 +242,14 @@ def test_each_resource_has_its_own_margin_and_the_largest_is_named():
 
 
 def best_loss(need, prices):
-    """The loss, to first order, of the best shape for these prices: the mean of its margins."""
+    """The loss, to first order, of the best shape for these prices: the mean of its margins.
+
+    All agents are alike.
+    """
     change = queries.change(need.market, "demand")
     touched = change.squares / DEMAND_CODE_MAX**2
     levels = water_fill(prices / need.supplies, touched)
-    return float(prices @ need.margins(shape=1.0 / np.sqrt(levels)))
+    return float(prices @ need.margins(shape=1.0 / np.sqrt(levels), alike=True))
 
 
 @pytest.mark.parametrize("divisible", [True, False])
@@ -265,7 +268,7 @@ def test_whatever_the_prices_a_run_loses_at_most_the_most(divisible, bundle, nei
     assert worst > 0.9 * most  # and it is not far above what can happen
     # Negative control: even noise may lose far more, unless one agent moves one resource.
     if bundle == 4:
-        assert float(need.margins().max()) > 1.4 * most
+        assert float(need.margins(alike=True).max()) > 1.4 * most
 
 
 def test_a_shape_that_follows_supply_has_one_margin():
@@ -326,11 +329,13 @@ def test_the_expected_share_follows_from_the_margin_and_says_so():
     for divisible, times in EXPECTED_LOSS.items():
         planned = plan(a_market(3, divisible=divisible), epsilon=1.0, delta=DELTA)
         assert planned.share_expected == pytest.approx(1.0 - times * planned.margin)
-        assert planned.share_at_least == pytest.approx(1.0 - planned.margin)  # supplies are even
+        assert planned.share_at_least < 1.0 - planned.margin < planned.share_expected
         assert "concave" in planned.basis and "at least about" in planned.basis
         far = plan(uneven(divisible=divisible), epsilon=1.0, delta=DELTA)
         most = Need(far.market, far.budget, Newton()).most()
         assert far.share_at_least == 1.0 - most < 1.0 - far.margin < far.share_expected
+        alike = Need(far.market, far.budget, Newton()).margins(alike=True)
+        assert (alike > Need(far.market, far.budget, Newton()).margins()).all()
     other = plan(a_market(3), epsilon=1.0, delta=DELTA, policy=MwuAdaptive(alpha=0.2))
     assert other.share_at_least is None and other.share_expected is None
     assert "alpha n V = 1e+05" in other.basis  # 0.2 x 50,000 x 10

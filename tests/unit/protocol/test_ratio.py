@@ -1,4 +1,4 @@
-"""The certified ratio is the smallest over all welfares that the releases leave possible."""
+"""The certified ratio is the smallest over all welfares that the releases leave possible (C6)."""
 
 from dataclasses import replace
 
@@ -23,7 +23,8 @@ CODES = 2**32
 def a_board(market: Market, load: float, **closing: float) -> Billboard:
     """A run with one price of 0.2, one load, and the given closing answers."""
     budget, policy = Budget.split(1.0, 1e-8, truncated=False), Newton((0.2,))
-    board = Billboard(Header(market, policy.to_dict(), budget, SEED.commitment))
+    header = Header(market, policy.to_dict(), budget, SEED.commitment, earlier=True)  # C6 alone
+    board = Billboard(header)
     state = policy.start(market, budget)
     price = round(0.2 * CODES * PRICE_UNITS_PER_VALUE_CODE / market.supply_codes[0] * 4000)
     while (asked := policy.step(state)) is not None:
@@ -43,14 +44,14 @@ def possible_ratios(board: Billboard) -> np.ndarray:
     """What the ratio may be at each welfare on a fine grid, from the statements alone."""
     market, scaling = board.header.market, bounds.factors(board)
     released = {r.step.query: r for r in board.releases}
-    radius = value_radius(market, released["welfare"].step.noise)
+    radius = value_radius(board.header, released["welfare"].step.noise)
     middle = released["welfare"].answer[0]
     w = np.linspace(max(0.0, middle - radius), max(0.0, middle + radius), 2001)
-    above = certificates._above_welfare(board, bounds.value_tail(market))
+    above = certificates._above_welfare(board, bounds.value_tail(board.header))
     w = w[w + above > 0.0]
     f = min(scaling) / SHARE
     if luck_range(board) is not None:
-        luck = released["luck"].answer[0] - value_radius(market, released["luck"].step.noise)
+        luck = released["luck"].answer[0] - value_radius(board.header, released["luck"].step.noise)
     else:
         luck = 0.0 if market.divisible else -bounds.coin_luck(board)
     given = np.maximum(0.0, w + luck)
@@ -59,7 +60,7 @@ def possible_ratios(board: Billboard) -> np.ndarray:
     else:
         if f < 1.0 and luck_range(board) is None:
             cap = float(market.value_cap_code)
-            taken = [kept_at_most(g, cap, 1.0 - f, bounds.value_tail(market)) for g in given]
+            taken = [kept_at_most(g, cap, 1.0 - f, bounds.value_tail(board.header)) for g in given]
             given = given - taken
     return np.clip(given, 0.0, None) / (w + above)
 
