@@ -112,17 +112,17 @@ FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
 """Settings that screen even where it saves no time."""
 
 
-def low(at: int, scale: float, honest: list[int]) -> list[int]:
+def low(at: int, scale: float, count: int) -> list[int]:
     """Noise so low that the certificate sees enough supply for everybody."""
-    return [-round(300 * scale)] * len(honest)
+    return [-round(300 * scale)] * count
 
 
-def lucky(at: int, scale: float, honest: list[int]) -> list[int]:
+def lucky(at: int, scale: float, count: int) -> list[int]:
     """No noise, but much on numbers that are drawn alone.
 
     Welfare is one of them. If it seems large, it is worth a release to see how much of it is lost.
     """
-    return [round(40 * scale)] if len(honest) == 1 else [0] * len(honest)
+    return [round(40 * scale)] if count == 1 else [0] * count
 
 
 # --- engines ------------------------------------------------------------------------------
@@ -820,10 +820,9 @@ class Paths:
         If `torn`, tear off the end of its last line before that.
         """
 
-        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
+        def stopped(at: int, scale: float, count: int) -> None:
             if at == stop:
                 raise StoppedError
-            return honest
 
         tape = record(setting, people, draws=stopped, output=out)
         board = out / "public" / "billboard.jsonl"
@@ -884,10 +883,9 @@ class Paths:
     def _refunded(self, setting: Setting, people: People, path: Path) -> Iterator[str]:
         """What a ledger gives back of a run that was stopped after its first line."""
 
-        def stopped(at: int, scale: float, honest: list[int]) -> list[int]:
+        def stopped(at: int, scale: float, count: int) -> None:
             if at == 2:
                 raise StoppedError
-            return honest
 
         Ledger.create(path, "people", epsilon=self.epsilon, delta=self.delta)
         record(setting, people, draws=stopped, ledger=path, dataset="people")
