@@ -527,11 +527,10 @@ def _with_coins(
     rates = np.sqrt(2.0 * tail / about)[:, None] * 10.0 ** (_EXPONENTS / 40.0)
     spreads = np.sqrt(noises[:, None] + (rates * scales[:, None] / 2.0) ** 2)
     steep = rates * spreads
-    # The mean is at most exp(-z^2 / 2) + exp(-steep z + steep^2 / 2), so that z begins above the
-    # tail. Its logarithm is concave in r: Newton's method comes down to the tail.
-    twice = tail + math.log(2.0)
-    near = np.minimum(steep, math.sqrt(2.0 * twice))
-    z = np.minimum(twice / near + near / 2.0, 40.0)
+    # Chernoff's bound at this rate or a lower one begins above the tail. The logarithm of the mean
+    # is concave in r, so that Newton's method comes down to it.
+    lower = np.minimum(steep, math.sqrt(2.0 * tail))
+    z = np.minimum(tail / lower + lower / 2.0, 40.0)
     for _ in range(_STEPS):
         beyond = steep * (steep / 2.0 - z) + log_ndtr(z - steep)
         mean = np.logaddexp(log_ndtr(-z), beyond)
