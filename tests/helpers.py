@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 from jdpack import cli
 from jdpack.billboard.board import Billboard
@@ -40,6 +41,7 @@ from jdpack.records.encode import encode
 
 SHARE = 2**24
 VALUE_UNITS = 2**20
+CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 BAND = 0.15
 
 Option = tuple[int, tuple[int, ...]]
@@ -365,6 +367,12 @@ def random_market(
     )
 
 
+def even_market(m: int = 2, n: int = 1000, b: float = 100.0, **more: Any) -> Market:
+    """A market of divisible goods with the same supply and cap."""
+    given = {"max_demand": 1.0, "max_value": 1.0, "agents": n, "divisible": True}
+    return Market(**{"supply": [b] * m, **given, **more})
+
+
 def whole_market(
     m: int, *, agents: int, sparse: bool = False, options: int = 1, **more: Any
 ) -> Market:
@@ -378,6 +386,24 @@ def whole_market(
         options=options,
         **more,
     )
+
+
+def drawn_agents(draw: Any, market: Market, prices: Sequence[int], codes: Any, values: Any) -> Any:
+    """A few agents in codes, drawn by Hypothesis; some values equal the cost, some options tie."""
+    agents, m = [], len(market.resources)
+    for _ in range(market.agents):
+        offers = []
+        for _ in range(draw(st.integers(1, market.options))):
+            demand = [0] * m
+            for j in draw(st.permutations(range(m)))[: draw(st.integers(0, market.bundle_size))]:
+                demand[j] = draw(codes)
+            cost = sum(c * p for c, p in zip(demand, prices, strict=True))
+            tie = min(-(-cost // VALUE_UNITS), VALUE_MAX)
+            offers.append((draw(values | st.sampled_from([tie, max(0, tie - 1)])), demand))
+        if len(offers) > 1 and draw(st.booleans()):
+            offers[-1] = offers[0]  # the first of two equal options is taken
+        agents.append(offers)
+    return agents
 
 
 @functools.cache

@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import (
+    CODE_MAX,
     SHARE,
+    VALUE_MAX,
     Option,
     Records,
     coin_of,
+    drawn_agents,
     factors_of,
     given_of,
     load_of,
@@ -36,7 +39,6 @@ from jdpack.policies.mwu_online import MwuOnline
 from jdpack.privacy.noise import Gaussian
 from jdpack.records import encode, tables
 
-CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 ODD_IDS: list[Any] = [0, -1, 17, -(2**63), 2**63 - 1, 2**53 + 1, 10, 99]
 
 prices = (
@@ -78,19 +80,7 @@ def markets(draw):
     )
     played = draw(st.integers(1, count))
     posted = [tuple(draw(prices) for _ in range(m)) for _ in range(played)]
-    agents = []
-    for _ in range(n):
-        offers = []
-        for _ in range(draw(st.integers(1, options))):
-            demand = [0] * m
-            for j in draw(st.permutations(range(m)))[: draw(st.integers(0, market.bundle_size))]:
-                demand[j] = draw(codes)
-            cost = sum(c * p for c, p in zip(demand, posted[0], strict=True))
-            tie = min(-(-cost // 2**20), VALUE_MAX)
-            offers.append((draw(values | st.sampled_from([tie, max(0, tie - 1)])), demand))
-        if len(offers) > 1 and draw(st.booleans()):
-            offers[-1] = offers[0]
-        agents.append(offers)
+    agents = drawn_agents(draw, market, posted[0], codes, values)
     ids = ODD_IDS[:n] if draw(st.booleans()) else [f"é {i}" for i in range(n)]
     return Records(market, ids, agents), posted, count
 

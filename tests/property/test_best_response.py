@@ -9,12 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers import (
+    CODE_MAX,
     SHARE,
+    VALUE_MAX,
     Records,
     check_chance,
     close_call,
     coin_of,
     curvature_of,
+    drawn_agents,
     factors_of,
     finished_board,
     gauge_of,
@@ -39,7 +42,6 @@ from jdpack.market.grid import PRICE_CODE_MAX
 from jdpack.records import encode
 from jdpack.records.codes import BLOCK, Agents, Part
 
-CODE_MAX, VALUE_MAX = 65535, 2**32 - 1
 storages = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 several = pytest.mark.parametrize("options", [1, 3], ids=["single", "multi"])
 seeds = st.integers(0, 2**32 - 1)
@@ -65,20 +67,7 @@ def markets(draw):
     n = draw(st.integers(1, 6))
     market = whole_market(m, agents=n, sparse=sparse, options=options)
     posted = [tuple(draw(prices) for _ in range(m)) for _ in range(draw(st.integers(1, 4)))]
-    agents = []
-    for _ in range(market.agents):
-        offers = []
-        for _ in range(draw(st.integers(1, options))):
-            demand = [0] * m
-            for j in draw(st.permutations(range(m)))[: draw(st.integers(0, market.bundle_size))]:
-                demand[j] = draw(codes)
-            cost = sum(c * p for c, p in zip(demand, posted[0], strict=True))
-            tie = min(-(-cost // 2**20), VALUE_MAX)
-            value = draw(values | st.sampled_from([tie, max(0, tie - 1)]))
-            offers.append((value, demand))
-        if len(offers) > 1 and draw(st.booleans()):
-            offers[-1] = offers[0]  # the first of two equal options is taken
-        agents.append(offers)
+    agents = drawn_agents(draw, market, posted[0], codes, values)
     return Records(market, list(range(market.agents)), agents), posted
 
 

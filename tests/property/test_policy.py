@@ -401,18 +401,7 @@ def test_it_works_at_the_edge(kind, edge, divisible):
             bundle_size=min(3, len(supply)),
             neighbours=list(Neighbours)[number % 2],
         )
-        result = solve(
-            market,
-            values=values,
-            demands=demands,
-            ids=np.arange(len(values)),
-            epsilon=epsilon,
-            delta=1e-6,
-            policy=KINDS[kind](market),
-            seed=3,
-            threads=1,
-        )
-        check_result(market, result, values, demands)
+        result = checked(kind, market, epsilon, values, demands, np.arange(len(values)))
         if edge == "nobody wants anything":
             assert result.welfare == pytest.approx(N)
         if edge == "nothing is scarce" and epsilon >= 10.0 and kind == "newton":
@@ -440,22 +429,20 @@ def test_several_options(kind, neighbours, divisible):
     demands = np.eye(6)[rng.integers(0, 6, rows)] * rng.uniform(0.2, 1.0, (rows, 1))
     values, ids = rng.random(rows), np.repeat(np.arange(len(counts)), counts)
     for epsilon in EPSILONS[divisible]:
-        result = solve(
-            market,
-            values=values,
-            demands=demands,
-            ids=ids,
-            epsilon=epsilon,
-            delta=1e-6,
-            policy=KINDS[kind](market),
-            seed=4,
-            threads=1,
-        )
-        check_result(market, result, values, demands)
+        result = checked(kind, market, epsilon, values, demands, ids)
         shares = result.shares.astype(np.int64)
         assert np.bincount(ids, weights=shares).max() <= SHARE
         if epsilon >= 10.0 and kind == "newton":
             assert result.certificate.ratio_at_least > 0.85
+
+
+def checked(kind, market, epsilon, values, demands, ids):
+    """A run of a policy, after a check of what it gives."""
+    records = {"values": values, "demands": demands, "ids": ids}
+    policy = KINDS[kind](market)
+    result = solve(market, **records, epsilon=epsilon, delta=1e-6, policy=policy, seed=3, threads=1)
+    check_result(market, result, values, demands)
+    return result
 
 
 def check_result(market, result, values, demands):

@@ -51,7 +51,7 @@ EVEN = (1.0,)
 SURELY = 1e-9
 """The probability with which `load_surely` may fail."""
 _EXPONENTS = np.arange(-80.0, 41.0)
-_STEPS = 12
+_STEPS = 5
 """More would move a bound by less than 1e-9 of it."""
 TRANSFER = Fraction(1, 512)
 """The most epsilon, as a part of rho, that discrete noise may cost (`privacy.gdp`)."""
@@ -527,8 +527,10 @@ def _with_coins(
     rates = np.sqrt(2.0 * tail / about)[:, None] * 10.0 ** (_EXPONENTS / 40.0)
     spreads = np.sqrt(noises[:, None] + (rates * scales[:, None] / 2.0) ** 2)
     steep = rates * spreads
-    # The logarithm of the mean is concave in r, so that Newton's method comes down to the tail.
-    z = np.full_like(rates, 40.0)
+    # Chernoff's bound at this rate or a lower one begins above the tail. The logarithm of the mean
+    # is concave in r, so that Newton's method comes down to it.
+    lower = np.minimum(steep, math.sqrt(2.0 * tail))
+    z = np.minimum(tail / lower + lower / 2.0, 40.0)
     for _ in range(_STEPS):
         beyond = steep * (steep / 2.0 - z) + log_ndtr(z - steep)
         mean = np.logaddexp(log_ndtr(-z), beyond)

@@ -113,28 +113,27 @@ FORCED = ((shard, "_SCREENED", 1), (shard, "_FEW", 0))
 """Settings that screen even where it saves no time."""
 
 
-def low(at: int, scale: float, honest: list[int]) -> list[int]:
+def low(at: int, scale: float, count: int) -> list[int]:
     """Noise so low that the certificate sees enough supply for everybody."""
-    return [-round(300 * scale)] * len(honest)
+    return [-round(300 * scale)] * count
 
 
 def stopped_at(stop: int) -> Chooser:
     """Honest noise, until a draw at which the run is stopped."""
 
-    def choose(at: int, scale: float, honest: list[int]) -> list[int]:
+    def choose(at: int, scale: float, count: int) -> None:
         if at == stop:
             raise StoppedError
-        return honest
 
     return choose
 
 
-def lucky(at: int, scale: float, honest: list[int]) -> list[int]:
+def lucky(at: int, scale: float, count: int) -> list[int]:
     """No noise, but much on numbers that are drawn alone.
 
     Welfare is one of them. If it seems large, it is worth a release to see how much of it is lost.
     """
-    return [round(40 * scale)] if len(honest) == 1 else [0] * len(honest)
+    return [round(40 * scale)] if count == 1 else [0] * count
 
 
 # --- engines ------------------------------------------------------------------------------

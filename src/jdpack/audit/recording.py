@@ -52,8 +52,9 @@ _one_at_a_time = threading.RLock()
 SEED_BYTES = 16
 _LAWS_MOST = 512
 
-Chooser = Callable[[int, float, list[int]], list[int]]
-"""Chooses what a sampler returns, from the number of the call, its scale, and an honest draw."""
+Chooser = Callable[[int, float, int], list[int] | None]
+"""Chooses what a sampler returns, from the number of the call, its scale, and how many numbers are
+drawn. None leaves the choice to the sampler."""
 
 
 class StoppedError(Exception):
@@ -266,9 +267,9 @@ def replay(
         for _, places in alike(release.step.noise, len(exact))
     ]
 
-    def forced(at: int, scale: float, honest: list[int]) -> list[int]:
-        fits = at < len(wanted) and len(wanted[at]) == len(honest)
-        return list(wanted[at]) if fits else honest  # a misfit shows on the billboard
+    def forced(at: int, scale: float, count: int) -> list[int] | None:
+        fits = at < len(wanted) and len(wanted[at]) == count
+        return list(wanted[at]) if fits else None  # a misfit shows on the billboard
 
     given = tuple(tape.random_bytes)
     return _run(Tape(people, setting), engine, threads, forced, given, output, {})
@@ -389,13 +390,15 @@ def watching(
     urandom = os.urandom
 
     def sampled(self: Any, arg: Any) -> Any:
-        drawn = invoke(self, arg)
-        kind, scale = _stated(self)
-        honest = list(drawn) if isinstance(drawn, list) else [drawn]
-        returned = honest if draws is None else draws(len(tape.calls), scale, honest)
+        several, (kind, scale) = isinstance(arg, list), _stated(self)
+        count = len(arg) if several else 1
+        returned = None if draws is None else draws(len(tape.calls), scale, count)
+        if returned is None:
+            drawn = invoke(self, arg)
+            returned = list(drawn) if several else [drawn]
         tape.calls.append(Call(kind, scale, list(returned)))
         tape.events.append("noise")
-        return returned if isinstance(drawn, list) else returned[0]
+        return returned if several else returned[0]
 
     def random_bytes(count: int) -> bytes:
         if _not_by_us(sys._getframe(1)):

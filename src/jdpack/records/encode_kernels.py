@@ -178,7 +178,8 @@ def store(items, runs, out):  # type: ignore[no-untyped-def]
     """Copy items to the places assigned by `_place`."""
     for r in range(runs.shape[0]):
         block, at, row, n = runs[r, 0], runs[r, 1], runs[r, 2], runs[r, 3]
-        out[block, at : at + n] = items[row : row + n]
+        for i in range(n):  # an assignment of slices takes seconds to compile
+            out[block, at + i] = items[row + i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

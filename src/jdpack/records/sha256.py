@@ -42,7 +42,8 @@ _START, _ROUNDS = _root_bits(2, 8), _root_bits(3, 64)
 def _hash_texts(prefix, data, begins, ends, start, rounds, block, words, out):  # type: ignore[no-untyped-def]
     state = np.empty(8, np.uint32)
     for i in range(out.size):
-        state[:] = start
+        for k in range(8):
+            state[k] = start[k]
         length = prefix.size + ends[i] - begins[i]
         blocks = (length + 8) // 64 + 1  # with one more bit, and the length in 8 bytes
         for b in range(blocks):

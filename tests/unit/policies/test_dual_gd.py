@@ -5,18 +5,13 @@ from decimal import Decimal, getcontext
 
 import pytest
 
-from helpers import check_prices, played
-from jdpack import Budget, DualGd, Market
+from helpers import check_prices, even_market, played
+from jdpack import Budget, DualGd
 from jdpack.market.grid import DEMAND_CODE_MAX
 
 getcontext().prec = 50
 BUDGET = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
 EXACT = Budget(math.inf, 1e-6, math.inf, 0.0, 1e-8)
-
-
-def a_market(m=2, n=1000, b=100.0, **more):
-    given = {"max_demand": 1.0, "max_value": 1.0, "agents": n, "divisible": True}
-    return Market(**{"supply": [b] * m, **given, **more})
 
 
 def nv_of(market):
@@ -34,7 +29,7 @@ def variance_of(market, rounds):
 
 def test_two_rounds_by_hand():
     """2 agents per unit: W = 1; n V = 4; 4 rounds without noise, so eta = 2 x 4 / sqrt(4) = 4."""
-    market = a_market(1, n=400, b=200.0, max_value=0.01)
+    market = even_market(1, n=400, b=200.0, max_value=0.01)
     (S,) = market.supply_codes
     steps = played(DualGd(rounds=4), market, EXACT, [(2 * S,), (S // 2,), (3 * S,)])
     prices = [step.prices[0] * S / 2**20 * market.value_step for step in steps]
@@ -44,7 +39,7 @@ def test_two_rounds_by_hand():
 @pytest.mark.parametrize("m", [1, 2, 5])
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
 def test_many_rounds_in_50_digits(m, budget):
-    market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
+    market, T = even_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
     codes = market.supply_codes  # they grow with j
     answers = [
         tuple((7919 * t * (j + 1)) % (9 * S) - 2 * S for j, S in enumerate(codes)) for t in range(T)
@@ -64,7 +59,7 @@ def test_many_rounds_in_50_digits(m, budget):
 
 
 def test_prices_start_at_0_and_stay_in_the_box():
-    market = a_market(2)
+    market = even_market(2)
     steps = played(DualGd(rounds=9), market, BUDGET, [(2**60, -(2**60)), (-(2**60), 2**60)] * 4)
     most = round(2 * nv_of(market) / market.supply_codes[0])
     assert [step.prices for step in steps[1:]] == [(most, 0), (0, most)] * 4
@@ -72,7 +67,7 @@ def test_prices_start_at_0_and_stay_in_the_box():
 
 
 def test_noise_makes_the_steps_smaller():
-    market = a_market(2)
+    market = even_market(2)
     sizes = [
         DualGd(rounds=500).start(market, Budget(1.0, 1e-6, rho, 0.0, 1e-8)).size
         for rho in (1e-8, 1e-3, 1.0, math.inf)
@@ -92,7 +87,7 @@ def test_noise_makes_the_steps_smaller():
     ],
 )
 def test_the_number_of_rounds(m, n, b, alpha, rounds):
-    market, policy = a_market(m, n, b), DualGd(alpha)
+    market, policy = even_market(m, n, b), DualGd(alpha)
     assert policy.outlook(market, BUDGET).rounds_at_most == rounds
     assert policy.start(market, BUDGET).left == rounds
 
@@ -100,7 +95,7 @@ def test_the_number_of_rounds(m, n, b, alpha, rounds):
 def test_without_noise_the_regret_of_the_lemma_is_4_alpha():
     """D^2 / (2 eta T) + eta G^2 / 2 in units of n V, D^2 = 4 m, G^2 = m W^2."""
     for alpha, n, m in [(0.1, 1000, 3), (0.02, 300, 2), (0.5, 5000, 1)]:
-        market, width = a_market(m, n), n / 100.0 - 1.0
+        market, width = even_market(m, n), n / 100.0 - 1.0
         state = DualGd(alpha).start(market, EXACT)
         eta = state.size / float(nv_of(market))
         regret = 4 * m / (2 * eta * state.left) + eta * m * width**2 / 2

@@ -8,19 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import check_prices, played
-from jdpack import Budget, Market, MarketError, MirrorDescent
+from helpers import check_prices, even_market, played
+from jdpack import Budget, MarketError, MirrorDescent
 from jdpack.market.grid import DEMAND_CODE_MAX
 from jdpack.policies.mirror_descent import projected
 
 getcontext().prec = 50
 BUDGET = Budget(1.0, 1e-6, 0.02, 0.0, 1e-8)
 EXACT = Budget(math.inf, 1e-6, math.inf, 0.0, 1e-8)
-
-
-def a_market(m=2, n=1000, b=100.0, **more):
-    given = {"max_demand": 1.0, "max_value": 1.0, "agents": n, "divisible": True}
-    return Market(**{"supply": [b] * m, **given, **more})
 
 
 def most_of(market):
@@ -53,7 +48,7 @@ def codes_of(market, prices):
 
 def test_euclidean_rounds_by_hand():
     """2 resources, 2 agents per unit: W = 1; K = 4.4; 8 rounds, so size = 4.4 / sqrt(16) = 1.1."""
-    market = a_market(2, n=400, b=200.0, max_value=0.01)
+    market = even_market(2, n=400, b=200.0, max_value=0.01)
     S = market.supply_codes[0]
     answers = [(2 * S, 0), (3 * S, 2 * S), (3 * S, 2 * S), (0, 0)]
     steps = played(MirrorDescent("euclidean", 8), market, EXACT, answers)
@@ -67,7 +62,7 @@ def test_euclidean_rounds_by_hand():
 
 def test_entropy_rounds_by_hand():
     """1 resource, 2 agents per unit; K = 4.4, start 2.2, size = sqrt(2 ln 2 / 8) = 0.41628."""
-    market = a_market(1, n=400, b=200.0, max_value=0.01)
+    market = even_market(1, n=400, b=200.0, max_value=0.01)
     S = market.supply_codes[0]
     answers = [(2 * S,), (0,), (3 * S,)]
     steps = played(MirrorDescent("entropy", 8), market, EXACT, answers)
@@ -104,7 +99,7 @@ def euclidean(m, T, most, width, sigma):
 @pytest.mark.parametrize("budget", [BUDGET, EXACT], ids=["noise", "exact"])
 @pytest.mark.parametrize("potential", [entropy, euclidean])
 def test_prices_in_50_digits(m, budget, potential):
-    market, T = a_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
+    market, T = even_market(m, max_demand=[1.0 / (j + 1) for j in range(m)]), 40
     policy, sigma = MirrorDescent(potential.__name__, T), Decimal(0)
     if budget is BUDGET:
         (first,) = played(policy, market, budget, [])
@@ -130,7 +125,7 @@ def nearest(prices, most):
 
 
 def test_noise_makes_the_steps_smaller():
-    market = a_market(2)
+    market = even_market(2)
     for potential in ("entropy", "euclidean"):
         sizes = [
             MirrorDescent(potential, 500).start(market, Budget(1.0, 1e-6, rho, 0.0, 1e-8)).size
@@ -165,7 +160,7 @@ def test_the_projection_of_ties_and_of_what_is_inside():
 
 @pytest.mark.parametrize("potential", ["entropy", "euclidean"])
 def test_prices_stay_in_the_domain_whatever_the_answers(potential):
-    market = a_market(3)
+    market = even_market(3)
     far = 2**40
     answers = [(far, far, -far), (far, -far, 0), (-far, far, far)] * 9
     steps = played(MirrorDescent(potential, 40), market, BUDGET, answers)
@@ -176,7 +171,7 @@ def test_prices_stay_in_the_domain_whatever_the_answers(potential):
 
 
 def test_a_price_that_fell_for_long_comes_back():
-    market = a_market(1, n=150)
+    market = even_market(1, n=150)
     answers = [(-(2**60),)] * 2000 + [(2**60,)] * 999
     steps = played(MirrorDescent("entropy", 3000), market, BUDGET, answers)
     assert steps[1999].prices == (0,)
@@ -187,7 +182,7 @@ def test_a_price_that_fell_for_long_comes_back():
 
 
 def test_the_papers_number_of_rounds_is_the_default():
-    assert MirrorDescent().outlook(a_market(), BUDGET).rounds_at_most == 10_000
+    assert MirrorDescent().outlook(even_market(), BUDGET).rounds_at_most == 10_000
     assert MirrorDescent().to_dict() == {
         "name": "mirror-descent",
         "potential": "entropy",
