@@ -360,7 +360,9 @@ def timed(algorithm: Algorithm, n: int) -> Timed:
             delta=DELTA,
             policy=policy,
             seed=1,
-            progress=lambda _, ends=ends: ends.append(time.perf_counter()),
+            progress=lambda at, ends=ends: (
+                ends.append(time.perf_counter()) if at.stage == "rounds" else None
+            ),
         )
         least = min(least, time.perf_counter() - begin)
         a_round = min(a_round, (ends[-1] - ends[0]) / (len(ends) - 1))
