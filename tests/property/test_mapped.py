@@ -303,7 +303,7 @@ def test_without_a_store_nothing_stays_after_an_error(tmp_path, monkeypatch):
     good = write_clinic(tmp_path / "good.parquet", 3000)
     with pytest.raises(AgentsError, match="more than one agent"):
         solve(clinic(3000), twice, seed=1, engine=Mapped(), output=here / "out")
-    with pytest.raises(AgentsError, match="declares 2999"):
+    with pytest.raises(AgentsError, match="declares 2,999"):
         solve(clinic(2999), good, seed=1, engine=Mapped(), output=here / "out")
     assert list(here.iterdir()) == []
 

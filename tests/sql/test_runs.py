@@ -210,7 +210,7 @@ def test_nobody_else_reads_the_codes(database, server, tmp_path):
             db.execute(f"SELECT * FROM {table}")
         with pytest.raises(EngineError) as error:
             solve(people.WIDE, DatabaseQuery(other, people.SQL), engine="sql", **BUDGET)
-        check_error(error.value, ["permission denied for table people"], "this costs nothing")
+        check_error(error.value, ["permission denied for table people"], "nothing is spent")
         assert tables_of(database) == {table}
     finally:
         with psycopg.connect(database, autocommit=True) as db:

@@ -89,9 +89,9 @@ def granting(number: int, *, options: int) -> Case:
 KINDS: dict[str, tuple[int, Callable[[int], Case]]] = {
     "dense": (60, dense),
     "dear": (60, functools.partial(loose, divisible=True, rho=100.0)),
-    "lucky": (60, functools.partial(loose, divisible=False, rho=600.0)),
+    "lucky": (60, functools.partial(loose, divisible=False, rho=200.0)),
     "thinned": (100, thinned),
-    "granted": (40, functools.partial(granting, options=1)),
+    "granted": (100, functools.partial(granting, options=1)),
     "granted, options": (40, functools.partial(granting, options=3)),
 }
 

@@ -138,19 +138,23 @@ class Need:
                 makes up for the resource whose noise is worst: every load stays below its target
                 by that, or by less with probability 1 - `RARELY`.
         """
-        market, budget, outlook = self.market, self.budget, self.outlook
+        market, budget, policy = self.market, self.budget, self.policy.to_dict()
+        coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
+        measured = coins_decide and measures_grants(policy)
+        if measured and factor != 1.0:  # how much of rho is for grants depends on supplies
+            there = Need(market.scaled(factor), budget, self.policy)
+            return there.margins(shape=shape, alike=alike)
+        outlook = self.outlook
         tail, cap, weight = tail_bounds.tail(market, budget), float(DEMAND_CODE_MAX), outlook.weight
         truncated, supplies = self.policy.truncated, self.supplies * factor
         stretched = np.full(len(supplies), self._spread(factor))
         if shape is not None:
             change = queries.change(market, "demand")
             stretched *= shape * math.sqrt(change.worst(tuple(shape.tolist())) / change.squares)
-        policy = self.policy.to_dict()
-        coins_decide = tail_bounds.coins_decide(market, batches=asks_batches(policy))
         spreads = math.sqrt(outlook.variance) * stretched / weight
         coins = cap * supplies / 4.0 if alike else newton.coins_expected(supplies, spreads)
         scales = np.full(len(supplies), -1.0)  # where grants are not measured
-        if coins_decide and measures_grants(policy):
+        if measured:
             given = (1.0,) if shape is None else tuple(shape.tolist())
             scales = granted_scales(market, budget, given)
 
@@ -224,7 +228,7 @@ class Need:
 def factors(market: Market) -> tuple[float, float]:
     """The smallest and the largest factor on all supplies that a market allows."""
     # No supply may be below its cap, above LARGEST, or above SUPPLY_CODE_MAX in codes.
-    low = max(r.max_demand / r.supply for r in market.resources)
+    low = max(r.max_demand / r.supply for r in market.resources) * (1.0 + 1e-9)
     most = 0.99 * LARGEST / max(r.supply for r in market.resources)
     return low, min(0.99 * SUPPLY_CODE_MAX / max(market.supply_codes), most)
 

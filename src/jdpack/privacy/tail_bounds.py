@@ -292,7 +292,10 @@ def chance_scale(market: Market, budget: Budget, measured: bool = False) -> floa
 
 def tail(market: Market, budget: Budget, beta: float | None = None) -> float:
     """ln(1 / probability) for one of equal parts of beta; beta is the budget's, or another."""
-    return portable_math.log(len(market.resources) / (beta or budget.beta))
+    m, beta = len(market.resources), beta or budget.beta
+    if m / beta == math.inf:
+        return portable_math.log(m) - portable_math.log(beta)
+    return portable_math.log(m / beta)
 
 
 def tails(

@@ -391,7 +391,7 @@ def test_batches_of_numbered_agents_who_may_leave_are_refused():
     budget = {"epsilon": 1.0, "delta": 1e-6}
     with pytest.raises(AgentsError, match="need ids") as caught:
         solve(market, **records, **budget, policy=MwuOnline(5))
-    check_error(caught.value, ["batches", "add-remove"], "turns of numbered agents would change")
+    check_error(caught.value, ["batches", "add-remove"], "the turns of the agents after them")
     solve(market, **records, **budget)  # other policies do not care
     solve(market, **records, **budget, ids=np.arange(50), policy=MwuOnline(5))
     solve(a_market(agents=50), **records, **budget, policy=MwuOnline(5))

@@ -489,7 +489,7 @@ def test_a_billboard_from_before_has_the_ratio_of_before():
     for release in board.releases:
         earlier.post(release)
     now, before = certify(board), certify(earlier)
-    assert before.ratio_at_least < now.ratio_at_least - 0.005
+    assert before.ratio_at_least < now.ratio_at_least - 0.004
     assert before.welfare_at_least > now.welfare_at_least
     assert replace(
         before, ratio_at_least=0.0, welfare_at_least=0.0, optimum_at_most=None
