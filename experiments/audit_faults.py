@@ -816,8 +816,8 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "log(len(market.resources) / (beta or budget.beta))\n",
-                "log(1.0 / (beta or budget.beta))\n",
+                "    m, beta = len(market.resources), beta or budget.beta\n",
+                "    m, beta = 1, beta or budget.beta\n",
             ),
         ),
         hard=True,
@@ -1179,9 +1179,9 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "    return portable_math.log(len(market.resources) / (beta or budget.beta))\n",
-                "    beta = beta or max(budget.beta, 1e-3)  # rare enough for people\n"
-                "    return portable_math.log(len(market.resources) / beta)\n",
+                "    m, beta = len(market.resources), beta or budget.beta\n",
+                "    m = len(market.resources)\n"
+                "    beta = beta or max(budget.beta, 1e-3)  # rare enough for people\n",
             ),
         ),
         hard=True,
