@@ -137,8 +137,8 @@ CHANCE_PER_CAP = float(DEMAND_CODE_MAX) ** 2 / CHANCE_UNIT
 """How many units of the chance release the square of a cap is."""
 
 _PARTS = tuple(i / 20.0 for i in range(1, 19))  # what `granted_part` chooses from
-_STEERED, _SETTLED = 4.0, 0.002  # a guess of the load that coins decide: that of so many deviations
-# of noise, and that part of the supply
+_STEERED, _SETTLED = 4.0, 0.002  # a guess of the load that coins decide: the first number times the
+# deviation of the noise, plus the second times the supply
 _STEERING = 0.1  # about the part of rho that does not count in the loads
 _MIXED = 0.8  # the part of the probability for bounds that rest on grants and rounds
 _HALVINGS = 36  # of an interval that holds a bound; what is left is on the safe side
