@@ -42,10 +42,10 @@ WEB = Path(str(resources.files("jdpack.pages").joinpath("web")))
 
 ALL = """(market, agents) => agents.map(({id, options}) => {
   const found = jdpack.allocate(market, id, options);
-  const {given, odds, times, won, shares, factors, rounds, paid, surplus, places, coin} = found;
+  const {given, scaled, times, won, shares, factors, rounds, paid, surplus, places, coin} = found;
   const codes = found.options.map(({value, codes}) => [value, codes]);
   const close = options.map((_, o) => jdpack.closeness(market, found, o));
-  return {given, odds, times, won, shares, factors, rounds, paid, surplus, places, codes, close,
+  return {given, scaled, times, won, shares, factors, rounds, paid, surplus, places, codes, close,
           code: jdpack.checkCode(market, id, [found]), coin: String(coin)};
 })"""
 CLOSE = """(market, agents) => agents.map(({id, options}) => {
@@ -95,7 +95,7 @@ def check(board, agents, found):
         demands = [o["demand"] for o in agent["options"]]
         expected = allocate(board, value=values, demand=demands, agent=agent["id"])
         assert tuple(g / SHARE for g in own["given"]) == expected.given
-        assert tuple(o / SHARE for o in own["odds"]) == expected.odds
+        assert tuple(o / SHARE for o in own["scaled"]) == expected.scaled
         assert tuple(own["times"]) == expected.rounds
         assert int(own["coin"]) / 2**53 == expected.coin
         check_reasons(explain(board, value=values, demand=demands, agent=agent["id"]), own)
@@ -109,7 +109,7 @@ def check_reasons(expected, own):
         assert own["codes"][o] == [option.value_code, list(option.demand_codes)]
         assert (own["times"][o], own["won"][o]) == (option.rounds, option.won)
         assert (own["shares"][o], own["factors"][o]) == (option.share, option.factor)
-        assert (own["odds"][o], own["given"][o]) == (option.scaled, option.given)
+        assert (own["scaled"][o], own["given"][o]) == (option.scaled, option.given)
         assert own["places"][o] == [option.coin_from, option.coin_below]
         assert own["close"][o] == {"given": option.given, **asdict(option.close)}
         if option.cost is None or option.cost < 2**53:
@@ -182,7 +182,7 @@ def test_the_golden_vectors(opened):
         found = in_browser(page, agents, data(board))
         assert found == in_node(ALL, data(board), agents)
         for own, agent in zip(found, case["agents"], strict=True):
-            assert own["given"] == agent["given"] and own["odds"] == agent["scaled"]
+            assert own["given"] == agent["given"] and own["scaled"] == agent["scaled"]
             assert own["shares"] == agent["shares"] and own["factors"] == agent["factors"]
             assert int(own["coin"]) == agent["coin"]
             assert own["codes"] == [

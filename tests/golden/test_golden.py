@@ -62,7 +62,7 @@ def test_the_agents_own_function(case):
     for agent in case["agents"]:
         assert coin(board.seed.seed, agent["id"], board.header.coin_hash) == agent["coin"]
         found = allocate(board, value=agent["values"], demand=agent["demands"], agent=agent["id"])
-        assert found.odds == tuple(share / SHARE for share in agent["scaled"])
+        assert found.scaled == tuple(share / SHARE for share in agent["scaled"])
         assert found.given == tuple(share / SHARE for share in agent["given"])
         assert found.coin == agent["coin"] / 2**53
         if len(agent["values"]) == 1:

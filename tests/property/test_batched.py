@@ -165,7 +165,7 @@ def test_all_that_follows_from_batches_is_that_of_big_integers(drawn, data, key)
             agent=agent,
         )
         assert own.given == tuple(share / SHARE for share in expected[i])
-        assert own.odds == tuple(share / SHARE for share in scaled[i])
+        assert own.scaled == tuple(share / SHARE for share in scaled[i])
         assert own.rounds == tuple(share // SHARE for share in shares[i])
 
 

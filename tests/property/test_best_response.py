@@ -206,7 +206,7 @@ def test_all_that_follows_from_shares_is_that_of_big_integers(drawn, weights, da
             value, demand = [v for v, _ in options], [d for _, d in options]
             own = allocate(board, value=value, demand=demand, agent=i)
             assert own.given == tuple(share / SHARE for share in expected[i])
-            assert own.odds == tuple(share / SHARE for share in scaled[i])
+            assert own.scaled == tuple(share / SHARE for share in scaled[i])
 
 
 factors = st.sampled_from([0, 1, SHARE - 1, SHARE, SHARE]) | st.integers(0, SHARE)

@@ -115,7 +115,7 @@ def test_an_explanation_is_the_outcome_that_allocate_gives(kind, seed):
     outcome = allocate(board, value=values, demand=demands, agent=id)
     found = explain(board, value=values, demand=demands, agent=id)
     data = found.to_dict()
-    assert (data["given"], data["odds"]) == (list(outcome.given), list(outcome.odds))
+    assert (data["given"], data["scaled"]) == (list(outcome.given), list(outcome.scaled))
     assert (data["coin"], data["rounds"]) == (outcome.coin, list(outcome.rounds))
     assert data["share"] == outcome.share
     market = board.header.market

@@ -208,7 +208,7 @@ def test_the_page_agrees(seed):
     for own, found in zip(people, in_node(code, data(board), people), strict=True):
         for outcome, page in zip(outcomes(seed, own["id"]), found, strict=True):
             assert [g / 2**24 for g in page["given"]] == list(outcome.given)
-            assert [s / 2**24 for s in page["odds"]] == list(outcome.odds)
+            assert [s / 2**24 for s in page["scaled"]] == list(outcome.scaled)
             assert page["times"] == list(outcome.rounds)
             assert page["coin"] / 2**53 == outcome.coin
             assert page["left_out"] == outcome.left_out

@@ -42,7 +42,7 @@ from jdpack.audit.epsilon_bounds import (
     most_success_gaussian,
     trials_for,
 )
-from jdpack.audit.findings import Audit, Finding, fact, judged, odds
+from jdpack.audit.findings import Audit, Finding, fact, judged, statistical
 from jdpack.audit.neighbours import family, moved, of_others, of_sensitivity, of_steps
 from jdpack.audit.noise_checks import draws_of, law, normal_scores, of_vetted_source, size_scores
 from jdpack.audit.people import (
@@ -444,13 +444,13 @@ def test_truncated_laplace_has_its_charges_too():
 
 def test_holm_flags_no_more_than_it_should():
     p_values = [1e-9, 1e-8, 2e-7, 0.5]
-    some = [odds(f"{p}", "", "", p) for p in p_values]
+    some = [statistical(f"{p}", "", "", p) for p in p_values]
     assert [one.passed for one in judged(some, 1e-6)] == [False, False, False, True]
     assert [one.passed for one in judged(some, 1e-7)] == [False, False, True, True]
     assert [one.passed for one in judged(some, 1e-9)] == [True] * 4
     wrong = [fact("a fact", "", ["no"]), *some]
     assert [one.passed for one in judged(wrong, 1e-9)] == [False, *[True] * 4]
-    assert not judged([odds("not a number", "", "", math.nan)])[0].passed
+    assert not judged([statistical("not a number", "", "", math.nan)])[0].passed
 
 
 def test_where_answers_differ():

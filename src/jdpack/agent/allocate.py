@@ -38,8 +38,8 @@ class Outcome:
 
     given: tuple[float, ...]
     """What the agent gets of each option: a fraction of divisible goods, 0 or 1 of others."""
-    odds: tuple[float, ...]
-    """The share of each option before the coin; for indivisible goods, its chance."""
+    scaled: tuple[float, ...]
+    """The share of each option after scaling, before the coin; for indivisible goods, its chance."""
     coin: float
     """The agent's public coin in [0, 1)."""
     rounds: tuple[int, ...]

@@ -154,7 +154,7 @@ class Explanation:
         return {
             **which,
             "given": [o.given / SHARE for o in self.options],
-            "odds": [o.scaled / SHARE for o in self.options],
+            "scaled": [o.scaled / SHARE for o in self.options],
             "coin": self.coin / 2**COIN_BITS,
             "rounds": [o.rounds for o in self.options],
             "share": sum(o.given / SHARE for o in self.options),

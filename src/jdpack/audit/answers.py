@@ -19,7 +19,7 @@ import numpy as np
 from jdpack.agent.allocate import allocate
 from jdpack.agent.options import Request
 from jdpack.audit.epsilon_bounds import scipy
-from jdpack.audit.findings import Finding, differ, fact, odds
+from jdpack.audit.findings import Finding, differ, fact, statistical
 from jdpack.audit.people import group_of
 from jdpack.audit.recording import SEED_BYTES, Tape
 from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
@@ -177,7 +177,7 @@ def of_statements(tapes: Iterable[Tape]) -> list[Finding]:
             failed[what] += wrong
             expected[what] += p
     return [
-        odds(
+        statistical(
             f"certificate: {what}",
             f"fails in at most {most:.2g} of {some} runs on average",
             f"failed in {failed[what]}",

@@ -23,7 +23,7 @@ from jdpack.audit.epsilon_bounds import (
     scipy,
     trials_for,
 )
-from jdpack.audit.findings import ALARM, Finding, fact, odds
+from jdpack.audit.findings import ALARM, Finding, fact, statistical
 from jdpack.audit.people import People, everything, nothing
 from jdpack.audit.recording import Setting, Tape, alike, record, true_answers
 from jdpack.billboard.board import Billboard
@@ -172,7 +172,7 @@ def judge(
     count = 2 * len(scores[0])
     limit = right_at_most(setting, market)
     found.append(
-        odds(
+        statistical(
             "coalition: success",
             f"right in at most {limit:.2%} of trials",
             f"right in {right / count:.2%} of {count} trials",

@@ -97,7 +97,7 @@ def differ(one: Sequence[int], two: Sequence[int]) -> str:
     return f"is {one[at]} in coordinate {at}, but {two[at]}"
 
 
-def odds(
+def statistical(
     check: str, claimed: str, seen: str, p_value: float, least_p: float = 0.0, tested: bool = True
 ) -> Finding:
     """A statistical check, which `judged` judges together with all the others."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from jdpack import door
 from jdpack.audit.epsilon_bounds import scipy
-from jdpack.audit.findings import Finding, differ, fact, odds
+from jdpack.audit.findings import Finding, differ, fact, statistical
 from jdpack.audit.recording import Tape, alike
 from jdpack.privacy.noise import Gaussian, Noise, TruncatedLaplace, deviation
 
@@ -178,14 +178,14 @@ def of_law(draws: list[Draw]) -> Iterator[Finding]:
         scores = np.concatenate(some)
         n, squares = len(scores), float((scores**2).sum())
         ends = float(stats.chi2.cdf(squares, n)), float(stats.chi2.sf(squares, n))
-        yield odds(
+        yield statistical(
             f"noise: variance of {query}",
             "the posted one",
             f"{squares / n:.3f} times the posted one in {n} draws",
             min(1.0, 2.0 * min(ends)),
         )
         shift = float(scores.mean()) * math.sqrt(n)
-        yield odds(
+        yield statistical(
             f"noise: mean of {query}",
             "0",
             f"{shift:+.1f} standard errors in {n} draws",
@@ -193,7 +193,7 @@ def of_law(draws: list[Draw]) -> Iterator[Finding]:
         )
         if n >= 10:
             result = stats.kstest(scores, "norm")
-            yield odds(
+            yield statistical(
                 f"noise: law of {query}",
                 "the law of the posted noise",
                 f"off by {result.statistic:.4f} in {n} draws",
@@ -248,7 +248,7 @@ def _correlation(what: str, pairs: list[tuple[Floats, Floats]]) -> Iterator[Find
         length = math.sqrt(float(x @ x) * float(y @ y))
         r = min(1.0, max(-1.0, float(x @ y) / length)) if length > 0.0 else 1.0
         t = math.inf if abs(r) == 1.0 else abs(r) * math.sqrt((n - 2) / (1.0 - r * r))
-        yield odds(
+        yield statistical(
             f"noise: independence, {kind}{what}",
             "no correlation",
             f"correlation {r:+.4f} in {n} pairs",
@@ -273,7 +273,7 @@ def of_repeats(draws: list[Draw]) -> Finding:
         if p_value < least:
             least = p_value
             told = f"{seen} pairs of equal draws of {query}, where chance gives {expected:.2g}"
-    return odds(
+    return statistical(
         "noise: repeats",
         "every draw is fresh",
         told if pairs else "no query was asked twice",
@@ -313,7 +313,7 @@ def low_bits(values: list[int], size: int, what: str = "noise") -> Finding | Non
     if bits < 1:
         return None
     seen = np.bincount([z % 2**bits for z in values], minlength=2**bits)
-    return odds(
+    return statistical(
         f"{what}: low bits at scales from 2^{size}",
         "uniform",
         f"{bits} bits of {len(values)} draws; the commonest pattern has "
@@ -330,7 +330,7 @@ def of_source(count: int = 1000) -> list[Finding]:
         values = source.draw(noise, count, 0)
         p_value, cells = _chi_square(values, *law(noise))
         found.append(
-            odds(
+            statistical(
                 f"source: {noise}",
                 "the discrete law",
                 f"{count} draws, {values.count(0)} of them 0",

@@ -4,8 +4,8 @@
   coins (`jdpack.privacy.tail_bounds`). In demand codes the noise hardly depends on the supply, so
   a resource whose supply is small against its cap needs a larger margin.
 * newton aims below the supply by that much. Any other policy aims for full supplies, and divisible
-  goods are scaled and others thinned from there. If a full load is kept at odds f, the margin is
-  1/f - 1.
+  goods are scaled and others thinned from there. If grants of a full load are kept with chance f,
+  the margin is 1/f - 1.
 * The margin of a market is the mean over its resources, weighted by what they are likely worth
   (`newton_targets.likely_shares`). Nothing public tells more before a run. newton shapes its noise
   by the prices that it finds, so whatever they are, it loses at most about `Need.most`. It splits
@@ -179,8 +179,8 @@ class Need:
             fits = noise.fits(coins, tail, truncated=truncated)
             # A full load is thinned until it fits.
             room = 1.0 - spare / supply
-            odds = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
-            return 1.0 / odds - 1.0 if odds > 1e-6 else math.inf
+            kept = max(fit.factor(room / (1.0 + fit.radius / weight / supply)) for fit in fits)
+            return 1.0 / kept - 1.0 if kept > 1e-6 else math.inf
 
         spares = [float(most) * budget.repaired for most in market.person_cap_codes]
         columns = stretched.tolist(), supplies.tolist(), coins.tolist(), spares, scales.tolist()

@@ -37,8 +37,8 @@ def verdict(plan: Plan) -> Iterator[str]:
     if least:
         yield f"  at least about {percent_down(least)}, {AT_WORST}"
     if market.excess_probability:
-        odds = f"{market.excess_probability:g}"
-        yield f"  a supply may be exceeded with probability {odds}; nothing is repaired"
+        often = f"{market.excess_probability:g}"
+        yield f"  a supply may be exceeded with probability {often}; nothing is repaired"
     if not plan.private:
         yield "  epsilon is inf: there is no noise, and nothing is private"
     elif plan.warning is not None:

@@ -209,7 +209,7 @@ def thinned_value(board: Billboard, scaling: tuple[int, ...]) -> float:
 
 
 def thinned_away(header: Header, welfare: float, f: float) -> float:
-    """C5: the most value that thinning takes from grants, each kept with odds of at least f."""
+    """C5: the most value that thinning takes from grants, each kept with a chance of at least f."""
     if f >= 1.0:
         return 0.0
     cap, tail = float(header.market.value_cap_code), value_tail(header)

@@ -67,7 +67,7 @@ less than one unit, so one agent's deviation by at most half a unit, and the dev
 together by at most sqrt(n) / 2 units: Minkowski's inequality.) If something is scaled or thinned,
 the run may release the luck of what is given (`closing.luck_range`). Otherwise, or if it is better,
 divisible goods are worth at least f w with f the smallest factor, and what thinning takes away is
-bounded like the load that coins keep, at odds of 1 - f. If an agent has several options, their
+bounded like the load that coins keep, with chance 1 - f. If an agent has several options, their
 shares are rounded down, and its coin may fall in the gap that rounding left, with probability below
 1/SHARE per option. `chance` counts such a coin as if it gave the least valuable option, and we
 subtract a bound on what is lost in the gaps.

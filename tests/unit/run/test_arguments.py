@@ -286,7 +286,7 @@ def test_an_unfinished_billboard():
 def test_an_agent_that_asks_in_a_wrong_way(given, says):
     board = finished_board(a_market(), [((1,), 1)], 2**24)
     good = {"value": 1.0, "demand": [1.0], "agent": 1}
-    assert allocate(board, **good).odds == (1.0,)
+    assert allocate(board, **good).scaled == (1.0,)
     with pytest.raises(AgentsError) as caught:
         allocate(board, **good | given)
     check_error(caught.value, [says])

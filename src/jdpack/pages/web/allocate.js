@@ -325,7 +325,7 @@ const jdpack = (() => {
       const left_out = admit(outcome.options);
       if (left_out === null) return { ...outcome, name, left_out };
       const none = options.map(() => 0);
-      const nothing = { won: none, times: none, shares: none, odds: none, given: none };
+      const nothing = { won: none, times: none, shares: none, scaled: none, given: none };
       return { ...outcome, ...nothing, places: none.map(() => [0, 0]), name, left_out };
     });
   }
@@ -425,7 +425,7 @@ const jdpack = (() => {
       times,
       shares,
       factors,
-      odds: scaled(shares, factors),
+      scaled: scaled(shares, factors),
       coin: flipped,
       places: coinPlaces(shares, factors),
       given: given(market, shares, factors, flipped),

@@ -182,7 +182,7 @@ const jdpackOutcome = (() => {
         });
       }
       if (own > 0 && outcome.factors[0] < SHARE) {
-        const given = { factor: factor(outcome.factors[0]), share: share(outcome.odds[0]) };
+        const given = { factor: factor(outcome.factors[0]), share: share(outcome.scaled[0]) };
         steps.push({ said: runs("outcome.scaled", given) });
       }
       if (!market.divisible && own > 0) steps.push(coinStep(outcome));
@@ -200,7 +200,7 @@ const jdpackOutcome = (() => {
           draws: "table",
         },
       ];
-      if (outcome.odds.some((odds, o) => odds !== outcome.shares[o])) {
+      if (outcome.scaled.some((scaled, o) => scaled !== outcome.shares[o])) {
         const what = market.divisible ? "shares" : "chances";
         steps.push({ said: runs(`outcome.scaled_${what}`) });
       }
@@ -239,7 +239,7 @@ const jdpackOutcome = (() => {
         local(String(ownValue(option))),
         needed(outcome, o, ownValue(option)),
         whole(outcome.times[o]),
-        share(outcome.odds[o]),
+        share(outcome.scaled[o]),
         ...(market.divisible
           ? []
           : [outcome.shares[o] > 0 ? outcome.places[o].map(place).join("–") : "–"]),
@@ -495,7 +495,7 @@ const jdpackOutcome = (() => {
           surplus: number(outcome.surplus[o]),
           share: String(outcome.shares[o]),
           factor: String(outcome.factors[o]),
-          scaled: String(outcome.odds[o]),
+          scaled: String(outcome.scaled[o]),
           given: String(outcome.given[o]),
           whole: String(SHARE),
         };
