@@ -39,7 +39,7 @@ class Outcome:
     given: tuple[float, ...]
     """What the agent gets of each option: a fraction of divisible goods, 0 or 1 of others."""
     scaled: tuple[float, ...]
-    """The share of each option after scaling, before the coin; for indivisible goods, its chance."""
+    """The share of each option after scaling; for indivisible goods, the chance of its coin."""
     coin: float
     """The agent's public coin in [0, 1)."""
     rounds: tuple[int, ...]
