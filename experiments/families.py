@@ -419,6 +419,12 @@ def heavy_tail(n: int, rng: Rng) -> Instance:
     return Instance(values, demands, _supply(n, 0.55 / 14, 0.25, 14), 1)
 
 
+def loose_values(n: int, rng: Rng) -> Instance:
+    """Four resources, and log-normal values, of which hardly any is near the public cap."""
+    values = np.minimum(rng.lognormal(0.0, 1.5, n), 2000.0)
+    return Instance(values, rng.random((n, 4)), _supply(n, 0.5, 0.3, 4), 4, max_value=2000.0)
+
+
 def substitutes(n: int, rng: Rng) -> Instance:
     """One unit in an hour of nine days, or in one of the next two at a loss; days differ."""
     busy = 1.0 + 0.7 * np.sin(2.0 * np.pi * np.arange(216) / 24.0)
@@ -505,6 +511,7 @@ FAMILIES: dict[str, Family] = {
     "machine": machine,
     "jobs": jobs,
     "heavy-tail": heavy_tail,
+    "loose-values": loose_values,
     "substitutes": substitutes,
     "half-hours": half_hours,
     "groups": groups,

@@ -8,6 +8,7 @@ loads are relative to supply.
 
 1. Approach. q_j += gain_j (L_j / target_j - 1), where the excess counts only beyond what noise
    explains. A gain is halved when its resource passes the target, and grows while it does not.
+   Prices start high, because an empty market is soon seen, or lower where noise would hide that.
 2. Bridge. A filter (Kalman 1960) estimates where loads meet their targets. The estimate, `center`,
    moves by how far each round's loads differ from what was expected, and by less the more rounds it
    has seen. Along price directions in which loads hardly respond, noisy loads say nothing, and the
@@ -89,6 +90,8 @@ _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below 
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
 _RATE = 0.7  # before value is known, prices of all supplies are taken to be this part of it
 _FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
+_UNSURE = 1.5  # how far the value may be off what prices tell of it, as a part of that
+_DEAF = 0.3  # if the approach sees the mean load no better than this, prices start lower
 _GAIN = 0.8  # how far an excess moves a log price at first
 _DOUBT = 2.0  # the approach is sure of an excess beyond this many deviations
 _SLACK = 3.0  # a resource is taken to be slack beyond this many deviations
@@ -283,7 +286,7 @@ class Newton:
             told=zero,
             slack=np.zeros(m, np.bool_),
         )
-        return self._aimed_at(state)
+        return self._aimed_at(state if self.start_prices is not None else self._lowered(state))
 
     def step(self, state: State) -> Step | None:
         prices = fixed_rounds.price_codes(state.market, state.prices)
@@ -382,6 +385,17 @@ class Newton:
         asked = [QUERY_SHARES["gauge"]] * 2 + [QUERY_SHARES["value"]]
         asked += [QUERY_SHARES["curvature"]] if _crosses(market) else []
         return approach, bridge, 1.0 - approach - bridge - close * math.fsum(asked)
+
+    def _lowered(self, state: State) -> State:
+        """The state with lower prices if the approach could not see that they are too high.
+
+        Prices that are too high sell nothing. Prices that are too low only scale everything down.
+        """
+        noise = np.array(deviation(self._steering_noise(state)))
+        _, spread = _pooled(noise / fixed_rounds.supplies(state.market))
+        lower = state.prices / (1.0 + (spread / _DEAF) ** 2)
+        prices = np.maximum(lower, state.floor)
+        return replace(state, prices=prices, center=prices)
 
     def _steering_noise(self, state: State) -> Gaussian | NoNoise:
         """The noise of a round that does not count."""
@@ -608,12 +622,16 @@ def _shortage(loads: FloatArray, noise: FloatArray) -> float:
     Noise may hide that in any one load, but less in their mean. (A mean that is too high tells
     nothing, because most resources may have plenty.)
     """
-    trust = 1.0 / (noise * noise + _EVEN * _EVEN)
-    total = math.fsum(trust.tolist())
-    mean = math.fsum((trust * loads).tolist()) / total
-    spread = math.sqrt(math.fsum((trust * trust * noise * noise).tolist())) / total
-    missing = _EMPTY - mean - 0.5 * spread
+    trust, spread = _pooled(noise)
+    missing = _EMPTY - math.fsum((trust * loads).tolist()) - 0.5 * spread
     return min(1.0, max(0.0, 4.0 * missing))
+
+
+def _pooled(noise: FloatArray) -> tuple[FloatArray, float]:
+    """What each load weighs in the mean of all loads, and the deviation of the noise of that."""
+    trust = 1.0 / (noise * noise + _EVEN * _EVEN)
+    trust = trust / math.fsum(trust.tolist())
+    return trust, math.sqrt(math.fsum((trust * trust * noise * noise).tolist()))
 
 
 def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
@@ -680,14 +698,22 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
 
 
 def _worth(state: State) -> tuple[float, FloatArray]:
-    """The price of all supplies as a fraction of the value taken, and the loads at that point."""
+    """The price of all supplies as a fraction of the value taken, and the loads at that point.
+
+    If the value cap is far above the values, noise may drown the answer. Then what agents pay
+    tells more about the value than the answer does, and we take the mean of both, by precision.
+    """
     assert state.value is not None
     prices, loads = state.prices, state.targets
-    value = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
-    doubt = deviation(state.value.step.noise)[0] * PRICE_UNITS_PER_VALUE_CODE
+    answer = float(state.value.answer[0] * PRICE_UNITS_PER_VALUE_CODE)
+    noise = deviation(state.value.step.noise)[0] * PRICE_UNITS_PER_VALUE_CODE
+    guess = math.fsum((prices * np.minimum(loads, 1.0)).tolist()) / _RATE
+    doubt = _UNSURE * guess
+    trust = doubt * doubt / (doubt * doubt + noise * noise)
+    value = guess + trust * (answer - guess)
     # Nobody pays more than the value.
     paid = math.fsum((prices * np.minimum(loads, _FULL)).tolist())
-    return math.fsum(prices.tolist()) / max(value + 0.5 * doubt, paid), loads
+    return math.fsum(prices.tolist()) / max(value + 0.5 * math.sqrt(trust) * noise, paid), loads
 
 
 def _pressing(state: State, excess: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ import beta_parts
 import families
 from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
-from jdpack.policies import registry
+from jdpack.policies import newton, registry
 from jdpack.policies.base import budget_of
 from jdpack.privacy import queries, tail_bounds
 
@@ -240,6 +240,25 @@ def test_divisible_goods_never_get_less(family):
 
 
 # --- supplies of very different size ------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_noise_that_drowns_the_value_costs_nothing(monkeypatch, epsilon):
+    """The last losses are those of a policy that believes the answer, whatever its noise."""
+    agents = instance("loose-values", 10_000)
+    most = 1.3 * agents.floor(agents.price_shares(), epsilon, DELTA) + 0.003
+    assert losses(agents, divisible=True, epsilon=epsilon, seeds=3)[0] < most
+    monkeypatch.setattr(newton, "_UNSURE", 1e6)
+    assert losses(agents, divisible=True, epsilon=epsilon, seeds=3)[0] > most
+
+
+def test_prices_start_low_where_noise_hides_whether_they_are_too_high(monkeypatch):
+    """The last losses are those of a policy that starts as high as anywhere else."""
+    agents = instance("jobs", 10_000)
+    low, _ = losses(agents, divisible=True, epsilon=1.0, seeds=3)
+    monkeypatch.setattr(newton, "_DEAF", math.inf)
+    high, _ = losses(agents, divisible=True, epsilon=1.0, seeds=3)
+    assert low < 0.87 and high > low + 0.05
 
 
 @pytest.mark.parametrize("divisible", [True, False])
