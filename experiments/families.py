@@ -459,6 +459,17 @@ def half_hours(n: int, rng: Rng) -> Instance:
     )
 
 
+def season(n: int, rng: Rng) -> Instance:
+    """One to three weeks of a year in a row; hardly anybody asks for the last ones."""
+    first, weeks = rng.integers(0, 49, n), rng.choice([1, 1, 1, 2, 3], n)
+    demands = _csr(first[:, None] + np.arange(3), 1.0 * (np.arange(3) < weeks[:, None]), 52)
+    demands.eliminate_zeros()
+    asked = n / 49.0 * np.convolve(np.ones(49), [1.0, 0.4, 0.2])
+    supply = np.maximum(np.append(asked, 0.0) * np.tile([0.4, 0.6, 0.8, 1.3], 13), 1.0)
+    values = np.minimum(weeks * rng.lognormal(-2.0, 0.8, n), 1.0)
+    return Instance(values, demands, supply, 3)
+
+
 def groups(n: int, rng: Rng) -> Instance:
     """One unit of one of six resources; five groups of agents have a cap each, three of them tight.
 
@@ -514,6 +525,7 @@ FAMILIES: dict[str, Family] = {
     "loose-values": loose_values,
     "substitutes": substitutes,
     "half-hours": half_hours,
+    "season": season,
     "groups": groups,
     "tiny": tiny,
 }

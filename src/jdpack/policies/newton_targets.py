@@ -79,10 +79,16 @@ def best_shape(
     touched = change.worst(tuple(relative.tolist())) / float(caps.max()) ** 2
     if len(supply) == 1:
         return (1.0,)
+    # A supply that noise would drown even if all of the budget went to it is not worth the budget,
+    # unless many options need it. Its price says little, because its loads said nothing.
+    alone = reach * caps / math.sqrt(change.squares) / supply
+    hope = 1.0 / (1.0 + alone * alone)
+    needed = market.bundle_width / len(supply)
+    prices = prices * (hope + needed * (1.0 - hope))
     # A price that was misjudged must not cost the run. How likely that is falls with the slack.
     slack = np.maximum(0.0, 1.0 - loads)
     far = slack / np.sqrt(_NEAR * _NEAR + doubt * doubt)
-    even = likely_shares(market)
+    even = likely_shares(market) * hope
     spare = (_SPARE + _MISJUDGED / (1.0 + far * far) ** 2) * even
     risen, scarce = np.zeros(len(supply)), np.ones(len(supply))
     for _ in range(_REPEATS):

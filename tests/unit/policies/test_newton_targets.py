@@ -180,6 +180,16 @@ def test_a_resource_that_is_free_gets_more_noise_than_one_that_is_dear():
     assert shape[0] == shape[1] == 1.0 and min(shape[2:]) > 1.5
 
 
+@pytest.mark.parametrize(("bundle", "spent"), [(3, False), (52, True)])
+def test_a_supply_that_noise_drowns_gets_budget_only_if_options_need_it(bundle, spent):
+    """Nobody asks for it, but its price never fell, because noise hid that."""
+    market = a_market([1000.0] * 51 + [1.0], bundle_size=bundle)
+    reach = 100.0 * market.person_cap_codes[0]
+    loads, doubt = [1.0] * 51 + [0.0], np.array([0.01] * 51 + [10.0])
+    shape = shape_of(market, [1.0] * 51 + [0.03], loads, reach=reach, doubt=doubt)
+    assert (shape[-1] < shape[0]) == spent
+
+
 def test_a_free_resource_near_its_supply_is_not_given_up():
     """Its price may have been misjudged, and noise would eat up its slack."""
     market = a_market([1000.0] * 4)
