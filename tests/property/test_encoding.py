@@ -351,6 +351,7 @@ def test_codes_take_two_bytes_a_demand_and_four_a_value(sparse, options):
     assert 4 * pairs <= encoded.nbytes - blocks * BLOCK * per_row <= most
 
 
+@settings(max_examples=25)  # of 50,000 pairs each
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.5, 0.9, 0.999]))
 def test_bundles_of_uneven_sizes_take_at_most_twice_their_room(seed, few):
     """One row of a block may have thousands of pairs while others have one or none."""

@@ -6,6 +6,7 @@ pure, stop, stay within the budget and keep to its own outlook.
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -449,15 +450,16 @@ def check_result(market, result, values, demands):
     """No supply is exceeded in true units, nobody is dropped, and the certificate is right."""
     assert result.spent.rho <= result.billboard.header.budget.rho
     assert result.private.dropped == 0
-    shares = [Fraction(int(s), SHARE) for s in result.shares]
-    given = [i for i, share in enumerate(shares) if share]
+    given, shares = np.flatnonzero(result.shares), result.shares.astype(np.int64)
     for j, resource in enumerate(market.resources):
-        wanted = [i for i in given if demands[i, j]]
-        load = sum((Fraction(float(demands[i, j])) * shares[i] for i in wanted), Fraction(0))
+        sizes, which = np.unique(demands[given, j], return_inverse=True)
+        sums = map(int, np.bincount(which, weights=shares[given]))  # below 2^53
+        load = sum(map(operator.mul, map(Fraction, sizes.tolist()), sums), Fraction(0)) / SHARE
         assert load <= Fraction(resource.supply)
         bound = Fraction(result.certificate.load_at_most[j])
         assert load <= Fraction(resource.supply) * bound
-    worth = float(sum(Fraction(float(values[i])) * shares[i] for i in given))
+    exact = zip(map(Fraction, values[given].tolist()), shares[given].tolist(), strict=True)
+    worth = float(sum(value * share for value, share in exact) / SHARE)
     assert result.welfare == pytest.approx(worth, abs=1e-6)
     assert result.certificate.welfare_at_least <= worth + 1e-6
     if result.billboard.header.policy["name"] != "mwu-online":  # which knows no bound

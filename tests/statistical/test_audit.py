@@ -9,11 +9,14 @@ pipeline is flagged with probability 1e-6 per audit.
 
 import importlib.util
 import itertools
+import multiprocessing
 import re
 import secrets
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +27,7 @@ from jdpack.audit import (
     audit,
     budget_checks,
     distinguish,
+    fold,
     neighbours,
     noise_checks,
     paths,
@@ -46,6 +50,24 @@ AGAIN = 3
 """Repetitions where the fault is certain to show."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_process_without_records():
+    """One process rebuilds the billboards of all runs here.
+
+    Outside this file each audit starts its own. This one starts before any fault is planted, and
+    nothing that is planted here reaches it.
+    """
+    clean = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, clean) as pool, pytest.MonkeyPatch.context() as patch:
+        pool.submit(fold.rebuilt, "[]").result()
+
+        def run(*_, input, **__):
+            return SimpleNamespace(returncode=0, stdout=pool.submit(fold.rebuilt, input).result())
+
+        patch.setattr(fold, "subprocess", SimpleNamespace(run=run))
+        yield
+
+
 def audited(market: Market, policy, **more):
     settings = {"trials": 4, "neighbours": 5, "engines": ("memory",), "paths": False, **more}
     return audit(market, policy=policy, epsilon=EPSILON, delta=DELTA, **settings)
@@ -62,17 +84,17 @@ HONEST = [
 ]
 
 
-FORCED = [("mwu-online", 1), ("mwu-online", 2), ("dual-gd", 4)]
-"""The audits that force every private path, each on its own data; two pages force the others."""
+FORCED = ("dual-gd", 4)
+"""The audit that forces every private path; two pages force them on other data."""
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_there_are_20_repetitions():
     assert len(HONEST) == 20
-    assert set(FORCED) <= {(policy.name, seed) for policy, seed in HONEST}
+    assert FORCED in {(policy.name, seed) for policy, seed in HONEST}
 
 
-def test_every_private_path_is_forced_on_five_data_sets():
+def test_every_private_path_is_forced_on_three_data_sets():
     """The blocks of the pages run, too (`test_docs.py`)."""
     (block,) = re.findall(r"audit\((.+?)\)\n", (DOCS / "audit.md").read_text("utf-8"), re.S)
     assert "seed" not in block and "paths" not in block  # the seed is 0
@@ -80,7 +102,7 @@ def test_every_private_path_is_forced_on_five_data_sets():
         r"^\$ jdpack audit .+", (DOCS / "command-line.md").read_text("utf-8"), re.M
     )
     assert "--seed 3 " in command
-    assert {0, 3, *(seed for _, seed in FORCED)} == set(range(5))
+    assert len({0, 3, FORCED[1]}) == 3
 
 
 @pytest.mark.parametrize(("policy", "seed"), HONEST, ids=lambda x: getattr(x, "name", x))
@@ -89,7 +111,7 @@ def test_the_honest_pipeline_is_not_flagged(policy, seed):
     market = example(agents=100, divisible=seed % 3 == 1, neighbours=relation)
     engines = ("memory", "mapped") if seed % 5 == 4 else ("memory",)
     # These paths depend on the seed, but not on the policy.
-    forced = (policy.name, seed) in FORCED
+    forced = (policy.name, seed) == FORCED
     found = audited(market, policy, seed=seed, neighbours=4, engines=engines, paths=forced)
     assert found.passed, str(found)
     assert len(found.findings) - len(found.not_tested) > 60

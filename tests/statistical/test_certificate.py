@@ -33,6 +33,8 @@ from jdpack.run.loop import run
 
 BETA = 0.2
 RUNS = 150
+FEW = 60
+"""Runs of newton, which are long. Their controls fail in 65% and 93% of them; 55% would do."""
 RESOURCES = 8
 NEVER = 1e-9
 POLICIES = {
@@ -44,9 +46,9 @@ kinds = pytest.mark.parametrize("kind", POLICIES)
 bounded = pytest.mark.parametrize("kind", ["newton", "gaussian"])  # that bound the optimum
 
 
-def says(count: int) -> float:
+def says(count: int, runs: int = RUNS) -> float:
     """The probability of at least this many failures if each run fails with probability beta."""
-    return float(stats.binom.sf(count - 1, RUNS, BETA))
+    return float(stats.binom.sf(count - 1, runs, BETA))
 
 
 # --- divisible goods --------------------------------------------------------------------------
@@ -93,30 +95,31 @@ def play(seed: int, kind: str) -> Played:
 
 @functools.cache
 def runs(kind: str) -> list[Played]:
-    return [play(seed, kind) for seed in range(RUNS)]
+    return [play(seed, kind) for seed in range(FEW if kind == "newton" else RUNS)]
 
 
-def overloads(kind: str) -> int:
-    """In how many runs some bound, computed again, is below the exact load."""
-    return sum(
+def overloads(kind: str) -> float:
+    """What it says that in some runs a bound, computed again, is below the exact load."""
+    count = sum(
         any(
             load > Fraction(most)
             for load, most in zip(played.loads, load_bounds(played.board), strict=True)
         )
         for played in runs(kind)
     )
+    return says(count, len(runs(kind)))
 
 
 @kinds
 def test_bounds_on_loads_fail_no_more_often_than_beta(kind):
-    assert says(overloads(kind)) > NEVER
+    assert overloads(kind) > NEVER
 
 
 @kinds
 def test_negative_control_a_third_of_the_radius_is_caught(kind, monkeypatch):
     runs(kind)  # played with the right radius
     smaller_radii(monkeypatch, 1.0 / 3.0)
-    assert says(overloads(kind)) < NEVER
+    assert overloads(kind) < NEVER
 
 
 @kinds
@@ -139,8 +142,8 @@ def test_the_bounds_are_not_idle(kind):
     assert np.mean(gaps) < 6 * np.std(gaps)
 
 
-def false_values(kind: str) -> int:
-    """In how many runs a statement about value, computed again, is false."""
+def false_values(kind: str) -> float:
+    """What it says that in some runs a statement about value, computed again, is false."""
     engine, best = agents()
     count = 0
     for played in runs(kind):
@@ -151,21 +154,21 @@ def false_values(kind: str) -> int:
             or said.optimum_at_most < best
             or said.ratio_at_least > scaled / best
         )
-    return count
+    return says(count, len(runs(kind)))
 
 
 @bounded
 def test_statements_about_value_fail_no_more_often_than_they_say(kind, monkeypatch):
     runs(kind)
     monkeypatch.setattr(bounds, "VALUE_BETA", BETA)
-    assert says(false_values(kind)) > NEVER
+    assert false_values(kind) > NEVER
 
 
 @bounded
 def test_negative_control_welfare_as_it_was_released_is_caught(kind, monkeypatch):
     runs(kind)
     monkeypatch.setattr(bounds, "value_radius", lambda header, noise: 0.0)
-    assert says(false_values(kind)) < NEVER
+    assert false_values(kind) < NEVER
 
 
 # --- indivisible goods ------------------------------------------------------------------------

@@ -86,11 +86,13 @@ def granting(number: int, *, options: int) -> Case:
     return Case(number, market, values, demands, ids, Newton(), with_rho(40.0))
 
 
+# How many runs of each kind there are. The controls fail in nearly all runs of "dense" and
+# "thinned", and in a quarter of the others; those that fail in a sixth need 100.
 KINDS: dict[str, tuple[int, Callable[[int], Case]]] = {
-    "dense": (60, dense),
+    "dense": (30, dense),
     "dear": (60, functools.partial(loose, divisible=True, rho=100.0)),
-    "lucky": (60, functools.partial(loose, divisible=False, rho=200.0)),
-    "thinned": (100, thinned),
+    "lucky": (40, functools.partial(loose, divisible=False, rho=200.0)),
+    "thinned": (40, thinned),
     "granted": (100, functools.partial(granting, options=1)),
     "granted, options": (40, functools.partial(granting, options=3)),
 }

@@ -92,16 +92,21 @@ def made_again(
     }
 
 
-def main() -> None:
-    """Read a list of runs from standard input, and print what they should have published."""
+def rebuilt(text: str) -> str:
+    """What a list of runs should have published. Both are JSON."""
     found: list[Any] = []
     with known(Script):
-        for run in json.load(sys.stdin):
+        for run in json.loads(text):
             try:
                 found.append(made_again(**run))
             except (JdpackError, ArithmeticError, ValueError, TypeError, AssertionError) as error:
                 found.append({"error": f"{type(error).__name__}: {error}"})
-    json.dump(found, sys.stdout)
+    return json.dumps(found)
+
+
+def main() -> None:
+    """`rebuilt`, from standard input to standard output."""
+    sys.stdout.write(rebuilt(sys.stdin.read()))
 
 
 def made_elsewhere(tapes: Sequence[Tape]) -> list[Any]:

@@ -52,7 +52,8 @@ def log(x: float) -> float:
     mantissa, exponent = math.frexp(x)  # mantissa in [1/2, 1)
     if mantissa < _ROOT:
         mantissa, exponent = 2.0 * mantissa, exponent - 1
-    return float(_log(mantissa, exponent))
+    result: float = _log(mantissa, exponent)
+    return result
 
 
 def logs(x: FloatArray) -> FloatArray:
@@ -64,10 +65,19 @@ def logs(x: FloatArray) -> FloatArray:
 
 def _log(mantissa: Any, exponent: Any) -> Any:
     z = (mantissa - 1.0) / (mantissa + 1.0)  # log(mantissa) = 2 artanh(z), |z| <= 0.172
-    square, series = z * z, 0.0
-    for k in range(25, 0, -2):
-        series = series * square + 1.0 / k
-    return exponent * _LN2 + 2.0 * z * series
+    s = z * z
+    y = s * (1.0 / 25.0) + 1.0 / 23.0  # Horner's rule; a loop takes twice as long
+    y = y * s + 1.0 / 21.0
+    y = y * s + 1.0 / 19.0
+    y = y * s + 1.0 / 17.0
+    y = y * s + 1.0 / 15.0
+    y = y * s + 1.0 / 13.0
+    y = y * s + 1.0 / 11.0
+    y = y * s + 1.0 / 9.0
+    y = y * s + 1.0 / 7.0
+    y = y * s + 1.0 / 5.0
+    y = y * s + 1.0 / 3.0
+    return exponent * _LN2 + 2.0 * z * (y * s + 1.0)
 
 
 def power(x: float, exponent: float) -> float:

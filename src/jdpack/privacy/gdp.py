@@ -94,6 +94,7 @@ EPSILON_PROVED = 100.0
 RHO_MOST = 1e3
 """The largest rho for which G4 bounds the number of draws."""
 
+_CHORDS, _NUDGE = 40, 2e-13
 _TAIL = Decimal("1e-110")  # e^epsilon R'(T) in G4
 _RHO_LEAST = 1e-40  # at less, the difference of two tails would lose too many digits
 _CLOSE = Decimal("1e-45")  # bounds the relative error of a tail probability, 1e-52, generously
@@ -135,7 +136,7 @@ def epsilon_of(rho: float, delta: float) -> float:
         return math.inf
     if delta_of(rho, 0.0) <= delta:
         return 0.0
-    return _last(lambda epsilon: delta_of(rho, epsilon) <= delta, EPSILON_PROVED, 0.0)
+    return _last(lambda epsilon: delta_of(rho, epsilon), delta, EPSILON_PROVED, 0.0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -147,17 +148,37 @@ def rho_of(epsilon: float, delta: float) -> float:
     high = 2.0 * low
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return _last(lambda rho: delta_of(rho, epsilon) <= delta, low, high)
+    return _last(lambda rho: delta_of(rho, epsilon), delta, low, high)
 
 
-def _last(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The last point from `inside`, where a condition holds, towards `outside`, where it does not.
+def _last(found: Callable[[float], float], most: float, inside: float, outside: float) -> float:
+    """The last point from `inside`, where a delta is at most this, to `outside`, where it is more.
 
-    To one part in 10^12.
+    To one part in 10^12, by bisection. Delta is monotone, so what is known on either side of a
+    point decides it too. Chords find two points close to the end, which decide most others.
     """
+    near, far, moved = inside, outside, 0
+    below, above = (math.log(found(point) / most) for point in (near, far))
+    for _ in range(_CHORDS):
+        point = near + (far - near) * (below / (below - above))
+        if min(abs(point - near), abs(point - far)) <= _NUDGE * abs(point):
+            break
+        value = math.log(found(point) / most)
+        # An end that stays twice counts half, so that it moves next (Illinois).
+        if value <= 0.0:
+            near, below, above, moved = point, value, above / (1 + (moved < 0)), -1
+        else:
+            far, above, below, moved = point, value, below / (1 + (moved > 0)), 1
+    for end in (point * (1.0 - _NUDGE), point * (1.0 + _NUDGE)):
+        if min(near, far) < end < max(near, far):
+            near, far = (end, far) if found(end) <= most else (near, end)
     while abs(outside - inside) > 1e-12 * abs(inside):
         middle = (inside + outside) / 2.0
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        if min(near, far) < middle < max(near, far):
+            holds = found(middle) <= most
+        else:
+            holds = abs(middle - outside) >= abs(near - outside)
+        inside, outside = (middle, outside) if holds else (inside, middle)
     return inside
 
 

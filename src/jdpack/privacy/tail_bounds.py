@@ -188,6 +188,7 @@ def closing_shares(
     return {**shares, "welfare": WELFARE_SHARE, "luck": LUCK_SHARE}
 
 
+@functools.lru_cache(maxsize=64)
 def rounds_rho(
     market: Market, budget: Budget, *, batches: bool = False, measured: bool = False
 ) -> float:
