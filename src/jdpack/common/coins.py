@@ -67,18 +67,16 @@ def siphash(key: bytes, message: bytes) -> int:
 
 
 def _rounds(v: list[int], count: int) -> None:
+    a, b, c, d = v
     for _ in range(count):
-        v[0] = (v[0] + v[1]) & _MASK
-        v[1] = _rotate(v[1], 13) ^ v[0]
-        v[0] = _rotate(v[0], 32)
-        v[2] = (v[2] + v[3]) & _MASK
-        v[3] = _rotate(v[3], 16) ^ v[2]
-        v[0] = (v[0] + v[3]) & _MASK
-        v[3] = _rotate(v[3], 21) ^ v[0]
-        v[2] = (v[2] + v[1]) & _MASK
-        v[1] = _rotate(v[1], 17) ^ v[2]
-        v[2] = _rotate(v[2], 32)
-
-
-def _rotate(x: int, bits: int) -> int:
-    return ((x << bits) | (x >> (64 - bits))) & _MASK
+        a = (a + b) & _MASK
+        b = ((b << 13 | b >> 51) & _MASK) ^ a
+        a = (a << 32 | a >> 32) & _MASK
+        c = (c + d) & _MASK
+        d = ((d << 16 | d >> 48) & _MASK) ^ c
+        a = (a + d) & _MASK
+        d = ((d << 21 | d >> 43) & _MASK) ^ a
+        c = (c + b) & _MASK
+        b = ((b << 17 | b >> 47) & _MASK) ^ c
+        c = (c << 32 | c >> 32) & _MASK
+    v[:] = a, b, c, d

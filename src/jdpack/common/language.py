@@ -55,6 +55,12 @@ def _read(folder: Path, code: str) -> Language:
     return Language(code, tomllib.loads(text))
 
 
+@cache
+def _parts(template: str) -> list[str]:
+    """A text, cut at its marks and placeholders."""
+    return _TOKENS.split(template)
+
+
 @dataclass(frozen=True, eq=False)
 class Language:
     """The words of one language, and how it writes numbers."""
@@ -69,7 +75,7 @@ class Language:
 
     def text(self, key: str, **given: object) -> str:
         """A text without its marks; `count` chooses the plural form."""
-        parts = _TOKENS.split(self._template(key, given))
+        parts = _parts(self._template(key, given))
         return "".join(
             self._value(part, given) if part.startswith("{") else part
             for part in parts
@@ -79,7 +85,7 @@ class Language:
     def html(self, key: str, **given: object) -> Markup:
         """A text as HTML. What is given is escaped, unless it is Markup."""
         found, within = [], set[str]()
-        for part in _TOKENS.split(self._template(key, given)):
+        for part in _parts(self._template(key, given)):
             if part in _TAGS:
                 found.append(f"<{'/' if part in within else ''}{_TAGS[part]}>")
                 within ^= {part}

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -610,16 +610,14 @@ class Market:
     @cached_property
     def unit_sizes(self) -> tuple[float, ...]:
         """The amount of each resource that one demand code stands for."""
-        return tuple(
-            round_up(Fraction(r.max_demand) / DEMAND_CODE_MAX, bits=37) for r in self.resources
-        )
+        return tuple(_unit_size(r.max_demand) for r in self.resources)
 
     @cached_property
     def supply_codes(self) -> tuple[int, ...]:
         """S_j: codes that sum to at most S_j stand for amounts within the supply of j."""
         return tuple(
-            math.floor(Fraction(r.supply) / Fraction(w))
-            for r, w in zip(self.resources, self.unit_sizes, strict=True)
+            _supply_code(r.supply, size)
+            for r, size in zip(self.resources, self.unit_sizes, strict=True)
         )
 
     @cached_property
@@ -837,6 +835,19 @@ class Market:
             for group in self.groups
         ]
         return self.changed(supply=[r.supply * factor for r in self.declared], groups=groups)
+
+
+# Resources are often alike, and a plan asks for the same market with many supplies.
+
+
+@lru_cache(maxsize=4096)
+def _unit_size(cap: float) -> float:
+    return round_up(Fraction(cap) / DEMAND_CODE_MAX, bits=37)
+
+
+@lru_cache(maxsize=4096)
+def _supply_code(supply: float, size: float) -> int:
+    return math.floor(Fraction(supply) / Fraction(size))
 
 
 def _other(path: str | Path) -> str:

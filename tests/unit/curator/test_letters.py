@@ -224,7 +224,7 @@ def test_pages_to_print(several):
             assert row["check code"] in html and row["link"] in html
             assert row["link"].startswith(f"{URL}index.fr.html#me=")
     assert any(len(row["link"]) > LINK_MAX for row in rows), "some are too long for a code"
-    letters(several, url=URL, pages=60)
+    letters(several, pages=60)
     assert [p.name for p in folder.iterdir()] == ["000001.html"], "no page of before is left"
 
 

@@ -29,7 +29,8 @@ from jdpack import (
 )
 from jdpack.billboard.lines import Release
 from jdpack.market.grid import DEMAND_CODE_MAX
-from jdpack.planning.headroom import MARGIN_MOST, Need, margin_of
+from jdpack.pages.number_text import rounded_up
+from jdpack.planning.headroom import MARGIN_MOST, Need, factors, margin_of
 from jdpack.planning.plan import EPSILONS, EXPECTED_LOSS, LEVELS
 from jdpack.policies import newton
 from jdpack.policies.newton import Newton
@@ -383,6 +384,31 @@ def test_the_least_supply_gives_its_margin_and_less_does_not(market, policy, eps
         there = scaled(market, least.explicit / least.demands * least.factor)
         ratio = MwuAdaptive(alpha=least.margin).supply_ratio(there, planned.budget)
         assert ratio == pytest.approx(1.0, rel=0.01)
+
+
+def bisected(need: Need, level: float) -> float:
+    """The factor at the end of a plain bisection."""
+    low, high = factors(need.market)
+    while high > low * (1.0 + 1e-6):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if need.margin(middle) <= level else (middle, high)
+    return rounded_up(high * (1.0 + 1e-4), 4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("divisible", [True, False])
+def test_a_few_margins_find_the_factor_of_a_bisection(monkeypatch, policy, divisible):
+    """A margin takes long if there are many resources."""
+    market = a_market(3, divisible=divisible, excess_probability=0.0)
+    budget = Budget.split(1.0, DELTA, truncated=POLICIES[policy].truncated)
+    need, margin, asked = Need(market, budget, POLICIES[policy]), Need.margin, []
+    monkeypatch.setattr(Need, "margin", lambda *a: asked.append(a[1:]) or margin(*a))
+    for level in LEVELS:
+        expected, often = bisected(need, level), len(asked)
+        asked.clear()
+        assert need.factor(level) == expected
+        assert len(asked) <= 20 < often
+        asked.clear()
 
 
 def test_supplies_of_different_size_are_scaled_alike():
