@@ -394,9 +394,10 @@ def test_settings_survive_a_run_file():
     assert choice_of("sql", people.WIDE, "a.parquet") == Sql()
 
 
-def test_a_run_with_200_resources_and_sparse_options(tmp_path):
+def test_a_run_with_many_resources_and_sparse_options(tmp_path):
+    """Enough of them that the curvature and the shares take several queries."""
     rng = np.random.default_rng(2)
-    n, m = 300, 200
+    n, m = 300, 50
     market = Market(
         supply=[30.0] * m, max_demand=1.0, max_value=1.0, agents=n, bundle_size=3, options=2
     )

@@ -7,12 +7,12 @@ scattered over memory, so their rows are read individually.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.common.batches import turns
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.records.codes import BLOCK, Part, rest_of
+from jdpack.records.kernels import njit
 
 
 class Batched:

@@ -12,11 +12,11 @@ engines distribute parts over threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.records.codes import BLOCK, Part
+from jdpack.records.kernels import njit
 
 
 def demand(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:

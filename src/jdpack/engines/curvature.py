@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.engines.best_response import cost_dense, cost_sparse, scratch
 from jdpack.market.grid import BAND, CURVATURE_UNIT, PRICE_UNITS_PER_VALUE_CODE
 from jdpack.records.codes import BLOCK, Part
+from jdpack.records.kernels import njit
 
 
 def curvature(part: Part, prices: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.engines.curvature import rest_begins
 from jdpack.market.grid import CHANCE_MAX, SHARE
 from jdpack.records.codes import BLOCK, Part
+from jdpack.records.kernels import njit
 
 _SHARE_BITS = SHARE.bit_length() - 1  # a shift divides by SHARE and rounds down
 

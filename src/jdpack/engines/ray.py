@@ -102,6 +102,10 @@ class Worker:
             self._keys = None  # this was the last bucket
         return own
 
+    def repeated(self, *found: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The keys that occur more than once among those of all workers."""
+        return repeated(found)
+
     def named(self, suspects: NDArray[np.uint64]) -> list[int | str]:
         """The ids of the agents with one of these keys."""
         same = (ids.filter(to_arrow(np.isin(keys(ids), suspects))) for ids in self._ids())
@@ -349,20 +353,16 @@ class RayEngine(Combined):
         ends = self._all("ends")
         if None not in ends and all(a[1] < b[0] for a, b in pairwise(ends)):
             return
-        compare = ray.remote(num_cpus=0)(_repeated)
+        first = self._workers[0]  # compares them: a process of its own would take a second to start
         buckets = -(-self.count // _BUCKET)
         for bucket in range(buckets):  # keys do not pass through the driver
             found = [worker.keys.remote(bucket, buckets) for worker in self._workers]
-            suspects = self._get(compare.remote(*found), "the comparison of ids", _READING)
+            suspects = self._get(first.repeated.remote(*found), "the comparison of ids", _READING)
             if len(suspects):
                 named = Counter(id for some in self._all("named", suspects) for id in some)
                 id, times = named.most_common(1)[0]
                 if times > 1:
                     raise repeated_id(id, has_several(self.market))
-
-
-def _repeated(*found: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return repeated(found)
 
 
 def _edge(key: int) -> np.uint64:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.engines.best_response import add_dense, add_sparse, cost_dense, cost_sparse
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE
 from jdpack.records.codes import BLOCK, Part, lay_out, rest_of
+from jdpack.records.kernels import njit
 from jdpack.records.threads import Threads
 
 OUT, IN, OPEN = 0, 1, 2

@@ -13,5 +13,5 @@ Read in this order:
 * `levels`: how many agents ask for how much, to choose bounds.
 * `digest`: a number that changes whenever a record does. It uses `splitmix`, and so does `ids`.
 * `refusals`: what is wrong with records, in the same words everywhere.
-* `threads`: the thread pool of the compiled kernels.
+* `kernels` and `threads`: what compiles the kernels, and the thread pool that runs them.
 """

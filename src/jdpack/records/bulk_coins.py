@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.common.coins import _INIT, COIN_BITS, SHA256, SIPHASH, CoinHash, key_text
+from jdpack.records.kernels import njit
 from jdpack.records.sha256 import hash_texts
 
 

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.market.market import Market
+from jdpack.records.kernels import njit
 
 BLOCK = 2048
 PART_ROWS = 2**17

@@ -19,13 +19,13 @@ import hashlib
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.records.arrow import to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.codes import BLOCK, Part
 from jdpack.records.ids import texts
+from jdpack.records.kernels import njit
 from jdpack.records.splitmix import mix, mix_all
 
 

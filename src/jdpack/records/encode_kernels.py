@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.market.market import Market
 from jdpack.market.totals import Total
 from jdpack.records.codes import BLOCK
+from jdpack.records.kernels import njit
 
 _TILE = 2**11  # numbers of a matrix encoded at a time, to stay in the cache
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
 from jdpack.records.arrow import changes, texts_between, to_arrow, to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
+from jdpack.records.kernels import njit
 from jdpack.records.parquet_guard import TEXT_MAX
 from jdpack.records.refusals import repeated_id
 from jdpack.records.schema import is_text

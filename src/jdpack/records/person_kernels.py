@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from jdpack.market.market import Market
 from jdpack.records.encode_kernels import _LOW, _LOW_BITS, Totals, _within
+from jdpack.records.kernels import njit
 
 REASONS = ("", "requests", "max_value", "bundle_size", "max_demand", "max_total")
 """The bound that a request would exceed, by the number that the kernels return."""
