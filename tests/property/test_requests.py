@@ -203,8 +203,8 @@ def test_the_page_agrees(seed):
         for id, (group, requests) in one.people.items()
     ]
     code = """(market, people) => people.map(({id, requests, group}) =>
-      jdpack.allocateAll(market, id, requests, group).map(({given, scaled, times, coin, left_out}) =>
-        ({given, scaled, times, coin, left_out})))"""
+      jdpack.allocateAll(market, id, requests, group).map(
+        ({given, scaled, times, coin, left_out}) => ({given, scaled, times, coin, left_out})))"""
     for own, found in zip(people, in_node(code, data(board), people), strict=True):
         for outcome, page in zip(outcomes(seed, own["id"]), found, strict=True):
             assert [g / 2**24 for g in page["given"]] == list(outcome.given)
