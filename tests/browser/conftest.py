@@ -57,16 +57,24 @@ def opened(
     def hear(message: object) -> None:
         said.append(getattr(message, "text", str(message)))
 
-    def open(board: Billboard, size: str = "desktop", url: str | None = None, **more) -> Page:
+    def open(
+        board: Billboard,
+        size: str = "desktop",
+        url: str | None = None,
+        color_scheme: str = "light",
+        **more: object,
+    ) -> Page:
         width, height = SIZES[size]
         viewport = {"width": width, "height": height}
         free = tabs.setdefault(f"{size} {more}", [])
         if free:
             page = free.pop()
+            page.set_viewport_size(viewport)
         else:
             touch = size == "phone"
             page = browser.new_page(viewport=viewport, is_mobile=touch, has_touch=touch, **more)
-        used.append((page, free, viewport))
+        page.emulate_media(media="null", forced_colors="null", color_scheme=color_scheme)
+        used.append((page, free))
         page.on("console", hear)
         page.on("pageerror", hear)
         if url is None:
@@ -77,12 +85,10 @@ def opened(
         return page
 
     yield open
-    for page, free, viewport in used:
+    for page, free in used:
         page.evaluate("0")  # whatever it has printed has arrived
         page.remove_listener("console", hear)
         page.remove_listener("pageerror", hear)
-        page.set_viewport_size(viewport)
-        page.emulate_media(media="null", forced_colors="null")
         free.append(page)
     assert said == []
 
