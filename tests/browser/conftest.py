@@ -34,36 +34,62 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def tabs() -> dict[str, list[Page]]:
+    """The tabs that no test is using, by their settings.
+
+    A new tab takes Chromium four times the work of showing a page.
+    """
+    return {}
+
+
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+def opened(
+    browser: Browser, tabs: dict[str, list[Page]], tmp_path: Path
+) -> Iterator[Callable[..., Page]]:
     """Opens the page of a billboard from a file, as `opened(board, size="phone", ...)`.
 
     At its end, the test fails if the page printed anything on the console, including a violation of
     its security policy or an exception.
     """
-    contexts, said = [], []
+    used, said = [], []
 
-    def open(board: Billboard, size: str = "desktop", url: str | None = None, **more) -> Page:
+    def hear(message: object) -> None:
+        said.append(getattr(message, "text", str(message)))
+
+    def open(
+        board: Billboard,
+        size: str = "desktop",
+        url: str | None = None,
+        color_scheme: str = "light",
+        **more: object,
+    ) -> Page:
         width, height = SIZES[size]
         viewport = {"width": width, "height": height}
-        touch = size == "phone"
-        context = browser.new_context(
-            viewport=viewport, is_mobile=touch, has_touch=touch, **more
-        )  # fmt: skip
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+        free = tabs.setdefault(f"{size} {more}", [])
+        if free:
+            page = free.pop()
+            page.set_viewport_size(viewport)
+        else:
+            touch = size == "phone"
+            page = browser.new_page(viewport=viewport, is_mobile=touch, has_touch=touch, **more)
+        page.emulate_media(media="null", forced_colors="null", color_scheme=color_scheme)
+        used.append((page, free))
+        page.on("console", hear)
+        page.on("pageerror", hear)
         if url is None:
-            file = tmp_path / f"page-{len(contexts)}.html"
+            file = tmp_path / f"page-{len(used)}.html"
             file.write_text(public_page(board), encoding="utf-8")
             url = file.as_uri()
         page.goto(url)
         return page
 
     yield open
-    for context in contexts:
-        context.close()
+    for page, free in used:
+        page.evaluate("0")  # whatever it has printed has arrived
+        page.remove_listener("console", hear)
+        page.remove_listener("pageerror", hear)
+        free.append(page)
     assert said == []
 
 

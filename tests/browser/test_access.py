@@ -15,16 +15,21 @@ AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(
 
 def violations(page):
     """What axe finds with all its rules, including best practices."""
-    page.evaluate(f"() => {{ {AXE} }}")
-    found = page.evaluate("async () => (await axe.run()).violations")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(f"() => {{ {AXE} }}")
+    # It takes a third longer to describe all that passes, too.
+    found = page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
     return [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in found]
+
+
+def unfold(page):
+    page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
 
 
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_a_finished_run(opened, size, scheme):
     page = opened(boards.charging(), size, color_scheme=scheme)
-    for summary in page.locator("summary:visible").all():
-        summary.click()
+    unfold(page)
     submit(page)
     assert page.locator("[aria-invalid]").count() == 3
     assert violations(page) == []
@@ -103,6 +108,5 @@ def test_nothing_is_cut_off_at_four_times_the_size(opened, kind):
     """1280 pixels at 400% are 320: everything is one column, and only wide tables scroll."""
     page = opened(getattr(boards, kind)())
     page.set_viewport_size({"width": 320, "height": 640})
-    for summary in page.locator("summary:visible").all():
-        summary.click()
+    unfold(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320

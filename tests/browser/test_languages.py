@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from browser.conftest import SIZES
-from browser.test_access import violations
+from browser.test_access import unfold, violations
+from browser.test_flows import check_fit, widths
 from helpers import SHARE, finished_board
 from jdpack import Market, allocate, explain, letters, solve
 from jdpack.agent.in_words import tell
@@ -55,25 +55,21 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=SIZES)
-def page(request, browser):
-    """One page for all tests of a size; it prints nothing on the console."""
-    width, height = SIZES[request.param]
-    touch, said = request.param == "phone", []
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, is_mobile=touch, has_touch=touch
-    )
-    page = context.new_page()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    yield page
-    context.close()
-    assert said == []
+@pytest.fixture
+def page(opened, folder, size, code):
+    """The page in a language."""
+    return opened(BOARD, size, url=(folder / files(MARKET)[code]).as_uri())
+
+
+readers = pytest.mark.parametrize(
+    ("size", "code"), [*(("phone", code) for code in known()), ("desktop", "de")]
+)
+"""Each language, and each size: the page's style has the same parts in both."""
 
 
 def seen(page):
     """All that a reader sees or hears, with everything opened, except code and hashes."""
-    page.evaluate("document.querySelectorAll('details').forEach((d) => (d.open = true))")
+    unfold(page)
     return page.evaluate("""() => {
       const own = document.body.cloneNode(true);
       own.querySelectorAll("script, code, pre, [hreflang], .link").forEach((e) => e.remove());
@@ -95,17 +91,16 @@ def ask(page, id, value, place, second=None):
     boxes.first.locator("input[inputmode=decimal]").fill(value)
     boxes.first.locator("input[type=radio]").nth(place).check()
     if second is not None:
-        page.click("#add-option")
+        page.press("#add-option", "Enter")
         boxes.nth(1).locator("input[inputmode=decimal]").fill(second[0])
         boxes.nth(1).locator("input[type=radio]").nth(second[1]).check()
-    page.click("button[type=submit]")
+    page.press("button[type=submit]", "Enter")
     return page.inner_text("#outcome")
 
 
-@pytest.mark.parametrize("code", known())
-def test_a_loser_and_a_winner_read_it_in_their_language(page, folder, code):
+@readers
+def test_a_loser_and_a_winner_read_it_in_their_language(page, code):
     words = language(code)
-    page.goto((folder / files(MARKET)[code]).as_uri())
     assert page.get_attribute("html", "lang") == code
     assert page.inner_text("h1") == MARKET.said("Clinic", code)
     ids = [f"P{i}" for i in range(60)]
@@ -121,15 +116,14 @@ def test_a_loser_and_a_winner_read_it_in_their_language(page, folder, code):
             assert line in told, line
         assert english_in(seen(page)) == ([] if code != "en" else sorted(ENGLISH.split()))
         assert "gain" not in page.inner_text("#result")
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    check_fit(page)
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("code", known())
-def test_what_is_wrong_is_said_in_the_language(page, folder, code):
+@readers
+def test_what_is_wrong_is_said_in_the_language(page, code):
     words = language(code)
-    page.goto((folder / files(MARKET)[code]).as_uri())
-    page.click("button[type=submit]")
+    page.press("button[type=submit]", "Enter")
     own = {"word": MARKET.said("points", code)}
     assert page.locator("#form .error:visible").all_inner_texts() == [
         words.text("form.enter_id"),
@@ -160,10 +154,9 @@ def test_what_is_wrong_is_said_in_the_language(page, folder, code):
     )
 
 
-@pytest.mark.parametrize("code", known())
-def test_several_options_are_a_table_in_the_language(page, folder, code):
+@readers
+def test_several_options_are_a_table_in_the_language(page, code):
     words = language(code)
-    page.goto((folder / files(MARKET)[code]).as_uri())
     ask(page, "P7", "6,4", 0, ("3,5", 2))
     told = tell(explain(BOARD, value=[6.4, 3.5], demand=[[1, 0, 0], [0, 0, 1]], agent="P7"), code)
     heads = page.locator("#why thead th").all_text_contents()
@@ -173,7 +166,7 @@ def test_several_options_are_a_table_in_the_language(page, folder, code):
     assert code == "en" or english_in(seen(page)) == []
 
 
-@pytest.mark.parametrize("code", known())
+@readers
 def test_the_link_of_a_letter_and_the_switch(page, folder, code):
     """The script opens nothing itself, so the switch is a plain link and leaves all behind."""
     record = {"id": "P7", "options": [{"value": 6.4, "demand": {"North": 1}}]}
@@ -192,18 +185,18 @@ def test_the_link_of_a_letter_and_the_switch(page, folder, code):
     assert "#" not in page.url and page.input_value("#id") == ""
 
 
-@pytest.mark.parametrize("code", known())
-def test_units_stay_on_one_line_and_the_form_comes_first(page, folder, code):
-    page.goto((folder / files(MARKET)[code]).as_uri())
+@readers
+def test_units_stay_on_one_line_and_the_form_comes_first(page, code):
     broken = """() => [...document.querySelectorAll(".amount")]
       .filter((e) => e.getClientRects().length > 1).map((e) => e.textContent)"""
     ask(page, "P7", "9,9", 2)
-    assert page.locator(".amount").count() >= 7 and page.evaluate(broken) == []
     order = page.locator("main > section").evaluate_all("all => all.map((e) => e.id)")
     assert order[0] == "mine"
-    top = page.locator("#id").evaluate("e => e.getBoundingClientRect().top + scrollY")
-    alarm = page.locator(".alarm").evaluate("e => e.getBoundingClientRect().height")
-    assert top - alarm < 844, "the first field is on the first screen of a phone"
+    for _ in widths(page):
+        assert page.locator(".amount").count() >= 7 and page.evaluate(broken) == []
+        top = page.locator("#id").evaluate("e => e.getBoundingClientRect().top + scrollY")
+        alarm = page.locator(".alarm").evaluate("e => e.getBoundingClientRect().height")
+        assert top - alarm < 844, "the first field is on the first screen of a phone"
 
 
 # --- from the letter to the page ----------------------------------------------------------
@@ -224,19 +217,19 @@ def run(tmp_path_factory):
     return folder / "out", table
 
 
-@pytest.mark.parametrize("code", known())
-def test_a_letter_leads_to_the_page_in_its_language(page, run, code):
+@readers
+def test_a_letter_leads_to_the_page_in_its_language(opened, run, size, code):
     out, table = run
     words, url = language(code), (out / "public" / "index.html").as_uri()
     texts = {"contact": "030 1234", "appeal": "1. 5. 2027", "next_steps": "A-17"}
-    path = letters(out, table, url=url, outcome=True, pages=20, language=code, **texts)
-    page.goto((path.with_suffix("") / "000002.html").as_uri())
+    path = letters(out, table, url=url, outcome=True, pages=5, language=code, **texts)
+    page = opened(BOARD, size, url=(path.with_suffix("") / "000005.html").as_uri())
     said = seen(page)
     for part in ("title", "you_get", "your_record", "check_code", "next", "appeal", "contact"):
         assert words.text(f"letter.{part}") in said
-    assert page.locator("article").count() == 20 == page.locator("svg.qr[role=img]").count()
+    assert page.locator("article").count() == 5 == page.locator("svg.qr[role=img]").count()
     assert english_in(said) == [] or code == "en"
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    check_fit(page)
     assert violations(page) == []
     own = page.locator("article").nth(3)
     id, check = "P23", own.locator(".code").inner_text()
@@ -251,13 +244,14 @@ def test_a_letter_leads_to_the_page_in_its_language(page, run, code):
     assert won == (page.inner_text("#outcome") != words.text("outcome.nothing"))
 
 
-def test_a_wide_table_shows_that_it_scrolls(page, tmp_path):
+def test_a_wide_table_shows_that_it_scrolls(opened, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(public_report(BOARD), encoding="utf-8")
-    page.goto(path.as_uri())
-    found = page.locator(".scroll").first.evaluate(
-        "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage,"
-        " getComputedStyle(e).backgroundAttachment, e.tabIndex]"
-    )
-    assert found[0] == (page.viewport_size["width"] < 500)
-    assert found[1].count("linear-gradient") == 4 and "scroll" in found[2] and found[3] == 0
+    page = opened(BOARD, "phone", url=path.as_uri())
+    for width in widths(page):
+        found = page.locator(".scroll").first.evaluate(
+            "e => [e.scrollWidth > e.clientWidth, getComputedStyle(e).backgroundImage,"
+            " getComputedStyle(e).backgroundAttachment, e.tabIndex]"
+        )
+        assert found[0] == (width < 500)
+        assert found[1].count("linear-gradient") == 4 and "scroll" in found[2] and found[3] == 0

@@ -8,7 +8,7 @@ import pytest
 
 from browser import boards
 from browser.conftest import SIZES
-from browser.test_access import violations
+from browser.test_access import unfold, violations
 from jdpack import Market, plan
 from jdpack.audit.page import audit_page
 from jdpack.curator.comparison_page import comparison_page
@@ -45,10 +45,9 @@ def shown(opened, tmp_path, page, size, **more):
 def test_a_report_is_for_everybody(opened, tmp_path, kind, size, scheme):
     board = boards.charging()
     text = public_report.public_report(board) if kind == "public" else curators(board)
-    page = shown(opened, tmp_path, text, size, color_scheme=scheme, java_script_enabled=True)
+    page = shown(opened, tmp_path, text, size, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
-    for summary in page.locator("summary:visible").all():
-        summary.click()
+    unfold(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert violations(page) == []
 
@@ -61,8 +60,8 @@ def test_a_report_of_a_run_that_is_not_private_or_not_finished(opened, tmp_path)
 
 def test_tables_are_saved_without_scripts(opened, tmp_path):
     board = boards.charging()
-    more = {"java_script_enabled": False, "accept_downloads": True}
-    page = shown(opened, tmp_path, public_report.public_report(board), "desktop", **more)
+    text = public_report.public_report(board)
+    page = shown(opened, tmp_path, text, "desktop", java_script_enabled=False)
     page.get_by_text("Releases as CSV", exact=True).click()
     with page.expect_download() as saved:
         page.get_by_role("link", name="Save releases.csv").click()
@@ -94,8 +93,7 @@ PAGES = {
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_page_of_a_command_is_for_everybody(opened, tmp_path, kind, size, scheme):
     page = shown(opened, tmp_path, PAGES[kind](), size, color_scheme=scheme)
-    for summary in page.locator("summary:visible").all():
-        summary.click()
+    unfold(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert violations(page) == []
     # Charts are visible, and no word in them lies outside, or over another.

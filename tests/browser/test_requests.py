@@ -8,12 +8,10 @@ import re
 import pytest
 
 from browser import boards
-from browser.conftest import SIZES
-from browser.test_flows import submit
+from browser.test_flows import check_fit, submit
 from jdpack import Request, allocate, explain
 from jdpack.agent.in_words import tell_all
 
-sizes = pytest.mark.parametrize("size", SIZES)
 MINE = [
     ("job1", 14.5, {"CPU": 120.5, "GPU": 3}),
     ("job2", 0.1, {"CPU": 800}),
@@ -59,15 +57,14 @@ def check(page, board, said):
         assert int(re.search(r"coin (\d+)", text)[1]) / 2**53 == outcome.coin
 
 
-@sizes
-def test_the_form_takes_all_requests_and_explains_each(opened, size):
+def test_the_form_takes_all_requests_and_explains_each(opened):
     board = boards.example("jobs")
-    page = opened(board, size)
+    page = opened(board, "phone")
     assert "The name of the request (job)" in page.inner_text("#options")
     assert "one person may make 40 requests" in page.inner_text("#goods")
     type_in(page, MINE)
     check(page, board, submit(page))
-    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    check_fit(page)
 
 
 @pytest.mark.parametrize("kind", ["json", "csv"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import json
 import shutil
@@ -36,7 +38,7 @@ from jdpack.pages.billboard_page import data
 from jdpack.pages.number_text import factor_text, short, short_down
 
 SHARE = 2**24
-AGENTS = 1000  # of each kind: 12,000 in all
+AGENTS = 300  # of each kind: 3,600 in all
 
 WEB = Path(str(resources.files("jdpack.pages").joinpath("web")))
 
@@ -59,22 +61,37 @@ CLOSE = """(market, agents) => agents.map(({id, options}) => {
 })"""
 
 
+ANSWER = """
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const [code, given] = JSON.parse(line);
+  const said = {};
+  try { said.found = eval(`(${code})`)(...given); } catch (error) { said.error = error.stack; }
+  process.stdout.write(JSON.stringify(said) + "\\n");
+});
+"""
+
+
+@functools.cache
+def node() -> subprocess.Popen:
+    """Node with the page's scripts. It comes with the library that drives the browser."""
+    command = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
+    names = ("allocate", "number_text", "words", "own_record", "in_words")
+    program = "".join((WEB / f"{name}.js").read_text() for name in names) + ANSWER
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([command, "-e", program], stdin=pipe, stdout=pipe, encoding="utf-8")
+    atexit.register(process.__exit__, None, None, None)
+    atexit.register(process.kill)
+    return process
+
+
 def in_node(code: str, *arguments: object) -> object:
-    """The result of a function in Node, which comes with the library that drives the browser."""
-    node = shutil.which("node") or Path(playwright.__file__).parent / "driver" / "node"
-    program = (
-        "".join(
-            (WEB / f"{name}.js").read_text()
-            for name in ("allocate", "number_text", "words", "own_record", "in_words")
-        )
-        + "const given = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
-        f"process.stdout.write(JSON.stringify(({code})(...given)));"
-    )
-    done = subprocess.run(
-        [node, "-e", program], input=json.dumps(arguments), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """The result of a function in Node. One Node answers all: to start it takes long."""
+    process = node()
+    process.stdin.write(json.dumps([code, arguments]) + "\n")
+    process.stdin.flush()
+    said = json.loads(process.stdout.readline())
+    assert "error" not in said, said["error"]
+    return said["found"]
 
 
 def in_browser(page, agents, market=None):
@@ -127,7 +144,8 @@ def test_random_agents(opened, number):
     check(board, agents, found)
     assert in_node(ALL, data(board), agents) == found
     given = [sum(own["given"]) for own in found]
-    assert 20 < sum(g > 0 for g in given) < AGENTS - 20, "some win and some do not"
+    few = AGENTS // 50
+    assert few < sum(g > 0 for g in given) < AGENTS - few, "some win and some do not"
     assert sum(1 for own in found if 0 < sum(own["shares"]) < SHARE) > 20 or data(board)["batches"]
 
 
