@@ -219,40 +219,31 @@ class Need:
             return None
         if self.margin(low) <= level:
             high = low
-        less, enough = self._near(level, low, high)
-        while high > low * (1.0 + 1e-6):
-            middle = math.sqrt(low * high)
-            unknown = less < middle < enough
-            fits = self.margin(middle) <= level if unknown else middle >= enough
-            low, high = (low, middle) if fits else (middle, high)
-        return rounded_up(high * (1.0 + 1e-4), 4)
+        return rounded_up(self._enough(level, low, high) * (1.0 + 1e-4), 4)
 
-    def _near(self, level: float, low: float, high: float) -> tuple[float, float]:
-        """A factor that is too small and one that is large enough, hardly apart.
+    def _enough(self, level: float, low: float, high: float) -> float:
+        """A factor that gives this margin, hardly above the smallest one; `high` gives it.
 
         Margins fall about as 1 / factor, so it goes along straight lines between logarithms: the
-        rule of false position, with half the height of an end that stays (Illinois). `factor` then
-        takes the steps of its bisection without computing most of the margins.
+        rule of false position, with half the height of an end that stays (Illinois).
         """
 
         def over(x: float) -> float:
             return math.log(min(max(self.margin(math.exp(x)), 1e-300), 1e300) / level)
 
         a, b, side = math.log(low), math.log(high), 0
-        if a == b:
-            return low, high
         at_a, at_b = over(a), over(b)
-        for _ in range(20):
-            if b - a < 1e-7:
+        for _ in range(60):
+            if b - a < 1e-6:
                 break
             x = b + at_b if at_a > 9.0 else (a * at_b - b * at_a) / (at_b - at_a)
-            x = min(max(x, a + 3e-8), b - 3e-8)
+            x = min(max(x, a + 3e-7), b - 3e-7)
             at_x = over(x)
             if at_x > 0.0:
                 a, at_a, at_b, side = x, at_x, at_b * (0.5 if side == 1 else 1.0), 1
             else:
                 b, at_b, at_a, side = x, at_x, at_a * (0.5 if side == -1 else 1.0), -1
-        return math.exp(a), math.exp(b)
+        return math.exp(b)
 
 
 def factors(market: Market) -> tuple[float, float]:
