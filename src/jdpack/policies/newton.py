@@ -12,7 +12,9 @@ loads are relative to supply.
 2. Bridge. A filter (Kalman 1960) estimates where loads meet their targets. The estimate, `center`,
    moves by how far each round's loads differ from what was expected, and by less the more rounds it
    has seen. Along price directions in which loads hardly respond, noisy loads say nothing, and the
-   filter leaves prices where they are. These rounds do not count in the allocation.
+   filter leaves prices where they are. From here on, every round also corrects the model by how
+   loads followed prices (`jdpack.policies.newton_trends`). The rounds of the bridge do not count in
+   the allocation.
 3. Tail. These rounds count, first with equal weights and then with falling ones, and get most of
    the budget. Prices are set around the center so that the remaining rounds make up what the
    *observed* average still lacks. So the observed average ends at its target, up to the noise of
@@ -59,6 +61,7 @@ from jdpack.policies.newton_targets import (
     likely_shares,
     steering_shape,
 )
+from jdpack.policies.newton_trends import Trends
 from jdpack.privacy import queries, tail_bounds
 from jdpack.privacy.accounting import Budget
 from jdpack.privacy.noise import Gaussian, NoNoise, deviation, gaussian
@@ -88,7 +91,7 @@ _UNLIKE = 0.3  # how much options differ that ask for the same resources: a squa
 _AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
-_RATE = 0.7  # before value is known, prices of all supplies are taken to be this part of it
+_RATE = 0.5  # before value is known, prices of all supplies are taken to be this part of it
 _FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
 _UNSURE = 1.5  # how far the value may be off what prices tell of it, as a part of that
 _DEAF = 0.5  # if the approach sees the mean load no better than this, prices start lower
@@ -98,7 +101,7 @@ _SLACK = 3.0  # a resource is taken to be slack beyond this many deviations
 _FADE, _FAINTEST = 0.8, 1e-3  # how fast the price of a slack resource falls, and the part of an
 # average price at which that ends
 _LACK = 0.1  # no more is made up in a round than the load by which a common rise of log prices by
-# this lowers the mean load
+# this lowers the mean load; all prices together may rise by this over their part of the value
 _PRIOR = 0.5  # the variance of a log price after the approach
 _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count after one more, because
 # the model is only locally right; more in the rounds that count, where prices should stand still
@@ -149,6 +152,8 @@ class State:
     slack: NDArray[np.bool_]
     """Which resources would stay below their targets even if they were free."""
     response: Response | None = None
+    trends: Trends | None = None
+    """What the rounds since the approach show of the response."""
     seen: FloatArray | None = None
     """The sum of the loads of the bridge."""
     value: Release | None = None
@@ -349,7 +354,7 @@ class Newton:
         else:
             seen = loads if state.seen is None else state.seen + loads
             state = replace(state, seen=seen)
-        state = _estimated(state, excess, noise)
+        state = _estimated(_corrected(state, loads, noise), excess, noise)
         if counting == -1:
             return self._shaped(state, noise)
         return state if counting < 0 else _counted(state, excess, counting)
@@ -634,6 +639,18 @@ def _pooled(noise: FloatArray) -> tuple[FloatArray, float]:
     return trust, math.sqrt(math.fsum((trust * trust * noise * noise).tolist()))
 
 
+def _corrected(state: State, loads: FloatArray, noise: FloatArray) -> State:
+    """The state with a model that follows what the rounds show."""
+    assert state.response is not None
+    trust = 1.0 / (1.0 + (noise / _FAINT) ** 2)
+    trends = (
+        Trends.begin(trust * state.center, state.prices) if state.trends is None else state.trends
+    )
+    trends = trends.seen(state.prices, loads, noise * noise + _ROUGH * _ROUGH)
+    model = trends.corrected(state.response, state.center, crossed=state.market.options > 1)
+    return replace(state, trends=trends, response=model)
+
+
 def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     """The state after a round's loads have moved the estimate of the center.
 
@@ -684,9 +701,11 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     moves = _bounded(state, moves, _MOST)
     # What single prices cannot put right, all of them together must, or whatever touches the
     # resource is scaled down: everything, if options touch all resources. That takes from the
-    # average option, and higher prices only from the least valuable ones.
+    # average option, and higher prices only from the least valuable ones. So prices may rise the
+    # more, the smaller a part of the value they are.
     assert state.worth is not None
-    over = np.where(state.radii < _DROWNED, lack, 0.0)
+    dear = _LACK * level / min(1.0, state.worth[0])
+    over = np.where(state.radii < _DROWNED, np.minimum(owed / left, dear), 0.0)
     over = over - state.response.falls(state.center, moves)
     touched = state.market.bundle_width / len(owed)
     pays = touched >= min(1.0, state.worth[0])

@@ -38,7 +38,23 @@ _LEVEL_MIN = 0.2
 _LIKELY, _OWN = 1.0, 1.0  # a guess of the level before it is measured, and how far it may be off
 _STIFF = 0.5  # how much of an earlier level is kept at least
 _CHEAP = 0.05  # a resource is cheap below this part of an average price
+_UNLIKE = 0.5  # how far one d may be from the others, as a part of the level
 _KEPT = 0.6  # how much of the model the matrix must leave
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the queries told of the response, and how far that may be off."""
+
+    level: float
+    level_variance: float
+    diagonal: FloatArray
+    variances: FloatArray
+    """Those of the diagonal."""
+    least: FloatArray
+    """The least diagonal."""
+    common: float
+    beyond: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,8 @@ class Response:
     """c."""
     beyond: FloatArray | None = None
     """What a curvature release adds to the model."""
+    told: Told | None = None
+    """The model as it was before any round corrected it (`corrected`)."""
 
     def scaled(self, prices: FloatArray) -> FloatArray:
         """A at these prices. G_jk is proportional to P_k, so `beyond` fades where prices fell."""
@@ -66,11 +84,13 @@ class Response:
         """About how far each load rises if its own price falls to 0.
 
         A load responds to its own price in proportion to that price, so the rise is d, less what
-        the price has fallen by already.
+        the price has fallen by already. We take the larger c, before or after corrections: nothing
+        is given up because of a trend.
         """
         fade = np.minimum(1.0, prices / self.prices)
         own = self.diagonal if self.beyond is None else self.diagonal + np.diag(self.beyond)
-        return own * fade + self.common * prices / math.fsum(prices.tolist())
+        common = self.common if self.told is None else max(self.common, self.told.common)
+        return own * fade + common * prices / math.fsum(prices.tolist())
 
     def moves(
         self, prices: FloatArray, excess: FloatArray, caution: float, trust: FloatArray
@@ -89,6 +109,22 @@ class Response:
         """How far the mean load falls if all log prices rise by 1, without what `beyond` adds."""
         along = prices / math.fsum(prices.tolist())
         return self.common + math.fsum((along * self.diagonal).tolist())
+
+    def corrected(self, prices: FloatArray, level: float, diagonal: FloatArray) -> Response:
+        """The model with this diagonal, and this level at these prices.
+
+        What the curvature added shrinks as much as the part of the model that shrinks most, so the
+        sum stays positive definite.
+        """
+        along = prices / math.fsum(prices.tolist())
+        common = max(0.0, level - math.fsum((along * diagonal).tolist()))
+        model = replace(self, diagonal=diagonal, common=common)
+        if self.told is None or self.told.beyond is None:
+            return model
+        kept = min(1.0, float((diagonal / self.told.diagonal).min()))
+        if self.told.common > 0.0:
+            kept = min(kept, common / self.told.common)
+        return replace(model, beyond=kept * self.told.beyond)
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
         """How far loads fall if log prices make these moves."""
@@ -127,25 +163,30 @@ def from_gauge(
     least = _LEVEL_MIN if earlier is None else max(_LEVEL_MIN, _STIFF * earlier.level(prices))
     own, doubt = _OWN * _OWN, (sigma * relative) ** 2
     kept = own / (own + doubt)
-    likely = kept * float(codes[-2]) * relative + (1.0 - kept) * _LIKELY
-    level = max(likely, least) + math.sqrt(kept * doubt)
+    likely = max(kept * float(codes[-2]) * relative + (1.0 - kept) * _LIKELY, least)
+    level = likely + math.sqrt(kept * doubt)
     active = prices > 1.5 * floor
     if market.bundle_width == 1 and market.options == 1:  # then no price moves another load
-        mean = np.full(len(prices), level)
-        return Response(prices, _drawn_in(mean, measured - mean, sigmas, active), 0.0)
-    # The trace in codes is sum_j supply_j A_jj. With one d for all, A_jj is d + (level - d) u_j^2.
-    trace = max(float(codes[-2]) + max(float(codes[-1]), 0.0), 0.0) + sigma
-    held = np.where(active, supply, 0.0)
-    total = math.fsum((held * (1.0 - along)).tolist())
-    beyond = max(0.0, trace - level * math.fsum((supply * along).tolist()))
-    even = beyond / total if total > 0.0 else 0.0
-    crossed = along * (1.0 - along)
-    whole = math.fsum((held * crossed).tolist())
-    mean = beyond * crossed / whole if whole > 0.0 else np.zeros_like(along)
-    mean = np.maximum(mean, max(_LEAST * even, _FLAT * level))
-    d = _drawn_in(mean, measured - level * along - mean, sigmas, active)
-    common = max(0.0, level - math.fsum((along * d).tolist()))
-    return Response(prices, d, common)
+        mean, common = np.full(len(prices), level), 0.0
+        d = _drawn_in(mean, measured - mean, sigmas, active)
+    else:
+        # The trace in codes is sum_j supply_j A_jj. With one d, A_jj is d + (level - d) u_j^2.
+        trace = max(float(codes[-2]) + max(float(codes[-1]), 0.0), 0.0) + sigma
+        held = np.where(active, supply, 0.0)
+        total = math.fsum((held * (1.0 - along)).tolist())
+        beyond = max(0.0, trace - level * math.fsum((supply * along).tolist()))
+        even = beyond / total if total > 0.0 else 0.0
+        crossed = along * (1.0 - along)
+        whole = math.fsum((held * crossed).tolist())
+        mean = beyond * crossed / whole if whole > 0.0 else np.zeros_like(along)
+        mean = np.maximum(mean, max(_LEAST * even, _FLAT * level))
+        d = _drawn_in(mean, measured - level * along - mean, sigmas, active)
+        common = max(0.0, level - math.fsum((along * d).tolist()))
+    # How far d may be off: by the noise of the gauge, or by how far resources may differ.
+    unlike, noisy = (_UNLIKE * level) ** 2, sigmas * sigmas
+    variances = unlike * noisy / (unlike + noisy)
+    told = Told(likely, kept * doubt, d, variances, _LEAST * mean, common)
+    return Response(prices, d, common, told=told)
 
 
 def with_curvature(
@@ -170,7 +211,8 @@ def with_curvature(
         kept *= 0.8
     if kept <= 0.01 or not np.any(beyond):
         return model
-    return replace(model, beyond=kept * beyond)
+    told = None if model.told is None else replace(model.told, beyond=kept * beyond)
+    return replace(model, beyond=kept * beyond, told=told)
 
 
 def _drawn_in(

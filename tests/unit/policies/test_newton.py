@@ -17,6 +17,7 @@ from jdpack import Market, MarketError, MwuAdaptive, Newton, solve, verify
 from jdpack.planning.headroom import floor, margin_of
 from jdpack.policies import newton, registry
 from jdpack.policies.base import budget_of
+from jdpack.policies.newton_trends import Trends
 from jdpack.privacy import queries, tail_bounds
 
 DELTA = 1e-8
@@ -259,6 +260,26 @@ def test_prices_start_low_where_noise_hides_whether_they_are_too_high(monkeypatc
     monkeypatch.setattr(newton, "_DEAF", math.inf)
     high, _ = losses(agents, divisible=True, epsilon=1.0, seeds=3)
     assert low < 0.87 and high > low + 0.05
+
+
+@pytest.mark.parametrize(("family", "epsilon"), [("gpu", 4.0), ("shelves", 1.0)])
+def test_rounds_correct_what_noise_in_a_gauge_got_wrong(monkeypatch, family, epsilon):
+    """The last losses are those of a policy that believes the gauge. See `newton_trends`."""
+    agents = instance(family, 10_000)
+    corrected, _ = losses(agents, divisible=False, epsilon=epsilon, seeds=6)
+    monkeypatch.setattr(Trends, "corrected", lambda trends, model, prices, crossed: model)
+    believed, _ = losses(agents, divisible=False, epsilon=epsilon, seeds=6)
+    assert corrected < 0.9 * believed
+
+
+def test_all_prices_rise_further_for_one_resource_where_that_costs_little():
+    """Most of the value is in a few agents whom prices do not touch, but scaling takes from all.
+
+    With no more than is made up where prices are as high as the value, it was 2.3 F.
+    """
+    agents = instance("heavy", 10_000)
+    loss, _ = losses(agents, divisible=True, epsilon=0.5, seeds=6)
+    assert loss < 2.1 * agents.floor(agents.price_shares(), 0.5, DELTA)
 
 
 @pytest.mark.parametrize("divisible", [True, False])
