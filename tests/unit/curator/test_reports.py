@@ -331,7 +331,9 @@ def test_the_bounds_are_noisy_loads_and_an_allowance(make):
     board = make()
     for j, row in enumerate(saved(public_report.public_report(board), "bounds-on-loads.csv")):
         load, room, bound = (float(row[k]) for k in ("load_with_noise", "allowance", "bound"))
-        assert load + room == pytest.approx(bound) and room > 0.0
+        assert load + room == pytest.approx(bound)
+        # A bound on grants rests on what was measured of them, too, which may be far less.
+        assert room > 0.0 or not board.header.market.divisible
         factor = board.certificate.factors[j] / SHARE
         assert float(row["factor"]) == factor
         assert float(row["load_at_most"]) == board.certificate.load_at_most[j] <= 1.0
