@@ -112,6 +112,7 @@ experiments: $(VENV)/ready
 	$(BIN)/python experiments/alphas.py
 	$(BIN)/python experiments/loss.py
 	$(BIN)/python experiments/true_floor.py
+	$(BIN)/python experiments/random_markets.py
 	$(BIN)/python experiments/epsilon_curve.py
 	$(BIN)/python experiments/flights.py
 	$(BIN)/python experiments/people.py

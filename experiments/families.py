@@ -473,18 +473,21 @@ def season(n: int, rng: Rng) -> Instance:
 def shelves(n: int, rng: Rng) -> Instance:
     """Three options of two of eight resources, of which some are rare; prices matter little."""
     popularity = np.logspace(0.0, -1.9, 8)
+    popularity /= popularity.sum()
     chosen = _chosen(3 * n, 8, 2, rng, popularity)
-    size = np.clip(
-        rng.lognormal(-1.5, 0.8, (3 * n, 1)) * rng.uniform(0.7, 1.3, (3 * n, 2)), 0.01, 1
+    sizes = rng.lognormal(-1.5, 0.8, (3 * n, 1)) * rng.uniform(0.7, 1.3, (3 * n, 2))
+    values = np.minimum(rng.lognormal(-2.0, 1.0, n), 1.0)
+    first = popularity / (1.0 - popularity)  # or second, after one of the others
+    expected = 0.3 * popularity * (1.0 + first.sum() - first)
+    supply = _supply(n, expected, np.tile([0.5, 0.4, 0.3, 0.6], 2), 8)
+    return Instance(
+        np.repeat(values, 3) * rng.uniform(0.8, 1.0, 3 * n),
+        _csr(chosen, np.clip(sizes, 0.01, 1.0), 8),
+        supply,
+        2,
+        options=3,
+        agents=np.repeat(np.arange(n), 3),
     )
-    demands = _csr(chosen, size, 8)
-    values = np.repeat(np.minimum(rng.lognormal(-2.0, 1.0, n), 1.0), 3) * rng.uniform(
-        0.8, 1.0, 3 * n
-    )
-    asked = np.asarray(demands.sum(axis=0)).ravel() / 3.0
-    supply = np.maximum(asked * np.tile([0.5, 0.4, 0.3, 0.6], 2), 1.0)
-    agents = np.repeat(np.arange(n), 3)
-    return Instance(values, demands, supply, 2, options=3, agents=agents)
 
 
 def groups(n: int, rng: Rng) -> Instance:
