@@ -57,6 +57,11 @@ for any v fixed before the first round that adds to V. We take the best of sever
 variance that the prices of that round would give; each v gets its part of the probability. (A round
 in which all prices are 0, such as the first of dual-gd, adds nothing.)
 
+The welfare is also at least what is paid. Nobody takes an option that costs more than its value, so
+in every round the values taken are worth at least sum_j p_tj D_tj price units. The noise in their
+average is the same sum, so it exceeds the radius only where X does, which is one event. Where the
+value cap is far above the values, noise drowns the release of the welfare, and this bound holds.
+
 C5. Welfare. What is given is worth the welfare w of the averaged allocation plus the luck: what
 coins gave beyond the average, minus what scaling or thinning took away. If nothing is scaled or
 thinned, divisible goods have no luck, and the luck of coins is a sum of independent numbers, none
@@ -122,6 +127,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Certificate
@@ -158,6 +164,28 @@ def certify(board: Billboard) -> Certificate:
     )
 
 
+def proves(board: Billboard, posted: Certificate) -> bool:
+    """Whether the billboard proves all that a posted certificate claims.
+
+    It may claim less about value: earlier versions proved less from the same lines.
+    """
+    found = certify(board)
+    less = (
+        posted.welfare_at_least <= found.welfare_at_least,
+        _none_as(posted.optimum_at_most, math.inf) >= _none_as(found.optimum_at_most, math.inf),
+        _none_as(posted.ratio_at_least, 0.0) <= _none_as(found.ratio_at_least, 0.0),
+    )
+    value = {
+        name: getattr(posted, name)
+        for name in ("welfare_at_least", "optimum_at_most", "ratio_at_least")
+    }
+    return all(less) and replace(found, **value) == posted
+
+
+def _none_as(number: float | None, claims_nothing: float) -> float:
+    return claims_nothing if number is None else number
+
+
 def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | None, float | None]:
     """Lower bound on the welfare, upper bound on the optimum, lower bound on the ratio."""
     market = board.header.market
@@ -168,7 +196,10 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     # Shares are rounded down: a request loses less than 1/SHARE of each option that it ever takes.
     options = min(market.options, sum(1 for _ in board.rounds))
     rounding = market.requests_at_most * options * (market.value_cap_code / SHARE + 1.0)
-    least, most = max(0.0, averaged - radius), max(0.0, averaged + radius)
+    unsold = _unsold(board, tail)
+    paid = 0.0 if unsold is None else unsold[1] - rounding
+    least = max(0.0, averaged - radius, paid)
+    most = max(least, averaged + radius)
     f, value_cap = min(scaling) / SHARE, float(market.value_cap_code)
     thinned, luck, by_grants = False, 0.0, board.header.ratio_by_grants
     if closing.luck_range(board) is not None:
@@ -191,10 +222,10 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
             left = max(left, f * welfare) - rounding
         return max(0.0, left * bounds.DOWN)
 
-    x, step = _above_welfare(board, tail), market.value_step
-    if x is None:
+    step = market.value_step
+    if unsold is None:
         return given(least) * step, None, None
-    x += rounding
+    x = unsold[0] + rounding
 
     def ratio_of(left: float, right: float) -> float:
         """C6: the value at one welfare, at least, over the optimum at another, at most."""
@@ -219,20 +250,24 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     return given(least) * step, optimum, min(1.0, ratio) * bounds.DOWN if ratio < math.inf else 0.0
 
 
-def _above_welfare(board: Billboard, tail: float) -> float | None:
-    """C4: an upper bound on X with all roundings, in value codes; None if no bound is known."""
+def _unsold(board: Billboard, tail: float) -> tuple[float, float] | None:
+    """C4: an upper bound on X with all roundings, and a lower bound on what is paid.
+
+    In value codes; None if no bound is known.
+    """
     market = board.header.market
     policy = registry.from_dict(board.header.policy)
     if policy.truncated or any(step.batch for step in board.rounds):
         return None
     supplies = bounds.supplies_up(market)
-    total, variance, guess = 0, 0.0, 0.0
+    left, paid, variance, guess = 0, 0, 0.0, 0.0
     outlook = policy.outlook(market, board.header.budget)
     for release in board.releases:
         step = release.step
         if step.weight:
-            slack = zip(step.prices, supplies, release.answer, strict=True)
-            total += step.weight * sum(p * (b - a) for p, b, a in slack)
+            worth = sum(p * b for p, b in zip(step.prices, supplies, strict=True))
+            cost = sum(p * a for p, a in zip(step.prices, release.answer, strict=True))
+            left, paid = left + step.weight * (worth - cost), paid + step.weight * cost
             scales = deviation(step.noise) * (
                 1 if len(deviation(step.noise)) > 1 else len(supplies)
             )
@@ -241,9 +276,9 @@ def _above_welfare(board: Billboard, tail: float) -> float | None:
             guess = guess or step.weight * outlook.weight * squares
     radius = _mixture_radius(variance, guess, tail)
     whole = board.weight * PRICE_UNITS_PER_VALUE_CODE
-    above = (total + radius) / whole
+    above = (left + radius) / whole
     above = above / bounds.DOWN if above > 0.0 else above * bounds.DOWN
-    return above + _unseen(board)
+    return above + _unseen(board), max(0.0, paid - radius) / whole * bounds.DOWN
 
 
 def _unseen(board: Billboard) -> float:

@@ -17,7 +17,7 @@ from jdpack.errors import BillboardError, JdpackError
 from jdpack.policies.base import Policy
 from jdpack.privacy.accounting import Filter
 from jdpack.protocol import closing
-from jdpack.protocol.certificate import certify
+from jdpack.protocol.certificate import proves
 from jdpack.protocol.charge import charge
 
 _HINT = "the file was changed, or another version of jdpack wrote it"
@@ -46,7 +46,7 @@ class RunState:
                 raise BillboardError(
                     f"billboard line {line}: it ends the run before the policy does", _HINT
                 )
-            if board.certificate != certify(board):
+            if not proves(board, board.certificate):
                 raise BillboardError(
                     f"billboard line {line}: the certificate does not follow from earlier lines",
                     _HINT,

@@ -345,6 +345,21 @@ def above_welfare(board, *, noise=True):
     return (known + radius * noise + rounding) / whole
 
 
+def paid_at_least(board):
+    """What all agents pay at posted prices, on average over the rounds, in value codes.
+
+    The worth of all supplies minus the worth of what is left over, which `above_welfare` bounds.
+    """
+    market, rounds = board.header.market, rounds_of(board)
+    whole = sum(w for w, *_ in rounds) * UNITS
+    supplies = [r.supply / u for r, u in zip(market.resources, market.unit_sizes, strict=True)]
+    worth = unseen = 0.0
+    for w, prices, *_ in rounds:
+        worth += w * sum(p * b for p, b in zip(prices, supplies, strict=True))
+        unseen += w * market.agents * (UNITS + sum(sorted(prices)[-market.bundle_size :]))
+    return (worth + unseen) / whole - above_welfare(board) - shares_rounding(board)
+
+
 def shares_rounding(board):
     """Shares of the averaged allocation are rounded down, by 1/SHARE for every option taken."""
     market = board.header.market
@@ -366,7 +381,8 @@ def test_value_of_divisible_goods(load, luck, options, kind):
     market = a_market(divisible=True, options=options, bundle_size=1)
     board = close(played(market, (load, 0.5), POLICIES[kind]), welfare=3000.0, luck=luck)
     answer, radius = released_value(board, "welfare")
-    rounding, low, high = shares_rounding(board), answer - radius, answer + radius
+    rounding = shares_rounding(board)
+    low, high = max(answer - radius, paid_at_least(board)), answer + radius
     above, f = above_welfare(board) + rounding, min(factors(board)) / SHARE
     assert (f < 1.0) == (closing.luck_range(board) is not None) == (load > 1.0)
     least = -math.inf
@@ -400,7 +416,8 @@ def test_value_of_indivisible_goods(loads, welfare, luck, options, kind):
     market = a_market(options=options, bundle_size=1)
     board = close(played(market, loads, POLICIES[kind]), (0, 0, 5), welfare, luck or 0.0)
     tail, (answer, radius) = events(board), released_value(board, "welfare")
-    low, high = max(0.0, answer - radius), answer + radius
+    low = max(0.0, answer - radius, paid_at_least(board))
+    high = max(low, answer + radius)
     cap, f = float(market.value_cap_code), min(factors(board)) / SHARE
     assert (f < 1.0) == (max(loads) > 1.0)
     assert (closing.luck_range(board) is None) == (luck is None)
@@ -426,7 +443,7 @@ def test_value_of_indivisible_goods(loads, welfare, luck, options, kind):
     step, certificate = market.value_step, certify(board)
     assert certificate.welfare_at_least == pytest.approx(given(low) * step)
     assert certificate.optimum_at_most == pytest.approx((high + above) * step)
-    smallest = min(given(w) / (w + above) for w in np.linspace(low, high, 1001))
+    smallest = min(given(w) / max(w + above, 1e-9) for w in np.linspace(low, high, 1001))
     if kind == "newton" and luck is None:
         short = short_of_optimum(board) + above_welfare(board, noise=False) + shares_rounding(board)
         smallest = max(smallest, given(low) / (granted + short))

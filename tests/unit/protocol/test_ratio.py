@@ -1,5 +1,6 @@
 """The certified ratio is the smallest over all welfares that the releases leave possible (C6)."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from jdpack import Billboard, Budget, Market, Newton, solve
 from jdpack.billboard.lines import Header, Release, Seed
+from jdpack.curator.optimum import optimum
 from jdpack.market.grid import PRICE_UNITS_PER_VALUE_CODE, SHARE
 from jdpack.privacy import queries
 from jdpack.privacy.tail_bounds import kept_at_most
@@ -21,12 +23,12 @@ CODES = 2**32
 
 
 def a_board(market: Market, load: float, **closing: float) -> Billboard:
-    """A run with one price of 0.2, one load, and the given closing answers."""
+    """A run with one price of 0.02, one load, and the given closing answers."""
     budget, policy = Budget.split(1.0, 1e-8, truncated=False), Newton((0.2,))
     header = Header(market, policy.to_dict(), budget, SEED.commitment, earlier=True)  # C6 alone
     board = Billboard(header)
     state = policy.start(market, budget)
-    price = round(0.2 * CODES * PRICE_UNITS_PER_VALUE_CODE / market.supply_codes[0] * 4000)
+    price = round(0.02 * CODES * PRICE_UNITS_PER_VALUE_CODE / market.supply_codes[0] * 4000)
     while (asked := policy.step(state)) is not None:
         asked = replace(asked, prices=(price,))
         answer = (round(load * market.supply_codes[0]),) * queries.width(market, asked.query)
@@ -46,8 +48,9 @@ def possible_ratios(board: Billboard) -> np.ndarray:
     released = {r.step.query: r for r in board.releases}
     radius = value_radius(board.header, released["welfare"].step.noise)
     middle = released["welfare"].answer[0]
-    w = np.linspace(max(0.0, middle - radius), max(0.0, middle + radius), 2001)
-    above = certificates._above_welfare(board, bounds.value_tail(board.header))
+    above, paid = certificates._unsold(board, bounds.value_tail(board.header))
+    least = max(0.0, middle - radius, paid)
+    w = np.linspace(least, max(least, middle + radius), 2001)
     w = w[w + above > 0.0]
     f = min(scaling) / SHARE
     if luck_range(board) is not None:
@@ -94,6 +97,71 @@ def test_the_ratio_is_the_least_of_all_that_are_possible(kind, divisible):
     assert certified <= least + 1e-9
     if divisible:
         assert certified == pytest.approx(least, abs=1e-3)  # and not much less
+
+
+def loose_values(n=10_000):
+    """Values of which hardly any is near the public cap, and what `solve` needs."""
+    rng = np.random.default_rng(3)
+    market = Market(
+        supply=[0.2 * n] * 2, max_demand=1.0, max_value=2000.0, agents=n, divisible=True
+    )
+    values = np.minimum(rng.lognormal(0.0, 1.5, n), 2000.0)
+    return market, values, rng.random((n, 2))
+
+
+def test_what_is_paid_bounds_a_welfare_that_noise_drowns(monkeypatch):
+    """The last certificate is one without that bound: noise leaves nothing of it."""
+    market, values, demands = loose_values()
+    result = solve(market, values=values, demands=demands, epsilon=1.0, delta=1e-8, seed=1)
+    best = optimum(values, demands, np.array([r.supply for r in market.resources])).value
+    found = result.certificate
+    assert 0.9 < found.ratio_at_least <= result.welfare / best
+    assert 0.15 * best < found.welfare_at_least <= result.welfare
+    unsold = certificates._unsold
+    monkeypatch.setattr(certificates, "_unsold", lambda *a: (unsold(*a)[0], 0.0))
+    without = certify(result.billboard)
+    assert without.ratio_at_least == without.welfare_at_least == 0.0
+    assert without.optimum_at_most == found.optimum_at_most
+
+
+@pytest.mark.parametrize("options", [1, 3])
+def test_what_is_paid_is_at_most_the_welfare_and_close_to_the_exact_sum(options):
+    """Without noise, in whole numbers of the billboard."""
+    rng, n = np.random.default_rng(options), 3000
+    market = Market(
+        supply=[300.0] * 3, max_demand=1.0, max_value=1.0, agents=n, bundle_size=1, options=options
+    )
+    wanted = rng.integers(0, 3, n * options)
+    records = {"values": rng.random(n * options), "demands": np.eye(3)[wanted]}
+    if options > 1:
+        records["ids"] = np.repeat(np.arange(n), options)
+    board = solve(market, **records, epsilon=math.inf, delta=1e-8).billboard
+    _, paid = certificates._unsold(board, bounds.value_tail(board.header))
+    (welfare,) = bounds.closing_release(board, "welfare").answer
+    rounds = [r for r in board.releases if r.step.weight]
+    exact = sum(
+        r.step.weight * sum(p * a for p, a in zip(r.step.prices, r.answer, strict=True))
+        for r in rounds
+    )
+    assert paid == pytest.approx(exact / board.weight / PRICE_UNITS_PER_VALUE_CODE)
+    assert 0.3 * welfare < paid <= welfare + n
+
+
+def test_a_certificate_may_claim_less_about_value_but_never_more():
+    market, values, demands = loose_values(3000)
+    board = solve(market, values=values, demands=demands, epsilon=4.0, delta=1e-8, seed=1).billboard
+    found = board.certificate
+    less = replace(found, welfare_at_least=0.0, optimum_at_most=None, ratio_at_least=0.1)
+    assert certificates.proves(board, found) and certificates.proves(board, less)
+    for claim in (
+        {"welfare_at_least": found.welfare_at_least * 1.001},
+        {"optimum_at_most": found.optimum_at_most * 0.999},
+        {"ratio_at_least": found.ratio_at_least + 0.001},
+        {"load_at_most": (0.1, 0.1)},
+        {"factors": (SHARE - 1, SHARE)},
+        {"value_beta": 0.02},
+    ):
+        assert not certificates.proves(board, replace(found, **claim))
 
 
 def test_what_does_not_fit_is_not_counted_in_the_optimum():
