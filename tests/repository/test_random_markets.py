@@ -43,7 +43,7 @@ def test_the_summary_counts_what_went_wrong():
         (SMALL, True): {"default": [run(0.12)], "rival": [run(0.30)]},
         (SMALL, False): {"default": [run(0.25, fits=False, certified=0.8)], "rival": [run(0.2)]},
     }
-    said = list(random_markets.summary(found, {str(SMALL): [0.09, 0.1]}))
+    said = list(random_markets.summary(found, {str(SMALL): 0.1}))
     assert "1.20 F* in the median" in said[0] and said[0].endswith("F* + 0.3% in 1")
     assert "in 0 of 1" in said[1] and "ahead by 18.0%" in said[1]
     assert said[2] == "divisible: supply exceeded in 0, certificates above the truth: 0"
