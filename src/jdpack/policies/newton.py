@@ -91,7 +91,7 @@ _UNLIKE = 0.3  # how much options differ that ask for the same resources: a squa
 _AGAIN = (TAIL // 2, 3 * TAIL // 4, 7 * TAIL // 8)  # rounds after which targets are corrected
 _EMPTY, _EVEN = 0.5, 0.1  # a market is empty below this mean load; noise below this counts alike
 _FAINT = 0.3  # noise of this deviation, as a part of supply, halves how far a load moves its price
-_RATE = 0.5  # before value is known, prices of all supplies are taken to be this part of it
+_RATE = 0.6  # before value is known, prices of all supplies are taken to be this part of it
 _FULL = 1.5  # a load that is aimed for may not be reached: the most that counts as paid for
 _UNSURE = 1.5  # how far the value may be off what prices tell of it, as a part of that
 _DEAF = 0.5  # if the approach sees the mean load no better than this, prices start lower
@@ -702,9 +702,9 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     # What single prices cannot put right, all of them together must, or whatever touches the
     # resource is scaled down: everything, if options touch all resources. That takes from the
     # average option, and higher prices only from the least valuable ones. So prices may rise the
-    # more, the smaller a part of the value they are.
+    # more, the smaller a part of the value they are, unless noise is large.
     assert state.worth is not None
-    dear = _LACK * level / min(1.0, state.worth[0])
+    dear = _LACK * level / np.clip(2.0 * state.radii, min(1.0, state.worth[0]), 1.0)
     over = np.where(state.radii < _DROWNED, np.minimum(owed / left, dear), 0.0)
     over = over - state.response.falls(state.center, moves)
     touched = state.market.bundle_width / len(owed)

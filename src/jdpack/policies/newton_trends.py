@@ -29,6 +29,7 @@ from jdpack.policies.newton_response import Response
 
 _MEMORY = 0.97  # how much earlier rounds still count after one more
 _SOFTEST = 0.1  # the least level
+_DOUBTS = 2.0  # how many deviations of the level are added to it
 _STIFFEST = 2.0  # no d is raised above this many levels
 
 
@@ -73,8 +74,8 @@ class Trends:
         precision, slope = self._slopes(0.0)
         whole = 1.0 / told.level_variance + float(precision[-1])
         level = (told.level / told.level_variance + float(slope[-1])) / whole
-        # A market that is taken to be too stiff only slows down, so doubt is added.
-        level = max(level, _SOFTEST) + math.sqrt(1.0 / whole)
+        # If the market is taken to be too stiff, prices only move slowly. So doubt is added.
+        level = max(level, _SOFTEST) + _DOUBTS * math.sqrt(1.0 / whole)
         model = model.corrected(prices, level, model.diagonal)
         diagonal, least = told.diagonal, told.least
         if not crossed:

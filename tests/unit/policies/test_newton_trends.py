@@ -58,8 +58,8 @@ def test_rounds_that_noise_drowns_leave_what_the_gauge_told():
     trends, prices = watched(noise=50.0)
     told = model_of(1.0, np.full(M, 0.5), level_variance=0.01, variances=0.01, common=0.5)
     found = corrected(told, trends, prices)
-    # With one deviation of doubt about the level added, as the gauge does.
-    assert found.level(prices) == pytest.approx(1.1, rel=0.01)
+    # With two deviations of doubt about the level added.
+    assert found.level(prices) == pytest.approx(1.2, rel=0.01)
     assert found.diagonal == pytest.approx(np.full(M, 0.5), rel=0.01)
 
 
