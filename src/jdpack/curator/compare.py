@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.common.checks import check_whole
-from jdpack.curator.comparison import Best, Comparison, Row, Run
+from jdpack.curator.comparison import Best, Comparison, MeasuredRun, Row
 from jdpack.curator.truth import Truth
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
@@ -165,7 +165,7 @@ def _row(
     tell: Callable[[int, float], None],
 ) -> Row:
     """Run a policy with every seed."""
-    row, runs = Row(entry.label, entry.policy.to_dict(), entry.epsilon), list[Run]()
+    row, runs = Row(entry.label, entry.policy.to_dict(), entry.epsilon), list[MeasuredRun]()
     if entry.budget is None:
         assert entry.error is not None
         return replace(row, refused=entry.error.message)

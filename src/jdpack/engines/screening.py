@@ -6,7 +6,7 @@ option's smallest surplus is not negative and exceeds the largest surplus of eve
 if all its surpluses are negative. It then makes the same choice at all prices in the box, by the
 exact arithmetic of `jdpack.engines.best_response`. So skipping decided agents changes no integer.
 
-`Bounds` and `Boxes` are for every engine; `Box` and what follows it are for codes in memory.
+`PriceRange` and `Boxes` are for every engine; `Box` and what follows it are for codes in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAYS = 4  # screening costs about as much as this many rounds
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PriceRange:
     """Prices between low and high."""
 
     low: Prices
@@ -46,7 +46,7 @@ class Bounds:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
 
 
-B = TypeVar("B", bound=Bounds)
+B = TypeVar("B", bound=PriceRange)
 
 
 class Boxes(Generic[B]):
@@ -88,7 +88,7 @@ class Boxes(Generic[B]):
 
 
 @dataclass(frozen=True)
-class Box(Bounds):
+class Box(PriceRange):
     """How the agents respond to prices within bounds."""
 
     open: list[Part]

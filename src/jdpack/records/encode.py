@@ -178,7 +178,7 @@ class _Encoder:
         self.totals = encode_kernels.Totals.of_market(self.market)
         self.rules = encode_kernels.Rules.of_market(self.market)
         if self.market.requests > 1:
-            self.bounds = person_kernels.Bounds.of_market(self.market)
+            self.bounds = person_kernels.BoundArrays.of_market(self.market)
             self.counts = person_kernels.Counts.empty(self.bounds)
 
     def add(self, chunk: OptionRows) -> None:

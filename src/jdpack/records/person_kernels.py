@@ -19,7 +19,7 @@ REASONS = ("", "requests", "max_value", "bundle_size", "max_demand", "max_total"
 """The bound that a request would exceed, by the number that the kernels return."""
 
 
-class Bounds(NamedTuple):
+class BoundArrays(NamedTuple):
     """`Market.person_limits`, for kernels."""
 
     most: NDArray[np.int64]
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
     totals: Totals
 
     @classmethod
-    def of_market(cls, market: Market) -> Bounds:
+    def of_market(cls, market: Market) -> BoundArrays:
         limits = market.person_limits
         return cls(
             np.array([limits.requests, limits.value, limits.bundle], np.int64),
@@ -51,7 +51,7 @@ class Counts(NamedTuple):
     """What counts for each total, in a high and a low part. The third row is for one option."""
 
     @classmethod
-    def empty(cls, bounds: Bounds) -> Counts:
+    def empty(cls, bounds: BoundArrays) -> Counts:
         m, totals = len(bounds.steps), len(bounds.totals.limit_high)
         return cls(
             np.zeros((2, 4), np.int64),
