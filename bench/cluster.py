@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 import plots
 from common import RESULTS, report
 from jdpack import Market, Ray
-from jdpack.engines.settings import Place
+from jdpack.engines.settings import RunInfo
 from jdpack.records.source import Source
 from loss import say
 from parquet import dataset
@@ -33,7 +33,7 @@ def measure(n: int, workers: int, rounds: int, folder: Path) -> list[dict[str, A
     market = Market.from_toml(toml)
     source = Source(market, str(path), None, None, None, clamp=False)
     start = time.perf_counter()
-    engine: Any = Ray(workers=workers).open(source, None, Place("bench", None), lambda done: None)
+    engine: Any = Ray(workers=workers).open(source, None, RunInfo("bench", None), lambda done: None)
     reading = time.perf_counter() - start
     middle = market.value_cap_code * 2**20 // (len(market.resources) * 2**16)
     rows = []

@@ -47,7 +47,7 @@ import time
 import psutil
 from jdpack import DatabaseQuery, Market, solve
 from jdpack.engines import shard, sql as sql_engine
-from jdpack.engines.settings import KINDS, Place
+from jdpack.engines.settings import KINDS, RunInfo
 from jdpack.records.source import Source
 from jdpack.records.databases import database
 
@@ -84,7 +84,7 @@ if adbc:
     found["adbc"] = rows / (time.perf_counter() - begin)
 with_engine = KINDS[engine]()
 found["encode"], opened = timed(
-    lambda _: with_engine.open(source, 1, Place("bench", None), lambda done: None)
+    lambda _: with_engine.open(source, 1, RunInfo("bench", None), lambda done: None)
 )
 some = prices[:: max(1, len(prices) // int(turns))]
 found["plain"] = None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from jdpack.ledger.progress import Progress
+from jdpack.ledger.progress import ProgressFile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -73,7 +73,7 @@ def lines_of(ledger: Path | str) -> list[str]:
 
 def heads_file(ledger: Path | str, run: str) -> Path | None:
     """The file beside a ledger that says how far a run has come; None in PostgreSQL."""
-    return Progress(ledger, run).path if run and isinstance(ledger, Path) else None
+    return ProgressFile(ledger, run).path if run and isinstance(ledger, Path) else None
 
 
 def heads_of(ledger: Path | str, run: str) -> str:

@@ -27,7 +27,7 @@ from jdpack.engines.screening import Box
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sharded import Combined
 from jdpack.errors import BudgetError
-from jdpack.ledger.entries import State
+from jdpack.ledger.entries import LedgerState
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
 from jdpack.policies import mwu_adaptive, newton
@@ -548,7 +548,7 @@ def seeded_run_called_private() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def refund_of_a_run_that_has_posted() -> Iterator[None]:
     """A run that is stopped after its first line gives its reservation back to the ledger."""
-    play, apply = lifecycle.Lifecycle._play, State._apply
+    play, apply = lifecycle.Lifecycle._play, LedgerState._apply
 
     def refunding(self, engine, board):
         try:
@@ -564,6 +564,6 @@ def refund_of_a_run_that_has_posted() -> Iterator[None]:
 
     with (
         mock.patch.object(lifecycle.Lifecycle, "_play", refunding),
-        mock.patch.object(State, "_apply", lenient),
+        mock.patch.object(LedgerState, "_apply", lenient),
     ):
         yield

@@ -34,9 +34,9 @@ from jdpack.engines.shard import Shard
 from jdpack.ledger import progress
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
-from jdpack.ledger.entries import State
+from jdpack.ledger.entries import LedgerState
 from jdpack.ledger.postgres import PostgresProgress
-from jdpack.ledger.progress import Progress
+from jdpack.ledger.progress import ProgressFile
 from jdpack.run import run_file
 from jdpack.run.folder import Output
 from scene import Case, World
@@ -122,14 +122,14 @@ def knows_no_limit() -> Strikes:
 
 
 def cancels_what_has_begun() -> Strikes:
-    write, apply = Output.write, State._apply
+    write, apply = Output.write, LedgerState._apply
 
     def lenient(self, kind, dataset, data):
         if kind == "cancel":
             self.runs[data["run"]].begun = False
         apply(self, kind, dataset, data)
 
-    State._apply = lenient
+    LedgerState._apply = lenient
 
     def cancelling(self, result):
         run = json.loads(self.run_file.read_text())
@@ -218,7 +218,7 @@ def any_folder_resumes() -> Strikes:
     reserve = Ledger.reserve
 
     def lenient(self, dataset, run, *rest, posted=(), drawn=False, **more):
-        head = Progress(self.path, run).head
+        head = ProgressFile(self.path, run).head
         return reserve(self, dataset, run, *rest, posted=[head] if head else [], **more)
 
     Ledger.reserve = lenient
@@ -246,7 +246,7 @@ def notes_after_the_line_is_public() -> Strikes:
 
 def resume_trusts_a_hash_that_is_not_synced() -> Strikes:
     """A kill before the hash of a line is on disk, then a power cut once the line is public."""
-    Progress.sync = lambda self: None
+    ProgressFile.sync = lambda self: None
     then = Strike(at=5, stage="mending", power=True)
     return [[Strike(at=20, stage="rounds"), then] for _ in range(30)]  # until it is lost
 
@@ -280,7 +280,7 @@ def no_lock() -> None:
 
 def refunds_what_has_begun() -> None:
     """If a folder has posted nothing, the ledger forgets that its run has begun."""
-    reserve, cancel = Ledger.reserve, State._apply
+    reserve, cancel = Ledger.reserve, LedgerState._apply
 
     def lenient(self, dataset, run, *rest, posted=(), **more):
         if posted or run not in self.runs:
@@ -292,7 +292,7 @@ def refunds_what_has_begun() -> None:
             self.runs[data["run"]].begun = False
         cancel(self, kind, dataset, data)
 
-    Ledger.reserve, State._apply = lenient, refunding
+    Ledger.reserve, LedgerState._apply = lenient, refunding
 
 
 def trusts_the_folder() -> None:

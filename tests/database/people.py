@@ -21,24 +21,7 @@ WIDE = Market(
     epsilon=2.0,
     delta=1e-6,
 )
-SEVERAL = Market(
-    supply={"beds": 60.0, "hours": 40.0},
-    max_demand=1.0,
-    max_value=10.0,
-    agents=200,
-    options=2,
-    epsilon=2.0,
-    delta=1e-6,
-)
-LONG = Market(
-    supply={"beds": 60.0, "hours": 40.0},
-    max_demand=1.0,
-    max_value=10.0,
-    agents=200,
-    columns=Columns(layout="long"),
-    epsilon=2.0,
-    delta=1e-6,
-)
+SEVERAL, LONG = WIDE.changed(options=2), WIDE.changed(columns=Columns(layout="long"))
 BACKENDS = ["postgresql", "duckdb", "sqlite"]
 SQL = "SELECT id, value, beds, hours FROM people"
 

@@ -18,7 +18,7 @@ from jdpack.common.batches import Batch
 from jdpack.engines import sql as sql_module
 from jdpack.engines import sql_queries, warehouse
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.screening import Bounds
+from jdpack.engines.screening import PriceRange
 from jdpack.engines.settings import Sql
 from jdpack.engines.shard import NOBODY
 from jdpack.engines.sql import SqlEngine
@@ -322,7 +322,7 @@ def compare_boxes(place: Any, options: int, monkeypatch: Any, rounds: int = 30) 
             assert sql.value(prices) == memory.value(prices)
             inside += sql.boxes.box is not None
         assert inside > rounds // 2
-        monkeypatch.setattr(Bounds, "holds", lambda box, prices: True)
+        monkeypatch.setattr(PriceRange, "holds", lambda box, prices: True)
         far = (5 * unit, 15 * unit, 10 * unit)
         assert sql.demand(far) != memory.demand(far)
     finally:

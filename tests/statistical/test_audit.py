@@ -191,7 +191,7 @@ def on_path(name: str) -> set[str]:
     forced = paths.Paths(EPSILON, DELTA, 0)
     with known(Script):
         getattr(forced, name)()
-    found = [*forced.found, *of_every_run(forced.groups), *of_all_runs(forced.groups)]
+    found = [*forced.found, *of_every_run(forced.recorded), *of_all_runs(forced.recorded)]
     return flagged([*found, budget_checks.of_formulas(paths.markets())])
 
 

@@ -22,7 +22,7 @@ from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, differ, fact, statistical
 from jdpack.audit.people import group_of
 from jdpack.audit.recording import SEED_BYTES, Tape
-from jdpack.audit.reference import COINS, Given, Rounds, reference, wrong_grid
+from jdpack.audit.reference import COINS, CountedRounds, Given, reference, wrong_grid
 from jdpack.market.grid import SHARE
 
 
@@ -52,7 +52,7 @@ def given(tape: Tape) -> Given:
     """What every agent should have got in a finished run."""
     board = tape.board
     assert board is not None and board.seed is not None and board.certificate is not None
-    rounds = Rounds(tuple(board.rounds), board.header.order)
+    rounds = CountedRounds(tuple(board.rounds), board.header.order)
     return reference(tape.people).given(rounds, board.seed.seed, board.certificate.factors)
 
 

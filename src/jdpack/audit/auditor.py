@@ -19,7 +19,7 @@ from typing import Any
 from jdpack.audit import budget_checks, noise_checks
 from jdpack.audit import neighbours as replays
 from jdpack.audit import paths as private_paths
-from jdpack.audit.checks import Group, groups_of, of_all_runs, of_every_run
+from jdpack.audit.checks import RecordedRuns, of_all_runs, of_every_run, runs_of
 from jdpack.audit.coalition import Coalition, attack, right_at_most
 from jdpack.audit.epsilon_bounds import LowerBound, scipy
 from jdpack.audit.findings import AGAINST, Audit, Finding, fact, guarded, judged, located
@@ -127,7 +127,7 @@ class _Auditor:
     bounds: dict[str, LowerBound] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     runs: list[Tape] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    recorded: list[RecordedRuns] = field(default_factory=list)
 
     def audit(self, engines: Sequence[str | Choice], trials: int, confidence: float) -> Audit:
         names = [e if isinstance(e, str) else type(e).__name__.lower() for e in engines]
@@ -153,7 +153,7 @@ class _Auditor:
         own = self.setting, trials, confidence, 0.65, 0.3
         self._guard(f"coalition: to its end ({policy})", self._attack, policy, *own)
         # All runs at once: a process without records rebuilds what they published.
-        self.found += [*of_every_run(self.groups), *of_all_runs(self.groups)]
+        self.found += [*of_every_run(self.recorded), *of_all_runs(self.recorded)]
         self.tell(0.95, "noise")
         self.found += guarded(
             "noise: tested", lambda: noise_checks.of_noise(noise_checks.draws_of(self.runs))
@@ -176,17 +176,17 @@ class _Auditor:
         forced = private_paths.Paths(self.setting.epsilon, self.setting.delta, self.seed)
         forced.run()
         self.found += forced.found
-        self.groups += forced.groups
+        self.recorded += forced.recorded
 
     def _replay_policy(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
     ) -> None:
         """Replay neighbours of the given people, under the given policy."""
         setting, people = self.setting, self.people
-        group = replays.family(setting, people, self.neighbours, self.seed, engine)
-        self._keep(group, name)
-        if all_engines and group.recorded.board is not None:
-            self.found.append(replays.of_same_people(setting, people, all_engines, group.recorded))
+        family = replays.family(setting, people, self.neighbours, self.seed, engine)
+        self._keep(family, name)
+        if all_engines and family.recorded.board is not None:
+            self.found.append(replays.of_same_people(setting, people, all_engines, family.recorded))
 
     def _replay_queries(
         self, name: str, engine: str | Choice, all_engines: Sequence[str | Choice]
@@ -211,19 +211,19 @@ class _Auditor:
                 ("requests", requests, Script((*LEVELS, 0.1))),
             ]:
                 own, where = replace(self.setting, policy=policy), f"{name}, {what}"
-                group = replays.family(own, people, self.neighbours, self.seed, engine)
-                self._keep(group, where, winners=what != "sparse")
-                if what == "all queries" and all_engines and group.recorded.board is not None:
-                    same = replays.of_same_people(own, people, all_engines, group.recorded)
+                family = replays.family(own, people, self.neighbours, self.seed, engine)
+                self._keep(family, where, winners=what != "sparse")
+                if what == "all queries" and all_engines and family.recorded.board is not None:
+                    same = replays.of_same_people(own, people, all_engines, family.recorded)
                     self.found += located([same], where)
 
-    def _keep(self, group: replays.Family, where: str, *, winners: bool = True) -> None:
+    def _keep(self, family: replays.Family, where: str, *, winners: bool = True) -> None:
         """Keep a family of runs, and what comparing them shows."""
-        self.runs.append(group.recorded)
-        self.groups += groups_of(group, where)
-        found = [*replays.of_steps(group), *replays.of_sensitivity(group)]
+        self.runs.append(family.recorded)
+        self.recorded += runs_of(family, where)
+        found = [*replays.of_steps(family), *replays.of_sensitivity(family)]
         if winners:  # a market without winners has nothing to compare
-            found.append(replays.of_others(group))
+            found.append(replays.of_others(family))
         self.found += located(found, where)
 
     def _attack(
@@ -244,7 +244,7 @@ class _Auditor:
             lambda done: self.tell(start + length * done, f"coalition ({name})"),
         )
         self.runs += tapes
-        self.groups.append(Group(f"coalition, {name}", tapes))
+        self.recorded.append(RecordedRuns(f"coalition, {name}", tapes))
         self.found += located(findings, name)
         if bound is not None:
             self.bounds[AGAINST + name] = bound

@@ -53,13 +53,13 @@ class Coalition:
         self.worlds = first, second
 
     @classmethod
-    def against(cls, people: People, setting: Setting, place: int | None = None) -> Coalition:
-        """Two worlds: the agent at `place` wants nothing (or is absent), or it wants much.
+    def against(cls, people: People, setting: Setting) -> Coalition:
+        """Two worlds: the agent in the middle wants nothing (or is absent), or it wants much.
 
         A trial run picks the amount that is easiest to tell from nothing: everything, if its price
         is ever within reach.
         """
-        place, market = len(people.ids) // 2 if place is None else place, people.market
+        place, market = len(people.ids) // 2, people.market
         absent = market.neighbours is Neighbours.ADD_REMOVE
         first = people.replaced(place, None if absent else nothing(market))
         board = record(setting, first).board

@@ -19,7 +19,7 @@ from jdpack.audit.budget_checks import shapes, worst
 from jdpack.audit.findings import Finding, differ, fact
 from jdpack.audit.people import People, Record, beyond, candidates, everything
 from jdpack.audit.recording import Chooser, Line, Setting, Tape, can_replay, record, replay
-from jdpack.engines.settings import Choice
+from jdpack.engines.settings import Choice, Tell
 from jdpack.market.market import Neighbours
 from jdpack.privacy.noise import deviation
 from jdpack.privacy.queries import Change, Query
@@ -29,8 +29,6 @@ CLOSE = ("curvature", "gauge")
 """Queries about agents whose choice is close."""
 WHOLE = (*CLOSE, "chance")
 """Queries whose claim bounds the whole move, not how many numbers move and each by how much."""
-
-Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)

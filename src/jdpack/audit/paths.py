@@ -30,7 +30,7 @@ import pyarrow.parquet
 
 from jdpack.agent.options import counted
 from jdpack.audit import answers, budget_checks, neighbours
-from jdpack.audit.checks import Group, groups_of
+from jdpack.audit.checks import RecordedRuns, runs_of
 from jdpack.audit.epsilon_bounds import scipy
 from jdpack.audit.findings import Finding, fact, guarded, located
 from jdpack.audit.people import (
@@ -61,14 +61,14 @@ from jdpack.audit.recording import (
     swapped,
     watching,
 )
-from jdpack.audit.reference import Rounds, demand_codes, reference
+from jdpack.audit.reference import CountedRounds, demand_codes, reference
 from jdpack.audit.scripted_policy import BATCHES, GREEDY, HALF, STILL, Script, known
 from jdpack.billboard.lines import Step
 from jdpack.curator.reports import report_run
 from jdpack.engines import shard
 from jdpack.engines.base import Engine
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Mapped, Memory, Place, Tell
+from jdpack.engines.settings import Mapped, Memory, RunInfo, Tell
 from jdpack.engines.shard import Shard
 from jdpack.engines.sharded import Combined
 from jdpack.errors import JdpackError
@@ -156,7 +156,7 @@ class Sharded(Memory):
 
     kind: ClassVar[type[MemoryEngine]] = Shards
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         pieces = source.pieces(max(1, source.market.agents // 5))
         agents = encode(source.market, pieces, clamp=source.clamp, threads=Threads(threads))
         return self.kind(agents, threads)
@@ -196,7 +196,7 @@ class Workers(Combined):
 class InProcess(Mapped):
     """Chooses `Workers`."""
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         from jdpack.engines import ray
 
         pieces = ray._cut(source.pieces(max(1, source.market.agents // 9)), 4)
@@ -332,11 +332,11 @@ def filled(
 
 
 class Paths:
-    """All paths. `groups` collects their runs, `found` the findings particular to each path."""
+    """All paths. `recorded` collects their runs, `found` the findings particular to each path."""
 
     def __init__(self, epsilon: float, delta: float, seed: int) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
-        self.groups: list[Group] = []
+        self.recorded: list[RecordedRuns] = []
         self.found: list[Finding] = []
 
     def run(self) -> None:
@@ -363,9 +363,9 @@ class Paths:
         self, setting: Setting, people: People, count: int, where: str, **more: Any
     ) -> tuple[neighbours.Family, list[Finding]]:
         """Keep a run with its neighbours, and return what comparing them shows."""
-        group = neighbours.family(setting, people, count, **more)
-        self.groups += groups_of(group, where)
-        return group, [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+        family = neighbours.family(setting, people, count, **more)
+        self.recorded += runs_of(family, where)
+        return family, [*neighbours.of_steps(family), *neighbours.of_sensitivity(family)]
 
     def direct(self) -> None:
         """Ask engines directly, at prices, factors and bounds that few runs reach."""
@@ -379,7 +379,7 @@ class Paths:
             tape = record(self.setting(HALF), people)
             assert tape.board is not None and tape.board.seed is not None
             board, seed = tape.board, tape.board.seed
-            rounds = Rounds(tuple(board.rounds), board.header.order)
+            rounds = CountedRounds(tuple(board.rounds), board.header.order)
             even = EVEN * PRICE_UNITS_PER_VALUE_CODE
             some = [
                 *[(0,) * m, (PRICE_CODE_MAX,) * m, (even,) * m, (even + 1,) * m, (even - 1,) * m],
@@ -396,7 +396,7 @@ class Paths:
             ours.append(own.granted(rounds, seed.seed))
             for choice in (Memory(), Sharded(), Parted()):
                 source = Source(people.market, agents=None, clamp=False, **people.arrays)
-                engine = choice.open(source, 2, Place("audit", None), lambda done: None)
+                engine = choice.open(source, 2, RunInfo("audit", None), lambda done: None)
                 theirs = [getattr(engine, name)(prices) for prices in some for name in queries]
                 theirs += [engine.luck(board, seed, factors, *extent) for extent in ranges]
                 theirs += [engine.chance(board, unit) for unit in units]
@@ -503,7 +503,7 @@ class Paths:
             tapes.append(record(self.setting(STILL), some[1], Parted(), threads=2))
             where.append(("screening, small", tapes))
         for name, tapes in where:
-            self.groups.append(Group(name, tapes))
+            self.recorded.append(RecordedRuns(name, tapes))
             self.found.append(_ran(f"paths: {name}", [tape.screened for tape in tapes]))
 
     def engines(self) -> None:
@@ -519,7 +519,7 @@ class Paths:
                     choices.append(InProcess())
                 tapes = [record(setting, people, choice, 2) for choice in choices]
                 what = "batches" if policy.batch else "all queries"
-                self.groups.append(Group(f"engines, {market.name}, {what}", tapes))
+                self.recorded.append(RecordedRuns(f"engines, {market.name}, {what}", tapes))
         seen = "in this process, without Ray itself" if _has_ray() else "Ray is not installed"
         claimed = "workers count each agent once"
         self.fact("workers of a cluster", claimed, [], seen, tested=_has_ray())
@@ -528,7 +528,9 @@ class Paths:
             tapes = [
                 record(self.setting(Script()), people, one, 2) for one in (Sharded(), Parted())
             ]
-            self.groups.append(Group(f"engines, groups, {'sparse' if wide else 'dense'}", tapes))
+            self.recorded.append(
+                RecordedRuns(f"engines, groups, {'sparse' if wide else 'dense'}", tapes)
+            )
         # A store of other records, or of the same ones under other bounds, must not be used.
         with tempfile.TemporaryDirectory() as folder:
             kept, people = Mapped(store=folder), crowd(dense(500), self.seed)
@@ -540,7 +542,7 @@ class Paths:
                 people,
             ]
             tapes = [record(self.setting(Script()), one, kept) for one in every]
-        self.groups.append(Group("engines, store", tapes))
+        self.recorded.append(RecordedRuns("engines, store", tapes))
 
     def formats(self) -> None:
         """Records in every form that `solve` accepts, with ids of both kinds and without ids."""
@@ -579,7 +581,7 @@ class Paths:
         given = {name: people.arrays[name] for name in ("values", "demands")}
         choices: list[Any] = ["memory", Parted(), Sharded()]
         tapes += [record(self.setting(HALF), people, one, 2, **given) for one in choices]
-        self.groups.append(Group("formats", tapes))
+        self.recorded.append(RecordedRuns("formats", tapes))
 
     def clamping(self) -> None:
         """An agent beyond the public bounds counts for no more than the bounds allow."""
@@ -596,9 +598,9 @@ class Paths:
         ]:
             setting = self.setting(Script(), clamp=True)
             people = People.invented(market, self.seed)
-            group, shown = self.family(setting, people, 5, f"clamping, {name}", engine=engine)
+            family, shown = self.family(setting, people, 5, f"clamping, {name}", engine=engine)
             found += shown
-            met.append(any(tape.clamped for _, tape in group.replayed))
+            met.append(any(tape.clamped for _, tape in family.replayed))
         self.found += [*_merged(found, "clamping"), _ran("paths: clamping", met)]
 
     def requests(self) -> None:
@@ -620,7 +622,7 @@ class Paths:
             people = People(plain(many), tuple(range(many.agents)), greedy)
             with swapped((encoding, "_PART_BYTES", 1)):
                 tapes.append(record(self.setting(HALF, clamp=True), people))
-        self.groups.append(Group("requests", tapes))
+        self.recorded.append(RecordedRuns("requests", tapes))
         self.found += _merged(found, "requests")
 
     def scaling(self) -> None:
@@ -638,9 +640,9 @@ class Paths:
             people = People.invented(market, self.seed)
             goods = f"{'' if divisible else 'in'}divisible"
             where = f"scaling, {goods}, {requests} x {options} options, {relation.value}"
-            group, shown = self.family(self.setting(policy), people, 6, where, draws=lucky)
-            found += [*shown, neighbours.of_others(group)]
-            met.append(any(line.step.query == "luck" for line in group.recorded.lines))
+            family, shown = self.family(self.setting(policy), people, 6, where, draws=lucky)
+            found += [*shown, neighbours.of_others(family)]
+            met.append(any(line.step.query == "luck" for line in family.recorded.lines))
         self.found += [*_merged(found, "scaling"), _ran("paths: scaling", met)]
 
     def thinning(self) -> None:
@@ -649,7 +651,7 @@ class Paths:
         for excess in (0.0, 0.01):
             people = filled(lambda s: 2 * s, divisible=False, supply=1500.0, excess=excess)
             tapes.append(record(self.setting(GREEDY), people))
-        self.groups.append(Group("thinning", tapes))
+        self.recorded.append(RecordedRuns("thinning", tapes))
         thinned = [
             tape.board is not None
             and tape.board.certificate is not None
@@ -672,7 +674,7 @@ class Paths:
             ):
                 people = filled(codes, divisible=divisible)
                 tapes.append(record(self.setting(GREEDY), people, draws=low))
-        self.groups.append(Group("full", tapes))
+        self.recorded.append(RecordedRuns("full", tapes))
         self.found.append(
             replace(answers.of_allocation(tapes, repaired=False), check="paths: full, no repair")
         )
@@ -692,7 +694,7 @@ class Paths:
                 people = crowd(_scarce(market), self.seed, texts=True)
                 for engine in ("memory", Sharded()):
                     crowds.append(record(self.setting(HALF), people, engine, draws=low))
-        self.groups.append(Group("repair", [*certain, *crowds]))
+        self.recorded.append(RecordedRuns("repair", [*certain, *crowds]))
         # In the crowds coins decide who wins, so a repair is all but certain there.
         cut = [tape.private is not None and tape.private.dropped > 0 for tape in crowds]
         self.found += [
@@ -711,7 +713,7 @@ class Paths:
                 people = People.invented(market, self.seed)
                 where = f"excess, {'' if divisible else 'in'}divisible, {policy.name}"
                 found += self.family(self.setting(policy), people, 4, where)[1]
-        self.groups.append(Group("excess", certain))
+        self.recorded.append(RecordedRuns("excess", certain))
         over = [
             tape.private is not None
             and tape.private.loads[0] > SHARE * tape.people.market.supply_codes[0]
@@ -743,14 +745,14 @@ class Paths:
         tapes, again = [], []
         steps: list[Finding] = []
         for setting, market in jobs:
-            group = neighbours.family(setting, People.invented(market, self.seed), 3)
-            tapes.append(group.recorded)
-            again += [tape for _, tape in group.replayed]
-            steps += [*neighbours.of_steps(group), *neighbours.of_sensitivity(group)]
+            family = neighbours.family(setting, People.invented(market, self.seed), 3)
+            tapes.append(family.recorded)
+            again += [tape for _, tape in family.replayed]
+            steps += [*neighbours.of_steps(family), *neighbours.of_sensitivity(family)]
         picks = People.invented(ample(divisible=True), self.seed)  # an alpha, from public numbers
         tapes.append(record(self.setting(MwuAdaptive()), picks))
-        self.groups.append(Group("every policy", tapes))
-        self.groups.append(Group("every policy, neighbours", again, replayed=True))
+        self.recorded.append(RecordedRuns("every policy", tapes))
+        self.recorded.append(RecordedRuns("every policy, neighbours", again, replayed=True))
         self.found += _merged(steps, "every policy")
 
     def folders(self) -> None:
@@ -770,11 +772,11 @@ class Paths:
                     tape = replay(first, setting, neighbour, output=Path(place) / str(at))
                     wrong += _wrong_folder(Path(place) / str(at), tape)
                     found.append((other, tape))
-            group = neighbours.Family(40, first, found)
+            family = neighbours.Family(40, first, found)
             what = f"folders, {'' if divisible else 'in'}divisible"
             some += len(found) + 1
-            self.groups += groups_of(group, what)
-            self.found += located(neighbours.of_steps(group), what)
+            self.recorded += runs_of(family, what)
+            self.found += located(neighbours.of_steps(family), what)
         claimed = (
             "only the owner can read private files, and the allocation is what each agent's own "
             "function gives"
@@ -792,7 +794,7 @@ class Paths:
             with tempfile.TemporaryDirectory() as place:
                 out = Path(place) / "run"
                 wrong += self._interrupted(setting, people, out, draw, release, torn, tapes)
-        self.groups.append(Group("interruption", tapes))
+        self.recorded.append(RecordedRuns("interruption", tapes))
         claimed = "posted lines stay, and a resumed run continues from there on the same records"
         seen = f"checked in {len(tapes)} runs"
         self.fact("interruption", claimed, wrong, seen, tested=bool(tapes))

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from opendp.mod import Measurement
 
 from jdpack.audit.people import People
-from jdpack.audit.reference import Rounds, reference
+from jdpack.audit.reference import CountedRounds, reference
 from jdpack.billboard.board import Billboard
 from jdpack.billboard.lines import Step
 from jdpack.engines.base import Allocation
@@ -218,10 +218,10 @@ def true_answers(people: People, board: Billboard) -> list[tuple[int, ...]]:
     asked = (steps, board.header.order, board.seed, factors)
     if asked not in own.answers:
         found, before = list[tuple[int, ...]](), list[Step]()
-        rounds = Rounds((), board.header.order)
+        rounds = CountedRounds((), board.header.order)
         for step in steps:
             if step.query in CLOSING or step.span > 1:
-                rounds = Rounds(tuple(before), board.header.order)
+                rounds = CountedRounds(tuple(before), board.header.order)
             found.append(own.answer(step, rounds, board))
             if step.weight:
                 before.append(step)

@@ -43,7 +43,7 @@ _REMEMBERED = 2**21  # choices
 
 
 @dataclass(frozen=True)
-class Rounds:
+class CountedRounds:
     """The rounds that count and the public order, which fix the averaged allocation."""
 
     steps: tuple[Step, ...]
@@ -108,7 +108,7 @@ class Reference:
         self._taken: dict[tuple[int, ...], Ints] = {}
         self._places: dict[bytes, list[int]] = {}
         self._coins: dict[bytes, Ints] = {}
-        self._shares: dict[Rounds, Ints] = {}
+        self._shares: dict[CountedRounds, Ints] = {}
 
     def _leave_out(self, starts: Iterable[int]) -> None:
         """Leave out the requests of each person beyond its bounds; `starts` are the first rows.
@@ -188,7 +188,7 @@ class Reference:
             rows = rows * (self.turns(order, batch.count) == batch.index)
         return _whole(rows @ self.demands)
 
-    def block(self, step: Step, rounds: Rounds) -> tuple[int, ...]:
+    def block(self, step: Step, rounds: CountedRounds) -> tuple[int, ...]:
         """The demand of the step's batch and of those before it in its span."""
         total = np.array(self.demand(step.prices, step.batch, rounds.order))
         if step.batch is not None:
@@ -279,7 +279,7 @@ class Reference:
             self._coins = {key: siphash(key, texts) >> 11}
         return self._coins[key]
 
-    def shares(self, rounds: Rounds) -> Ints:
+    def shares(self, rounds: CountedRounds) -> Ints:
         """The averaged share of each row, before scaling and coins."""
         if rounds not in self._shares:
             won = np.zeros(len(self.values), np.int64)
@@ -291,10 +291,10 @@ class Reference:
             self._shares = {rounds: won * SHARE // rounds.weight}
         return self._shares[rounds]
 
-    def welfare(self, rounds: Rounds) -> int:
+    def welfare(self, rounds: CountedRounds) -> int:
         return int((self.values * self.shares(rounds) // SHARE).sum())
 
-    def unrepaired(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Ints:
+    def unrepaired(self, rounds: CountedRounds, seed: bytes, factors: Sequence[int]) -> Ints:
         """What each row gets by its agent's own function, in units of 1/SHARE."""
         shares, touched = self.shares(rounds), self.demands > 0
         own: Ints = np.where(touched, np.array(factors, np.int64), SHARE).min(axis=1)
@@ -310,14 +310,14 @@ class Reference:
         given: Ints = np.where((first <= coins) & (coins < first + width), SHARE, 0)
         return given
 
-    def granted(self, rounds: Rounds, seed: bytes) -> tuple[int, ...]:
+    def granted(self, rounds: CountedRounds, seed: bytes) -> tuple[int, ...]:
         """The codes of what the coins grant."""
         everything = (SHARE,) * len(self.market.resources)
         return tuple(
             load // SHARE for load in self._loads(self.unrepaired(rounds, seed, everything))
         )
 
-    def chance(self, rounds: Rounds, dearest: int) -> tuple[int, ...]:
+    def chance(self, rounds: CountedRounds, dearest: int) -> tuple[int, ...]:
         """The variances that coins add to each load and to the value.
 
         The value of an option counts from the least that its agent can get: nothing, unless the
@@ -344,13 +344,13 @@ class Reference:
         return int(-((mean * mean - squares) // 2**42).sum())
 
     def luck(
-        self, rounds: Rounds, seed: bytes, factors: Sequence[int], lowest: int, highest: int
+        self, rounds: CountedRounds, seed: bytes, factors: Sequence[int], lowest: int, highest: int
     ) -> int:
         given, shares = self.unrepaired(rounds, seed, factors), self.shares(rounds)
         each = self.values * given // SHARE - self.values * shares // SHARE
         return int(np.clip(np.add.reduceat(each, self.starts), lowest, highest).sum())
 
-    def given(self, rounds: Rounds, seed: bytes, factors: Sequence[int]) -> Given:
+    def given(self, rounds: CountedRounds, seed: bytes, factors: Sequence[int]) -> Given:
         """What every agent gets: its own function, then a repair if and only if that does not fit.
 
         The repair drops the agents with the largest coins, as few as possible. Where a supply may
@@ -392,7 +392,7 @@ class Reference:
 
     # --- any query ------------------------------------------------------------------------
 
-    def answer(self, step: Step, rounds: Rounds, board: Billboard) -> tuple[int, ...]:
+    def answer(self, step: Step, rounds: CountedRounds, board: Billboard) -> tuple[int, ...]:
         """The exact answer to a step of a finished billboard, given the rounds before it."""
         match step.query:
             case "demand":
@@ -422,7 +422,7 @@ def _whole(numbers: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers)
 
 
-def dearest(market: Market, rounds: Rounds) -> int:
+def dearest(market: Market, rounds: CountedRounds) -> int:
     """The most that any option can have cost in any round, in value codes; from 1 to the cap."""
     most = sorted(map(max, zip(*(step.prices for step in rounds.steps), strict=True)))
     cost = Fraction(TOP * sum(most[-bundle_width(market) :]), PRICE_UNITS_PER_VALUE_CODE)
@@ -460,7 +460,7 @@ def luck_range(board: Billboard) -> tuple[int, int]:
     if not market.divisible and board.header.policy.get("grants") != "measured":
         return -top, top
     if not market.divisible:
-        return -top, dearest(market, Rounds(tuple(board.rounds), board.header.order))
+        return -top, dearest(market, CountedRounds(tuple(board.rounds), board.header.order))
     rounding = market.options * (top // SHARE + 2)  # of shares and of values
     return math.floor(top * (Fraction(min(factors), SHARE) - 1)) - rounding, 0
 

@@ -34,8 +34,7 @@ def audit_command(
     ] = None,
     confidence: Annotated[float, typer.Option(help="The confidence of the lower bounds.")] = 0.95,
     epsilon: Annotated[
-        float | None,
-        typer.Option(help="The epsilon, instead of the market's.", rich_help_panel=options.PRIVACY),
+        float | None, options.privacy_option(help="The epsilon, instead of the market's.")
     ] = None,
     delta: options.Delta = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the invented records.")] = None,

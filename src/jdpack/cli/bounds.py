@@ -17,10 +17,7 @@ def bounds_command(
         str, typer.Argument(help="Parquet or CSV: a file, folder or pattern. Private.")
     ],
     epsilon: Annotated[
-        float,
-        typer.Option(
-            help="What this may cost, on top of all runs.", rich_help_panel=options.PRIVACY
-        ),
+        float, options.privacy_option(help="What this may cost, on top of all runs.")
     ],
     delta: options.Delta = None,
     share: Annotated[

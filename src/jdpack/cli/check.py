@@ -7,7 +7,7 @@ import json
 import typer
 
 from jdpack.cli import options
-from jdpack.cli.progress import progress
+from jdpack.cli.progress import reading
 
 
 def check_command(
@@ -24,9 +24,8 @@ def check_command(
 ) -> None:
     """Read a market and its table, spend nothing, say what looks wrong. CURATOR ONLY."""
     from jdpack.curator.check import check
-    from jdpack.run.result import Progress as Round
 
-    with progress(quiet) as show:
+    with reading(quiet) as show:
         found = check(
             market,
             options.records_of(agents, query),
@@ -35,7 +34,7 @@ def check_command(
             policy=policy,
             clamp=clamp,
             threads=threads,
-            progress=lambda done: show(Round(0, done, "reading")),
+            progress=show,
         )
     print(json.dumps(found.to_dict()) if as_json else found)
     if found.refused is not None:

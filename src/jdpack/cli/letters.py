@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from jdpack.cli import options
-from jdpack.cli.progress import progress
+from jdpack.cli.progress import reading
 from jdpack.errors import OutputError
 from jdpack.storage.files import read_regular
 
@@ -50,7 +50,6 @@ def letters_command(
 ) -> None:
     """Write one letter per person: check code, link, outcome, your own text. CURATOR ONLY."""
     from jdpack.curator.letters import letters
-    from jdpack.run.result import Progress as Round
 
     own = ""
     if text is not None:
@@ -58,7 +57,7 @@ def letters_command(
             own = read_regular(text, 2**20).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise OutputError(f"cannot read the text in {str(text)!r}: {error}") from None
-    with progress(quiet) as show:
+    with reading(quiet) as show:
         path = letters(
             output,
             options.records_of(agents, query),
@@ -72,7 +71,7 @@ def letters_command(
             pages=pages,
             write_to=write_to,
             threads=threads,
-            progress=lambda done: show(Round(0, done, "reading")),
+            progress=show,
         )
     if as_json:
         more = {"pages": str(path.with_suffix(""))} if pages else {}

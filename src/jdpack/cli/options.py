@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,34 +17,21 @@ if TYPE_CHECKING:
     from jdpack.policies.newton import Newton
     from jdpack.records.databases.database import DatabaseQuery
 
-PRIVACY, ENGINE = "Privacy", "Large tables and clusters"  # groups of the help
+privacy_option = partial(typer.Option, rich_help_panel="Privacy")
+engine_option = partial(typer.Option, rich_help_panel="Large tables and clusters")
 
 MarketFile = Annotated[Path, typer.Argument(help="The market file (TOML). Public.")]
 Epsilon = Annotated[
     float | None,
-    typer.Option(
-        help="The epsilon, instead of the market's; inf adds no noise: NOT PRIVATE.",
-        rich_help_panel=PRIVACY,
-    ),
+    privacy_option(help="The epsilon, instead of the market's; inf adds no noise: NOT PRIVATE."),
 ]
-Delta = Annotated[
-    float | None, typer.Option(help="The delta, instead of the market's.", rich_help_panel=PRIVACY)
-]
+Delta = Annotated[float | None, privacy_option(help="The delta, instead of the market's.")]
 Ledger = Annotated[
     str | None,
-    typer.Option(
-        help="The ledger of all runs on these people; it reserves the budget.",
-        rich_help_panel=PRIVACY,
-    ),
+    privacy_option(help="The ledger of all runs on these people; it reserves the budget."),
 ]
-Dataset = Annotated[
-    str | None,
-    typer.Option(help="The name of these people in the ledger.", rich_help_panel=PRIVACY),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(help="Seeded noise, for experiments: NOT PRIVATE.", rich_help_panel=PRIVACY),
-]
+Dataset = Annotated[str | None, privacy_option(help="The name of these people in the ledger.")]
+Seed = Annotated[int | None, privacy_option(help="Seeded noise, for experiments: NOT PRIVATE.")]
 Clamp = Annotated[bool, typer.Option("--clamp", help="Clamp numbers beyond the public bounds.")]
 PolicyText = Annotated[
     str | None,
@@ -55,48 +43,31 @@ PolicyText = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(
+    engine_option(
         help="Where to keep codes: memory, mapped (on disk), ray, ray://host:port, or sql (in a "
-        "database); memory if they fit, otherwise mapped.",
-        rich_help_panel=ENGINE,
+        "database); memory if they fit, otherwise mapped."
     ),
 ]
 Store = Annotated[
     Path | None,
-    typer.Option(
-        help="Keep codes in this folder for later runs (mapped, ray). Private.",
-        rich_help_panel=ENGINE,
-    ),
+    engine_option(help="Keep codes in this folder for later runs (mapped, ray). Private."),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(
-        help="The most memory to use besides the codes, such as 500MB (mapped).",
-        rich_help_panel=ENGINE,
-    ),
+    engine_option(help="The most memory to use besides the codes, such as 500MB (mapped)."),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="How many processes share the agents (ray).", rich_help_panel=ENGINE),
+    int | None, engine_option(min=1, help="How many processes share the agents (ray).")
 ]
 AllocationPlace = Annotated[
     str | None,
-    typer.Option(
-        "--allocation",
-        help="A folder or URI to which all workers can write the allocation (ray).",
-        rich_help_panel=ENGINE,
+    engine_option(
+        "--allocation", help="A folder or URI to which all workers can write the allocation (ray)."
     ),
 ]
-WorkerPatience = Annotated[
-    float | None, typer.Option(help="Seconds to wait for a worker (ray).", rich_help_panel=ENGINE)
-]
-KeepCodes = Annotated[
-    bool,
-    typer.Option("--keep", help="Keep the table of codes (sql). Private.", rich_help_panel=ENGINE),
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="Cores to use; all if not given.", rich_help_panel=ENGINE)
-]
+WorkerPatience = Annotated[float | None, engine_option(help="Seconds to wait for a worker (ray).")]
+KeepCodes = Annotated[bool, engine_option("--keep", help="Keep the table of codes (sql). Private.")]
+Threads = Annotated[int | None, engine_option(min=1, help="Cores to use; all if not given.")]
 Agents = Annotated[
     str,
     typer.Argument(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jdpack.audit.findings import Audit
     from jdpack.curator.compare import Stage
     from jdpack.curator.comparison import Comparison
-    from jdpack.run.result import Progress as Round
+    from jdpack.run.result import Progress
 
 
 class CtrlCError(Exception):
@@ -26,7 +26,7 @@ class CtrlCError(Exception):
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
+def progress(quiet: bool) -> Iterator[Callable[[Progress | Stage], None]]:
     """Show progress on stderr, and handle Ctrl-C.
 
     If Ctrl-C comes during a destructor, Python only prints the exception, so a flag remembers it
@@ -48,7 +48,7 @@ def progress(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
     try:
         with _bar(quiet) as show:
 
-            def heed(now: Round | Stage) -> None:
+            def heed(now: Progress | Stage) -> None:
                 if struck:
                     raise KeyboardInterrupt
                 show(now)
@@ -62,9 +62,10 @@ def progress(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
+def _bar(quiet: bool) -> Iterator[Callable[[Progress | Stage], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         BarColumn(),
@@ -74,13 +75,22 @@ def _bar(quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
     )
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    with Bar(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("reading", total=1.0)
         yield lambda now: bar.update(task, completed=now.done, description=now.label)
 
 
 @contextmanager
-def studying(output: Path | None, quiet: bool) -> Iterator[Callable[[Round | Stage], None]]:
+def reading(quiet: bool) -> Iterator[Callable[[float], None]]:
+    """Show how much of the records has been read."""
+    from jdpack.run.result import Progress
+
+    with progress(quiet) as show:
+        yield lambda done: show(Progress(0, done, "reading"))
+
+
+@contextmanager
+def studying(output: Path | None, quiet: bool) -> Iterator[Callable[[Progress | Stage], None]]:
     """Check the folder for a study of the records, and show its progress."""
     if output is not None:
         new_folder.claim(output)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jdpack.cli import options
-from jdpack.cli.progress import progress
+from jdpack.cli.progress import reading
 from jdpack.errors import BillboardError
 
 
@@ -43,12 +43,11 @@ def report_command(
 ) -> None:
     """Write a report to publish and one for the curator only, each a single file."""
     from jdpack.curator.reports import report_run
-    from jdpack.run.result import Progress as Round
 
     curators = path.is_dir() and not public
     if not curators and (agents is not None or ledger is not None or optimum is not None):
         raise BillboardError("--agents, --ledger and --optimum are for the curator's report")
-    with progress(quiet) as show:
+    with reading(quiet) as show:
         found = report_run(
             path,
             options.records_of(agents, query),
@@ -57,7 +56,7 @@ def report_command(
             optimum=optimum,
             ledger=ledger,
             threads=threads,
-            progress=lambda done: show(Round(0, done, "reading")),
+            progress=show,
         )
     if as_json:
         print(json.dumps(found.to_dict()))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jdpack.cli import options
-from jdpack.cli.progress import progress
+from jdpack.cli.progress import reading
 from jdpack.errors import BillboardError
 
 
@@ -36,14 +36,13 @@ def verify_command(
         verdict = verify(path)
     else:
         from jdpack.curator.verify_run import verify_run
-        from jdpack.run.result import Progress as Round
 
-        with progress(quiet) as show:
+        with reading(quiet) as show:
             verdict = verify_run(
                 path,
                 options.records_of(agents, query),
                 ledger=ledger,
-                progress=lambda done: show(Round(0, done, "reading")),
+                progress=show,
             )
     print(json.dumps(verdict.to_dict()) if as_json else verdict)
     if not verdict.finished:

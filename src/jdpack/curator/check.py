@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from jdpack.common.by_name import ByName
 from jdpack.engines.base import Engine
-from jdpack.engines.settings import Place, choice_of
+from jdpack.engines.settings import RunInfo, choice_of
 from jdpack.errors import AgentsError
 from jdpack.market.market import Market
 from jdpack.pages.number_text import short, short_percent
@@ -147,8 +147,8 @@ def _opened(
 ) -> Iterator[Engine]:
     choice = choice_of(None, source.market, source.agents)
     with tempfile.TemporaryDirectory() as folder:
-        place = Place("check", Path(folder))
-        opened = choice.open(source, threads, place, progress or (lambda done: None))
+        info = RunInfo("check", Path(folder))
+        opened = choice.open(source, threads, info, progress or (lambda done: None))
         with contextlib.closing(opened) as engine:
             yield engine
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.common.checks import check_whole
-from jdpack.curator.comparison import Best, Comparison, Row, Run
+from jdpack.curator.comparison import Best, Comparison, MeasuredRun, Row
 from jdpack.curator.truth import Truth
 from jdpack.errors import AgentsError, BudgetError, JdpackError, MarketError
 from jdpack.market.market import Market
@@ -26,7 +26,7 @@ from jdpack.policies.newton import Newton
 from jdpack.policies.spec import label_of, policies_of
 from jdpack.privacy.accounting import Budget
 from jdpack.run.arguments import check_threads, source_of
-from jdpack.run.result import Progress as Round
+from jdpack.run.result import Progress
 from jdpack.run.solve import experiment
 
 REFERENCE = "newton, no privacy"
@@ -165,7 +165,7 @@ def _row(
     tell: Callable[[int, float], None],
 ) -> Row:
     """Run a policy with every seed."""
-    row, runs = Row(entry.label, entry.policy.to_dict(), entry.epsilon), list[Run]()
+    row, runs = Row(entry.label, entry.policy.to_dict(), entry.epsilon), list[MeasuredRun]()
     if entry.budget is None:
         assert entry.error is not None
         return replace(row, refused=entry.error.message)
@@ -173,13 +173,13 @@ def _row(
     notes = [] if warning is None else [warning.message]
     begin = time.perf_counter()
 
-    def heed(round: Round) -> None:
+    def heed(now: Progress) -> None:
         if time.perf_counter() - begin > patience:
             raise _OutOfTimeError(
-                f"given up after {patience:g} seconds, in round {round.rounds:,} of run "
+                f"given up after {patience:g} seconds, in round {now.rounds:,} of run "
                 f"{len(runs) + 1} of {seeds}"
             )
-        tell(len(runs), round.done)
+        tell(len(runs), now.done)
 
     try:
         for seed in range(seeds):

@@ -44,7 +44,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """One seeded run, measured on the true numbers."""
 
     seed: int
@@ -80,7 +80,7 @@ class Row:
     policy: dict[str, Any]
     """Its name and parameters."""
     epsilon: float | None
-    runs: tuple[Run, ...] = ()
+    runs: tuple[MeasuredRun, ...] = ()
     refused: str | None = None
     """Why there is no run."""
     notes: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Row:
         return Interval.of([run.share for run in self.runs]) if self.runs else None
 
     @property
-    def promises(self) -> tuple[Run, ...]:
+    def promises(self) -> tuple[MeasuredRun, ...]:
         """The runs whose certificate promises a fraction of the optimum."""
         return tuple(run for run in self.runs if run.certified is not None)
 

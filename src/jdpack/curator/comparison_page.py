@@ -15,8 +15,8 @@ from jdpack.curator.comparison import (
     UNTOUCHED,
     Comparison,
     Interval,
+    MeasuredRun,
     Row,
-    Run,
     optimum_cells,
     row_cells,
 )
@@ -137,11 +137,11 @@ def runs_table(comparison: Comparison) -> Table:
         "Policy", "Seed", "Fraction of the optimum", "Certified", "Largest load", "Dropped",
         "Rounds", "Seconds",
     )  # fmt: skip
-    columns = ("policy", *(Run.__dataclass_fields__))
+    columns = ("policy", *(MeasuredRun.__dataclass_fields__))
     return Table("Runs", heads, shown, columns, data)
 
 
-def _run(run: Run) -> tuple[str, ...]:
+def _run(run: MeasuredRun) -> tuple[str, ...]:
     return (
         f"{run.seed}",
         f"{run.share:.2%}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jdpack.billboard.board import Billboard
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Place, choice_of
+from jdpack.engines.settings import RunInfo, choice_of
 from jdpack.errors import AgentsError, BillboardError
 from jdpack.protocol.verify import Verdict, verify
 from jdpack.records.source import Source
@@ -58,8 +58,8 @@ class FinishedRun:
     ) -> Iterator[MemoryEngine]:
         """The encoded records. Refused if they are not the run's."""
         choice = choice_of(None, source.market, source.agents)
-        place = Place("again", self.folder.folder.absolute().parent)
-        opened = choice.open(source, threads, place, progress or (lambda done: None))
+        info = RunInfo("again", self.folder.folder.absolute().parent)
+        opened = choice.open(source, threads, info, progress or (lambda done: None))
         with contextlib.closing(opened) as engine:
             assert isinstance(engine, MemoryEngine)  # or mapped: never the cluster
             if engine.digest(self.board.header.coin_hash) != self.file.digest:

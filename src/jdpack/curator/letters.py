@@ -15,10 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from jdpack.agent.check_code import check_code
 from jdpack.agent.in_words import amounts_in_words, left_out_text, record_texts
@@ -26,6 +24,7 @@ from jdpack.agent.options import Coded, Request, counted, encoded, encoded_reque
 from jdpack.common.language import Language
 from jdpack.common.language import language as find_language
 from jdpack.curator.finished_run import FinishedRun
+from jdpack.engines.shard import Shares
 from jdpack.errors import OutputError
 from jdpack.market.grid import SHARE
 from jdpack.market.market import Market
@@ -46,8 +45,6 @@ WORDS = ("id", "code", "link", "record", "outcome", "contact", "appeal", "next")
 
 LINK_MAX = 1000
 """A longer link has no QR code on the page: phones could not read it from paper."""
-
-Shares = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jdpack.curator.comparison import Best, Run
+from jdpack.curator.comparison import Best, MeasuredRun
 from jdpack.market.market import Market
 from jdpack.records import tables
 from jdpack.records.encode import encode
@@ -91,12 +91,12 @@ class Truth:
         found = optimum(self.values, self.demands, self.supply, self.owners)
         return Best(found.value, found.bound, time.perf_counter() - start)
 
-    def measure(self, result: Result, best: Best, seed: int, seconds: float) -> Run:
+    def measure(self, result: Result, best: Best, seed: int, seconds: float) -> MeasuredRun:
         given, board = result.allocation.astype(np.float64), result.billboard
         load = float((np.asarray(self.demands.T @ given).ravel() / self.supply).max())
         most = given.max() if self.owners is None else np.bincount(self.owners, given).max()
         welfare = float(self.values @ given)
-        return Run(
+        return MeasuredRun(
             seed=seed,
             welfare=welfare,
             share=welfare / best.value if best.value > 0.0 else 1.0,

@@ -49,10 +49,7 @@ def _close_dense(  # type: ignore[no-untyped-def]
     m = prices.size
     for b in range(fill.size):
         cost_dense(codes[b], prices, fill[b], cost)
-        if starts is None:
-            count = _close_rows(cost, values, b, fill[b], near, firsts, seconds)
-        else:
-            count = _close_options(cost, values, starts, b, fill[b], firsts, seconds)
+        count = _close_rows(cost, values, starts, b, fill[b], near, firsts, seconds)
         for at in range(count):
             first, second, costs = firsts[at], seconds[at], 0.0
             if first >= 0:
@@ -93,10 +90,7 @@ def _close_sparse(  # type: ignore[no-untyped-def]
     for b in range(fill.size):
         cost_sparse(pairs, b, prices, fill[b], cost)
         rest_begins(pairs, b, begins)
-        if starts is None:
-            count = _close_rows(cost, values, b, fill[b], near, firsts, seconds)
-        else:
-            count = _close_options(cost, values, starts, b, fill[b], firsts, seconds)
+        count = _close_rows(cost, values, starts, b, fill[b], near, firsts, seconds)
         for at in range(count):
             first, second, costs, size = firsts[at], seconds[at], 0.0, 0
             if first >= 0:
@@ -166,12 +160,14 @@ def _touch(k, code, d, seen, touched, count):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _close_rows(cost, values, b, n, near, firsts, seconds):  # type: ignore[no-untyped-def]
+def _close_rows(cost, values, starts, b, n, near, firsts, seconds):  # type: ignore[no-untyped-def]
     """List the best and second-best choices of every agent for whom their surpluses are close.
 
-    A choice is a row of block b, or -1 for nothing. Returns how many such agents there are. Here
-    every agent has one option, and it does not matter whether the option or nothing is better.
+    A choice is a row of block b, or -1 for nothing. Returns how many such agents there are. If
+    every agent has one option, it does not matter whether the option or nothing is better.
     """
+    if starts is not None:
+        return _close_options(cost, values, starts, b, n, firsts, seconds)
     count = 0
     for i in range(n):
         surplus = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE) - cost[i]

@@ -30,7 +30,7 @@ from jdpack.engines.allocation_files import files_in, put_file, remove_file, tab
 from jdpack.engines.base import Allocation
 from jdpack.engines.code_store import Keep, Store
 from jdpack.engines.mapped import key_of
-from jdpack.engines.settings import Place, Ray, Tell
+from jdpack.engines.settings import Ray, RunInfo, Tell
 from jdpack.engines.shard import Final, Rounds, Shard
 from jdpack.engines.sharded import Combined, final
 from jdpack.errors import AgentsError, EngineError, JdpackError, OutputError
@@ -182,7 +182,7 @@ class RayEngine(Combined):
 
     @classmethod
     def open(
-        cls, source: Source, threads: int | None, settings: Ray, place: Place, tell: Tell
+        cls, source: Source, threads: int | None, settings: Ray, run: RunInfo, tell: Tell
     ) -> RayEngine:
         """Start workers and wait until they have read the files."""
         _connect(settings.address)
@@ -196,11 +196,11 @@ class RayEngine(Combined):
             )
         even = source.market.agents // (4 * workers)  # several pieces per worker, for even loads
         pieces = source.pieces(max(1, min(PART_ROWS, even)))
-        rest = source.clamp, each, settings, place.name
+        rest = source.clamp, each, settings, run.name
         engine = cls(source.market, _cut(pieces, workers), *rest)
         try:
-            if place.folder is not None:
-                engine._check_place(settings.allocation or str(place.folder))
+            if run.folder is not None:
+                engine._check_place(settings.allocation or str(run.folder))
             engine._load(tell)
         except BaseException:
             engine.close()

@@ -6,7 +6,7 @@ option's smallest surplus is not negative and exceeds the largest surplus of eve
 if all its surpluses are negative. It then makes the same choice at all prices in the box, by the
 exact arithmetic of `jdpack.engines.best_response`. So skipping decided agents changes no integer.
 
-`Bounds` and `Boxes` are for every engine; `Box` and what follows it are for codes in memory.
+`PriceRange` and `Boxes` are for every engine; `Box` and what follows it are for codes in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAYS = 4  # screening costs about as much as this many rounds
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PriceRange:
     """Prices between low and high."""
 
     low: Prices
@@ -46,7 +46,7 @@ class Bounds:
         return bool(np.all((self.low <= prices) & (prices <= self.high)))
 
 
-B = TypeVar("B", bound=Bounds)
+B = TypeVar("B", bound=PriceRange)
 
 
 class Boxes(Generic[B]):
@@ -88,7 +88,7 @@ class Boxes(Generic[B]):
 
 
 @dataclass(frozen=True)
-class Box(Bounds):
+class Box(PriceRange):
     """How the agents respond to prices within bounds."""
 
     open: list[Part]
@@ -116,10 +116,11 @@ class Box(Bounds):
         def find(part: Part) -> tuple[Part, NDArray[np.uint32], NDArray[np.int64]] | None:
             if rows.exceeded or space.exceeded:
                 return None
-            states, demand, few = _screened(part, low, high)
-            rows.take(few)
-            space.take(4 * few + _about(part, few))
-            return part, np.flatnonzero(states == OPEN).astype(np.uint32), demand
+            states, demand = _screened(part, low, high)
+            own = np.flatnonzero(states == OPEN).astype(np.uint32)
+            rows.take(len(own))
+            space.take(own.nbytes + _about(part, len(own)))
+            return part, own, demand
 
         def copy(pair: tuple[Part, NDArray[np.uint32]]) -> Part | None:
             if space.exceeded:
@@ -164,20 +165,18 @@ def decided(part: Part, low: Prices, high: Prices) -> NDArray[np.uint8]:
     return _screened(part, low, high)[0]
 
 
-def _screened(
-    part: Part, low: Prices, high: Prices
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
-    """The states of the rows, the codes that the IN rows take, and how many rows are OPEN."""
+def _screened(part: Part, low: Prices, high: Prices) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The states of the rows, and the codes that the IN rows take."""
     states, demand = np.empty(part.rows, np.uint8), np.zeros(len(low), np.int64)
     least, most = np.empty(BLOCK), np.empty(BLOCK)
     taken, rows = np.empty(BLOCK, np.uint16), np.empty(BLOCK, np.int64)
     buffers = least, most, taken, rows
     where = part.values, part.several, part.fill, low, high, *buffers, states, demand
     if part.pairs is None:
-        few = _screen_dense(part.codes, *where)
+        _screen_dense(part.codes, *where)
     else:
-        few = _screen_sparse(part.pairs, *where)
-    return states, demand, few
+        _screen_sparse(part.pairs, *where)
+    return states, demand
 
 
 def rows_of(part: Part, rows: NDArray[np.int64]) -> Part:
@@ -276,57 +275,40 @@ def _slots(starts, rows):  # type: ignore[no-untyped-def]
 def _screen_dense(  # type: ignore[no-untyped-def]
     codes, values, starts, fill, low, high, least, most, taken, rows, states, demand
 ):
-    first, few = 0, 0
+    first = 0
     for b in range(fill.size):
         cost_dense(codes[b], low, fill[b], least)
         cost_dense(codes[b], high, fill[b], most)
-        own = states[first : first + fill[b]]
-        if starts is None:
-            _decide(values, b, fill[b], least, most, own)
-        else:
-            _decide_several(values, starts, b, fill[b], least, most, own)
-        few += _mark(own, fill[b], taken)
+        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]], taken)
         add_dense(codes[b], taken, fill[b], demand)
         first += fill[b]
-    return few
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _screen_sparse(  # type: ignore[no-untyped-def]
     pairs, values, starts, fill, low, high, least, most, taken, rows, states, demand
 ):
-    first, few = 0, 0
+    first = 0
     for b in range(fill.size):
         cost_sparse(pairs, b, low, fill[b], least)
         cost_sparse(pairs, b, high, fill[b], most)
-        own = states[first : first + fill[b]]
-        if starts is None:
-            _decide(values, b, fill[b], least, most, own)
-        else:
-            _decide_several(values, starts, b, fill[b], least, most, own)
-        few += _mark(own, fill[b], taken)
+        _decide(values, starts, b, fill[b], least, most, states[first : first + fill[b]], taken)
         add_sparse(pairs, b, taken, fill[b], rows, demand)
         first += fill[b]
-    return few
 
 
 @njit(inline="always")
-def _decide(values, b, n, least, most, state):  # type: ignore[no-untyped-def]
-    """Set the state of each row from its smallest and largest cost; agents have one option."""
-    for i in range(n):
-        value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
-        inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
-        state[i] = inside if least[i] <= value else np.uint8(OUT)
-
-
-@njit(inline="always")
-def _mark(state, n, taken):  # type: ignore[no-untyped-def]
-    """Set `taken` for the IN rows, and count the OPEN ones."""
-    few = 0
+def _decide(values, starts, b, n, least, most, state, taken):  # type: ignore[no-untyped-def]
+    """Set the state of each row from its smallest and largest cost, and `taken` for the IN rows."""
+    if starts is None:
+        for i in range(n):
+            value = values[b, i] * float(PRICE_UNITS_PER_VALUE_CODE)
+            inside = np.uint8(IN) if most[i] <= value else np.uint8(OPEN)
+            state[i] = inside if least[i] <= value else np.uint8(OUT)
+    else:
+        _decide_several(values, starts, b, n, least, most, state)
     for i in range(n):
         taken[i] = np.uint16(0xFFFF) if state[i] == IN else np.uint16(0)
-        few += state[i] == OPEN
-    return few
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -33,7 +33,7 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Place:
+class RunInfo:
     """What an engine must know about the run that it is opened for."""
 
     name: str
@@ -48,7 +48,7 @@ class Memory:
 
     needs: ClassVar[CoinHash | None] = None
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         from jdpack.engines.memory import MemoryEngine
 
         return MemoryEngine.read(source, threads, tell)
@@ -69,7 +69,7 @@ class Mapped:
     def __post_init__(self) -> None:
         _bytes(self.memory)
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         from jdpack.engines.mapped import MappedEngine
 
         if source.query is None:
@@ -80,7 +80,7 @@ class Mapped:
                 "leave out the store: only the database knows whether its rows have changed",
             )
         store = None if self.store is None else Path(self.store)
-        near = place.folder or Path(gettempdir())
+        near = run.folder or Path(gettempdir())
         return MappedEngine.open(source, threads, store, near, _bytes(self.memory), tell)
 
 
@@ -115,11 +115,11 @@ class Ray:
             if path is not None and "://" not in path:
                 object.__setattr__(self, name, os.path.abspath(path))
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         from jdpack.engines.ray import RayEngine
 
         _check_files("ray", source)
-        return RayEngine.open(source, threads, self, place, tell)
+        return RayEngine.open(source, threads, self, run, tell)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Sql:
         if not isinstance(self.keep, bool):
             raise EngineError(f"keep must be true or false, not {self.keep!r}")
 
-    def open(self, source: Source, threads: int | None, place: Place, tell: Tell) -> Engine:
+    def open(self, source: Source, threads: int | None, run: RunInfo, tell: Tell) -> Engine:
         try:
             from jdpack.engines.sql import SqlEngine
         except ModuleNotFoundError as error:
@@ -147,7 +147,7 @@ class Sql:
                 f"the engine sql needs {error.name}, which is not installed",
                 "pip install 'jdpack[sql]'",
             ) from None
-        return SqlEngine.open(source, threads, self, place, tell)
+        return SqlEngine.open(source, threads, self, run, tell)
 
 
 Choice = Memory | Mapped | Ray | Sql

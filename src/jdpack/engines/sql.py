@@ -25,8 +25,8 @@ from jdpack.billboard.lines import Seed
 from jdpack.common.batches import Batch
 from jdpack.common.coins import SHA256, SIPHASH, CoinHash
 from jdpack.engines.base import Allocation
-from jdpack.engines.screening import Bounds, Boxes, Prices
-from jdpack.engines.settings import Place, Sql, Tell
+from jdpack.engines.screening import Boxes, PriceRange, Prices
+from jdpack.engines.settings import RunInfo, Sql, Tell
 from jdpack.engines.shard import NOBODY, Rounds
 from jdpack.engines.sharded import Repairing
 from jdpack.engines.sql_encoding import Encoding, outside, people, text
@@ -66,7 +66,7 @@ _SCREENED = 10**5  # with fewer requests, a round costs little beyond its overhe
 
 
 @dataclass(frozen=True)
-class _Box(Bounds):
+class _Box(PriceRange):
     """Prices within bounds, at which only the table of open requests has to be asked."""
 
     taken: list[int]
@@ -92,7 +92,7 @@ class SqlEngine(Repairing):
 
     @classmethod
     def open(
-        cls, source: Source, threads: int | None, settings: Sql, place: Place, tell: Tell
+        cls, source: Source, threads: int | None, settings: Sql, run: RunInfo, tell: Tell
     ) -> SqlEngine:
         """Connect to the database that has the records, and encode them there."""
         market = source.market
@@ -103,8 +103,8 @@ class SqlEngine(Repairing):
                 "the larger of 3 and the number of options, times the number of resources and 4 "
                 f"more, may be at most {COLUMNS_MAX}; use another engine",
             )
-        warehouse, records = _records(source, threads, place.folder)
-        engine = cls(market, warehouse, place.name, settings)
+        warehouse, records = _records(source, threads, run.folder)
+        engine = cls(market, warehouse, run.name, settings)
         try:
             engine.encode(records, clamp=source.clamp)
             tell(1.0)

@@ -37,7 +37,7 @@ _OPEN = -2  # stands for the option that is taken, if that depends on prices
 _TERMS = 2000  # products in one query; larger texts take databases long to plan
 _COLUMNS = 800  # numbers that one query returns; PostgreSQL has a limit of 1664
 
-Prices = Sequence[int]
+WholePrices = Sequence[int]
 T = TypeVar("T")
 
 
@@ -74,14 +74,14 @@ class Queries:
 
     # --- what is taken at posted prices ---------------------------------------------------
 
-    def demand(self, table: str, prices: Prices) -> str:
+    def demand(self, table: str, prices: WholePrices) -> str:
         """How many codes of each resource are taken, and their value: m + 1 numbers."""
         if self.market.options == 1:
             sums = [*(f"SUM(c0_{j})" for j in self._resources), "SUM(v0)"]
             return f"SELECT {', '.join(sums)} FROM {table} WHERE {_affordable(prices)}"
         return self._taken(table, [number(p) for p in prices])
 
-    def batch_demand(self, table: str, batches: Sequence[tuple[int, Prices]]) -> list[str]:
+    def batch_demand(self, table: str, batches: Sequence[tuple[int, WholePrices]]) -> list[str]:
         """The demand of some turns, each at its own prices; the answers add up."""
         found = []
         for some in _cut(batches, len(self._resources), _TERMS):
@@ -100,18 +100,18 @@ class Queries:
         value = f"SUM(CASE {_by_option('taken', 'v{}', self._options)} END)"
         return f"SELECT {', '.join(codes)}, {value} FROM ({chosen}) AS t WHERE taken >= 0"
 
-    def sure(self, table: str, low: Prices, high: Prices) -> str:
+    def sure(self, table: str, low: WholePrices, high: WholePrices) -> str:
         """What is taken at all prices between two, and its value."""
         if self.market.options == 1:  # what is taken at the highest
             return self.demand(table, high)
         return self._sums(self._decided(table, low, high))
 
-    def open(self, table: str, low: Prices, high: Prices) -> str:
+    def open(self, table: str, low: WholePrices, high: WholePrices) -> str:
         """The table without the requests that make the same choice at all prices between two."""
         own = self._decided(table, low, high)
         return f"SELECT {self._codes} FROM ({own}) AS t WHERE taken = {_OPEN}"
 
-    def _decided(self, table: str, low: Prices, high: Prices) -> str:
+    def _decided(self, table: str, low: WholePrices, high: WholePrices) -> str:
         """The table with `taken`, the option that is taken at all prices between two.
 
         It is -1 if none is taken at any of them, and _OPEN if that depends on the price
@@ -149,7 +149,7 @@ class Queries:
 
     # --- close calls ----------------------------------------------------------------------
 
-    def curvature(self, table: str, prices: Prices) -> list[tuple[list[tuple[int, int]], str]]:
+    def curvature(self, table: str, prices: WholePrices) -> list[tuple[list[tuple[int, int]], str]]:
         """The curvature: for each query, which entries it returns, and its text.
 
         Entries that no query returns are those below the diagonal, and those of free resources.
@@ -168,7 +168,7 @@ class Queries:
             found.append((some, f"SELECT {sums} FROM ({inner}) AS r"))
         return found
 
-    def gauge(self, table: str, prices: Prices) -> str:
+    def gauge(self, table: str, prices: WholePrices) -> str:
         """The curvature's diagonal at resources that are not free, its level and its spread."""
         priced = [j for j in self._resources if prices[j] > 0]
         unit, whole = number(CURVATURE_UNIT), number(math.fsum(prices))
@@ -195,7 +195,7 @@ class Queries:
             return up
         return f"CASE WHEN d{j} < 0 THEN -{_whole(text.format(f'(-d{j})', times))} ELSE {up} END"
 
-    def _close(self, table: str, prices: Prices, resources: Sequence[int]) -> str:
+    def _close(self, table: str, prices: WholePrices, resources: Sequence[int]) -> str:
         """The differences `d<j>` between the two best choices, where they are close, and `costs`.
 
         Their sign is that of the best option; which of the two is the better one does not matter.
@@ -244,7 +244,7 @@ class Queries:
 
     # --- the averaged allocation ----------------------------------------------------------
 
-    def shares(self, table: str, rounds: Sequence[tuple[Prices, int]], order: str) -> str:
+    def shares(self, table: str, rounds: Sequence[tuple[WholePrices, int]], order: str) -> str:
         """The table with the averaged shares `a<o>`; `order` is what orders its rows, if any."""
         weight = sum(w for _, w in rounds)
         m, options = len(self._resources), self.market.options
@@ -271,7 +271,7 @@ class Queries:
     def _w(self) -> str:
         return ", ".join(f"w{o}" for o in self._options)
 
-    def _won(self, table: str, rounds: Sequence[tuple[Prices, int]], kept: str) -> str:
+    def _won(self, table: str, rounds: Sequence[tuple[WholePrices, int]], kept: str) -> str:
         """Some columns of the table, and `w<o>`: the weight of the rounds that took each option."""
         if self.market.options == 1:
             low = [min(column) for column in zip(*(p for p, _ in rounds), strict=True)]
@@ -300,7 +300,9 @@ class Queries:
         )
         return f"SELECT {kept}, {won} FROM ({own}) AS t"
 
-    def batch_shares(self, table: str, batches: Sequence[tuple[int, Prices]], order: str) -> str:
+    def batch_shares(
+        self, table: str, batches: Sequence[tuple[int, WholePrices]], order: str
+    ) -> str:
         """`shares` where each agent is asked in one round: all or nothing."""
         more, parts = order and f", {order}", []
         for some in _cut(batches, len(self._resources), _TERMS):
@@ -501,7 +503,7 @@ def coin(id: str, key: bytes, *, request: bool) -> str:
     return f"JD_COIN('{key.hex()} ' || {text})"
 
 
-def _affordable(prices: Prices) -> str:
+def _affordable(prices: WholePrices) -> str:
     """Whether the only option costs at most its value."""
     return f"({_cost(0, [number(p) for p in prices])} <= {_worth(0)})"
 
@@ -554,7 +556,7 @@ def _total(terms: Sequence[str]) -> str:
     return f"({_total(terms[:half])} + {_total(terms[half:])})"
 
 
-def _price_table(batches: Sequence[tuple[int, Prices]]) -> str:
+def _price_table(batches: Sequence[tuple[int, WholePrices]]) -> str:
     rows = ", ".join(
         f"(CAST({turn} AS INTEGER), {', '.join(number(p) for p in prices)})"
         for turn, prices in batches

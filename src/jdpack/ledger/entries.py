@@ -1,9 +1,10 @@
 """Public: the entries of a ledger, and the rules for which may follow which.
 
-Reading and writing use the same rules: `State.add` accepts a sealed line as the next entry, or
-refuses it. `docs/ledger.md` is the reference for schema 3. Schema 2 had no `accounting`: everything
-was in zCDP. Schema 1 also had a `token` in its `reserve` entries, had `resume` entries, and had no
-`begin`. All of it is still read. Entries in zCDP are still written as schema 2 wrote them.
+Reading and writing use the same rules: `LedgerState.add` accepts a sealed line as the next entry,
+or refuses it. `docs/ledger.md` is the reference for schema 3. Schema 2 had no `accounting`:
+everything was in zCDP. Schema 1 also had a `token` in its `reserve` entries, had `resume` entries,
+and had no `begin`. All of it is still read. Entries in zCDP are still written as schema 2 wrote
+them.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Run:
 
 
 @dataclass
-class State:
+class LedgerState:
     """The state that a chain of entries leads to."""
 
     balances: dict[str, Balance] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class State:
     head: str = ""
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[Any, Any]], hint: str) -> State:
+    def of(cls, rows: Iterable[tuple[Any, Any]], hint: str) -> LedgerState:
         """Check entries with their numbers, one after the other; `hint` is for damaged ones."""
         state = cls()
         for number, line in rows:

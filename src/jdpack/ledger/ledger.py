@@ -32,9 +32,9 @@ from typing import Any, Protocol
 
 from jdpack.errors import BudgetError, LedgerError
 from jdpack.ledger.balance import Balance, check
-from jdpack.ledger.entries import Entry, Kind, Run, State, check_name
+from jdpack.ledger.entries import Entry, Kind, LedgerState, Run, check_name
 from jdpack.ledger.postgres import PostgresLedger, PostgresProgress, is_postgres, retried
-from jdpack.ledger.progress import Progress
+from jdpack.ledger.progress import ProgressFile
 from jdpack.ledger.sqlite_file import SqliteLedger
 from jdpack.market.market import Neighbours
 from jdpack.privacy.accounting import Accounting, Budget
@@ -42,27 +42,27 @@ from jdpack.privacy.accounting import Accounting, Budget
 _AGAIN = "`jdpack resume OUT --reserve-again` charges the run's budget a second time"
 
 
-class Place(Protocol):
-    """Where a ledger is. Its text is for messages."""
+class LedgerStore(Protocol):
+    """Where a ledger is kept. Its text is for messages."""
 
     def make(self) -> None:
-        """Make an empty place for a ledger, if there is none."""
+        """Make an empty ledger, if there is none."""
 
     def transaction(self, *, write: bool) -> contextlib.AbstractContextManager[Any]:
         """One transaction, or LedgerError. If it succeeds, it is on disk."""
 
-    def begin(self, db: Any) -> State:
+    def begin(self, db: Any) -> LedgerState:
         """Read all entries; make the tables first if there are none."""
 
-    def read(self, db: Any) -> State:
+    def read(self, db: Any) -> LedgerState:
         """Read all entries, and check each."""
 
     def insert(
-        self, db: Any, state: State, kind: Kind, dataset: str, data: Mapping[str, Any]
+        self, db: Any, state: LedgerState, kind: Kind, dataset: str, data: Mapping[str, Any]
     ) -> None:
         """Append an entry, if the rules allow it."""
 
-    def progress(self, run: str) -> Progress | PostgresProgress:
+    def progress(self, run: str) -> ProgressFile | PostgresProgress:
         """How far a run has come."""
 
 
@@ -120,16 +120,16 @@ class Ledger:
         check_name("data set", dataset)
         balance = Balance.of(dataset, epsilon, delta, Neighbours(neighbours), accounting)
         ledger = cls(path)
-        place = ledger._place
-        if grant is not None and not isinstance(place, PostgresLedger):
+        store = ledger._store
+        if grant is not None and not isinstance(store, PostgresLedger):
             raise LedgerError(
                 f"a file has no roles, so nothing can be granted to {grant!r}",
                 "whoever may write to the file may use it",
             )
-        place.make()
-        with place.transaction(write=True) as db:
-            state = place.begin(db)
-            place.insert(
+        store.make()
+        with store.transaction(write=True) as db:
+            state = store.begin(db)
+            store.insert(
                 db,
                 state,
                 "dataset",
@@ -143,8 +143,8 @@ class Ledger:
                     **({"accounting": "gdp"} if balance.accounting == "gdp" else {}),
                 },
             )
-            if isinstance(place, PostgresLedger) and grant is not None:
-                place.grant(db, grant)
+            if isinstance(store, PostgresLedger) and grant is not None:
+                store.grant(db, grant)
         return ledger
 
     @classmethod
@@ -181,8 +181,8 @@ class Ledger:
         """
         check_name("run", run)
         check(budget)
-        with self._place.transaction(write=True) as db:
-            state = self._place.read(db)
+        with self._store.transaction(write=True) as db:
+            state = self._store.read(db)
             total = state.balance(dataset)
             if neighbours is not total.neighbours:
                 raise BudgetError(
@@ -197,7 +197,7 @@ class Ledger:
                 forgot = bool(posted)
                 if forgot and not again:
                     raise self._behind(run, "knows nothing of")
-                self._place.insert(db, state, "reserve", dataset, amounts)
+                self._store.insert(db, state, "reserve", dataset, amounts)
             elif (known.dataset, known.budget) != (dataset, budget):
                 raise LedgerError(
                     f"run {run!r} is already in the ledger, with another budget or data set",
@@ -217,9 +217,9 @@ class Ledger:
                 if forgot and not again:
                     raise self._lost(run) if head is None else self._behind(run, "is behind")
                 if forgot:
-                    self._place.insert(db, state, "again", dataset, amounts)
+                    self._store.insert(db, state, "again", dataset, amounts)
             if forgot and posted and not state.run(run).begun:
-                self._place.insert(db, state, "begin", dataset, {"run": run})
+                self._store.insert(db, state, "begin", dataset, {"run": run})
             balance = state.balance(dataset)
         if forgot and posted:  # now that it is charged
             self._progress(run).note(lines[-1], first=True)
@@ -243,13 +243,13 @@ class Ledger:
         progress = self._progress(run)
         last = progress.head
         if last is None or not before:
-            with self._place.transaction(write=True) as db:
-                state = self._place.read(db)
+            with self._store.transaction(write=True) as db:
+                state = self._store.read(db)
                 known = state.run(run)
                 if (known.state, known.billboard) == ("finished", head):
                     return  # a process was killed while it posted this last line
                 if not before and not known.begun:
-                    self._place.insert(db, state, "begin", known.dataset, {"run": run})
+                    self._store.insert(db, state, "begin", known.dataset, {"run": run})
                     progress.note(head, first=True)  # before the entry is committed
                     return
         if last not in (before, head):
@@ -262,8 +262,8 @@ class Ledger:
     @retried
     def cancel(self, run: str) -> None:
         """Give back what a run reserved; it must have posted nothing."""
-        with self._place.transaction(write=True) as db:
-            state = self._place.read(db)
+        with self._store.transaction(write=True) as db:
+            state = self._store.read(db)
             known = state.run(run)
             if not known.followed:
                 raise LedgerError(
@@ -272,14 +272,14 @@ class Ledger:
                     "what may be posted stays spent",
                 )
             if known.state != "cancelled":
-                self._place.insert(db, state, "cancel", known.dataset, {"run": run})
+                self._store.insert(db, state, "cancel", known.dataset, {"run": run})
 
     @retried
     def finish(self, run: str, billboard: str) -> Balance:
         """Note that a run is over, with the hash of its billboard's last line."""
         progress = self._progress(run)
-        with self._place.transaction(write=True) as db:
-            state = self._place.read(db)
+        with self._store.transaction(write=True) as db:
+            state = self._store.read(db)
             known = state.run(run)
             if (known.state, known.billboard) != ("finished", billboard):
                 if known.state == "open" and known.begun and progress.head != billboard:
@@ -287,7 +287,7 @@ class Ledger:
                         f"run {run!r} has posted more than this billboard, or something else",
                         "finish it with its newest state",
                     )
-                self._place.insert(
+                self._store.insert(
                     db, state, "finish", known.dataset, {"run": run, "billboard": billboard}
                 )
             balance = state.balance(known.dataset)
@@ -328,7 +328,7 @@ class Ledger:
             places = [e.number for e in state.entries if e.hash == head]
             if not places:
                 raise LedgerError(
-                    f"ledger {str(self._place)!r} has no entry with hash {head!r}",
+                    f"ledger {str(self._store)!r} has no entry with hash {head!r}",
                     "it was rewritten or rolled back since that hash was noted, or is another one",
                 )
             since = len(state.entries) - places[0]
@@ -342,20 +342,20 @@ class Ledger:
             since=since,
         )
 
-    def _state(self) -> State:
-        with self._place.transaction(write=False) as db:
-            return self._place.read(db)
+    def _state(self) -> LedgerState:
+        with self._store.transaction(write=False) as db:
+            return self._store.read(db)
 
     @property
-    def _place(self) -> Place:
+    def _store(self) -> LedgerStore:
         return PostgresLedger(self.path) if isinstance(self.path, str) else SqliteLedger(self.path)
 
-    def _progress(self, run: str) -> Progress | PostgresProgress:
-        return self._place.progress(run)
+    def _progress(self, run: str) -> ProgressFile | PostgresProgress:
+        return self._store.progress(run)
 
     def _behind(self, run: str, how: str) -> LedgerError:
         return LedgerError(
-            f"ledger {str(self._place)!r} {how} run {run!r}, which has already posted",
+            f"ledger {str(self._store)!r} {how} run {run!r}, which has already posted",
             "it is another ledger, or it was put back from a backup: put back the newest copy; if "
             f"that is lost, {_AGAIN}",
         )

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from jdpack.errors import LedgerError
-from jdpack.ledger.entries import SCHEMA, Kind, State
+from jdpack.ledger.entries import SCHEMA, Kind, LedgerState
 from jdpack.ledger.sqlite_file import BUSY_SECONDS
 from jdpack.storage.address import HINT, scheme_of, secret_in, shown, without_secrets
 
@@ -208,13 +208,13 @@ class PostgresLedger:
 
     # --- entries --------------------------------------------------------------------------
 
-    def begin(self, db: psycopg.Connection[Any]) -> State:
+    def begin(self, db: psycopg.Connection[Any]) -> LedgerState:
         """Read all entries; make the tables first if there are none."""
         if _one(db, "SELECT to_regnamespace('jdpack') IS NOT NULL"):
             return self.read(db)
         for statement in _TABLES:
             db.execute(statement)
-        return State()
+        return LedgerState()
 
     def grant(self, db: psycopg.Connection[Any], role: str) -> None:
         """Let a role read and append, and do nothing else."""
@@ -226,7 +226,7 @@ class PostgresLedger:
     def insert(
         self,
         db: psycopg.Connection[Any],
-        state: State,
+        state: LedgerState,
         kind: Kind,
         dataset: str,
         data: Mapping[str, Any],
@@ -235,7 +235,7 @@ class PostgresLedger:
         line = state.append(kind, dataset, data)
         db.execute("INSERT INTO jdpack.entries VALUES (%s, %s)", [len(state.entries), line])
 
-    def read(self, db: psycopg.Connection[Any]) -> State:
+    def read(self, db: psycopg.Connection[Any]) -> LedgerState:
         """Read all entries, and check each."""
         if not _one(db, "SELECT to_regclass('jdpack.entries') IS NOT NULL"):
             raise LedgerError(
@@ -255,7 +255,7 @@ class PostgresLedger:
         if [tuple(map(_text, row)) for row in triggers] != _TRIGGERS:
             raise LedgerError("the ledger's triggers have been changed", _DAMAGED)
         rows = db.execute("SELECT number, line FROM jdpack.entries ORDER BY number")
-        return State.of(rows, _DAMAGED)
+        return LedgerState.of(rows, _DAMAGED)
 
     def progress(self, run: str) -> PostgresProgress:
         """How far a run has come."""

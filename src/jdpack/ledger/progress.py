@@ -22,7 +22,7 @@ from jdpack.storage.files import sync_folder, take_lock
 _SIZE = 65  # a hash and its newline
 
 
-class Progress:
+class ProgressFile:
     """The file of a run."""
 
     def __init__(self, ledger: Path, run: str) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from jdpack.errors import LedgerError
-from jdpack.ledger.entries import SCHEMA, Kind, State
-from jdpack.ledger.progress import Progress
+from jdpack.ledger.entries import SCHEMA, Kind, LedgerState
+from jdpack.ledger.progress import ProgressFile
 
 APPLICATION_ID = 0x6A64706B  # "jdpk", where SQLite files say what they are for
 BUSY_SECONDS = 60.0
@@ -152,7 +152,7 @@ class SqliteLedger:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
             raise _explained(error, self.path) from None
 
-    def begin(self, db: sqlite3.Connection) -> State:
+    def begin(self, db: sqlite3.Connection) -> LedgerState:
         """Read all entries; make the tables first if the file is empty."""
         if not _empty(db):
             return self.read(db)
@@ -160,12 +160,12 @@ class SqliteLedger:
             db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {SCHEMA}")
-        return State()
+        return LedgerState()
 
     def insert(
         self,
         db: sqlite3.Connection,
-        state: State,
+        state: LedgerState,
         kind: Kind,
         dataset: str,
         data: Mapping[str, Any],
@@ -175,7 +175,7 @@ class SqliteLedger:
         db.execute(f"PRAGMA user_version = {SCHEMA}")
         db.execute("INSERT INTO entries VALUES (?, ?)", (len(state.entries), line))
 
-    def read(self, db: sqlite3.Connection) -> State:
+    def read(self, db: sqlite3.Connection) -> LedgerState:
         """Read all entries, and check each."""
         if _empty(db):
             raise LedgerError(
@@ -194,8 +194,8 @@ class SqliteLedger:
         if _things(db) != list(_TABLES.items()):
             raise LedgerError("the ledger's tables or triggers have been changed", _DAMAGED)
         rows = db.execute("SELECT number, line FROM entries ORDER BY number")
-        return State.of(rows, _DAMAGED)
+        return LedgerState.of(rows, _DAMAGED)
 
-    def progress(self, run: str) -> Progress:
+    def progress(self, run: str) -> ProgressFile:
         """How far a run has come."""
-        return Progress(self.path, run)
+        return ProgressFile(self.path, run)

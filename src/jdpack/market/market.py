@@ -56,7 +56,7 @@ from jdpack.market.grid import (
     round_up,
 )
 from jdpack.market.groups import Derived, Group, groups_of
-from jdpack.market.person import Limits, PersonBounds
+from jdpack.market.person import PersonBounds, PersonLimits
 from jdpack.market.totals import MaxTotal, Total, max_totals_of
 from jdpack.storage.files import read_regular
 
@@ -472,7 +472,7 @@ class Market:
         return self.agents * self.requests
 
     @cached_property
-    def person_limits(self) -> Limits:
+    def person_limits(self) -> PersonLimits:
         """What one agent may ask for in total, in whole numbers."""
         person, most = self.person, self.requests * DEMAND_CODE_MAX
         steps = [most] * len(self.declared)
@@ -485,7 +485,9 @@ class Market:
             value = min(value, math.floor(Fraction(person.max_value) / Fraction(self.value_step)))
         size = min(self.requests * self.bundle_size, len(self.declared))
         size = min(size, person.bundle_size or size)
-        return Limits(self.requests, value, size, tuple(steps), self._totals_of(person.max_total))
+        return PersonLimits(
+            self.requests, value, size, tuple(steps), self._totals_of(person.max_total)
+        )
 
     @property
     def person_value_code(self) -> int:

@@ -116,7 +116,7 @@ class PersonBounds:
 
 
 @dataclass(frozen=True)
-class Limits:
+class PersonLimits:
     """The bounds of one person in whole numbers, over the declared resources."""
 
     requests: int
@@ -132,7 +132,7 @@ class Limits:
 class Count:
     """What a person has asked for so far."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PersonLimits) -> None:
         self._limits = limits
         self._requests = self._value = self._width = 0
         self._touched: set[int] = set()

@@ -178,7 +178,7 @@ class _Encoder:
         self.totals = encode_kernels.Totals.of_market(self.market)
         self.rules = encode_kernels.Rules.of_market(self.market)
         if self.market.requests > 1:
-            self.bounds = person_kernels.Bounds.of_market(self.market)
+            self.bounds = person_kernels.BoundArrays.of_market(self.market)
             self.counts = person_kernels.Counts.empty(self.bounds)
 
     def add(self, chunk: OptionRows) -> None:
@@ -361,16 +361,17 @@ class _Encoder:
         new, left_out = np.concatenate(self.new), np.zeros(part.rows, np.uint8)
         rest = part.values, part.starts, part.fill, new, self.bounds, self.counts, left_out
         if pairs is None:
-            bad, reason = person_kernels.bound_dense(part.codes, *rest)
+            person_kernels.bound_dense(part.codes, *rest)
         else:
-            bad, reason = person_kernels.bound_pairs(*pairs, *rest)
-        if bad < 0:
+            person_kernels.bound_pairs(*pairs, *rest)
+        rows = np.flatnonzero(left_out)
+        if rows.size == 0:
             return False
         if not self.clamp:
-            self._refuse_request(part, bad, person_kernels.REASONS[reason])
+            self._refuse_request(part, int(rows[0]), person_kernels.REASONS[left_out[rows[0]]])
         starts = part.heads() if part.starts.size else np.ones(part.rows, np.uint8)
-        self.clamped += int(np.count_nonzero(left_out & starts))
-        part.left_out = left_out
+        part.left_out = (left_out > 0).astype(np.uint8)
+        self.clamped += int(np.count_nonzero(part.left_out & starts))
         return True
 
     def _refuse_request(self, part: Part, row: int, bound: str) -> None:

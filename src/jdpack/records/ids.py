@@ -94,14 +94,12 @@ def check_unique(chunks: Chunks, several: bool, limit_bytes: int | None = None) 
             raise repeated_id(twice, several)
 
 
-def keys(chunk: pa.Array, several: bool = False) -> NDArray[np.uint64]:
-    """A hash of each id, spread over all 64 bits; with `several`, one per run of equal ids.
+def keys(chunk: pa.Array) -> NDArray[np.uint64]:
+    """A hash of each id, spread over all 64 bits.
 
     Equal ids have equal keys, and different numbers have different keys. Two different texts share
     a key with probability 2^-53.
     """
-    if several:
-        chunk = next(first_ids(iter([chunk])))
     if pa.types.is_integer(chunk.type):
         return mix_all(to_numpy(chunk).view(np.uint64))  # type: ignore[no-any-return]
     return coins_of_texts(bytes(16), *texts(chunk)) << np.uint64(64 - COIN_BITS)

@@ -29,7 +29,7 @@ class PageError(ValueError):
     """A page or footer that cannot be right."""
 
 
-class Page(NamedTuple):
+class PageHeader(NamedTuple):
     """What the header of a page says."""
 
     kind: int
@@ -118,7 +118,7 @@ def _column(source: Any, column: Chunk, count: int, rows: int) -> int:
     return rows
 
 
-def _check_texts(source: Any, column: Chunk, page: Page) -> None:
+def _check_texts(source: Any, column: Chunk, page: PageHeader) -> None:
     """Refuse a dictionary that holds a text longer than TEXT_MAX."""
     source.seek(page.start)
     data = source.read(page.packed)
@@ -132,7 +132,7 @@ def _check_texts(source: Any, column: Chunk, page: Page) -> None:
         at += 4 + length
 
 
-def _pages(source: Any, column: Chunk) -> Iterator[Page]:
+def _pages(source: Any, column: Chunk) -> Iterator[PageHeader]:
     at = column.start
     while at < column.end:
         page = _page(source, at, column.end)
@@ -143,7 +143,7 @@ def _pages(source: Any, column: Chunk) -> Iterator[Page]:
         at = page.start + page.packed
 
 
-def _page(source: Any, at: int, end: int) -> Page:
+def _page(source: Any, at: int, end: int) -> PageHeader:
     size = 128
     while True:
         source.seek(at)
@@ -162,7 +162,7 @@ def _page(source: Any, at: int, end: int) -> Page:
         values, encoding = own.get(1, 0), own.get(4 if kind == _DATA_V2 else 2, 0)
         if not all(isinstance(n, int) for n in (kind, unpacked, packed, values, encoding)):
             raise PageError("a page header cannot be read")
-        return Page(kind, unpacked, packed, values, encoding, at + reader.at)
+        return PageHeader(kind, unpacked, packed, values, encoding, at + reader.at)
 
 
 class _Reader:

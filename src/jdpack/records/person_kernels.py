@@ -19,7 +19,7 @@ REASONS = ("", "requests", "max_value", "bundle_size", "max_demand", "max_total"
 """The bound that a request would exceed, by the number that the kernels return."""
 
 
-class Bounds(NamedTuple):
+class BoundArrays(NamedTuple):
     """`Market.person_limits`, for kernels."""
 
     most: NDArray[np.int64]
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
     totals: Totals
 
     @classmethod
-    def of_market(cls, market: Market) -> Bounds:
+    def of_market(cls, market: Market) -> BoundArrays:
         limits = market.person_limits
         return cls(
             np.array([limits.requests, limits.value, limits.bundle], np.int64),
@@ -51,7 +51,7 @@ class Counts(NamedTuple):
     """What counts for each total, in a high and a low part. The third row is for one option."""
 
     @classmethod
-    def empty(cls, bounds: Bounds) -> Counts:
+    def empty(cls, bounds: BoundArrays) -> Counts:
         m, totals = len(bounds.steps), len(bounds.totals.limit_high)
         return cls(
             np.zeros((2, 4), np.int64),
@@ -154,13 +154,13 @@ def _admit(counts, bounds):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def bound_dense(codes, values, starts, fill, new, bounds, counts, left_out):  # type: ignore[no-untyped-def]
-    """Mark the rows of requests that would exceed a bound of a person, and set their codes to 0.
+    """Set the codes of requests that would exceed a bound of a person to 0.
 
     `starts` is 1 at the first row of each request, and empty if every row is one; `new` is 1 at
-    the first row of each person. Returns the first such row with the number of its reason, or -1
-    and 0.
+    the first row of each person. `left_out` gets the number of the reason in the rows of each such
+    request.
     """
-    row, bad, reason = 0, -1, 0
+    row = 0
     resources = np.arange(codes.shape[1])
     for b in range(fill.size):
         i = 0
@@ -177,14 +177,11 @@ def bound_dense(codes, values, starts, fill, new, bounds, counts, left_out):  # 
                 )
             why = _admit(counts, bounds)
             if why:
-                if bad < 0:
-                    bad, reason = row, why
-                left_out[row : row + n] = 1
+                left_out[row : row + n] = why
                 codes[b, :, i : i + n] = 0
                 values[b, i : i + n] = 0
             i += n
             row += n
-    return bad, reason
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -192,7 +189,7 @@ def bound_pairs(  # type: ignore[no-untyped-def]
     widths, resources, codes, values, starts, fill, new, bounds, counts, left_out
 ):
     """`bound_dense` for sparse rows: row r has the next `widths[r]` pairs."""
-    row, bad, reason, pair = 0, -1, 0, 0
+    row, pair = 0, 0
     for b in range(fill.size):
         i = 0
         while i < fill[b]:
@@ -215,11 +212,8 @@ def bound_pairs(  # type: ignore[no-untyped-def]
                 pair = end
             why = _admit(counts, bounds)
             if why:
-                if bad < 0:
-                    bad, reason = row, why
-                left_out[row : row + n] = 1
+                left_out[row : row + n] = why
                 codes[begin:pair] = 0
                 values[b, i : i + n] = 0
             i += n
             row += n
-    return bad, reason

@@ -20,7 +20,7 @@ from jdpack.billboard.file import Note, first_line, lost
 from jdpack.billboard.lines import Header
 from jdpack.door import Randomness, SeededRandomness, SystemRandomness
 from jdpack.engines.base import Engine
-from jdpack.engines.settings import Choice, Place, Ray, Sql
+from jdpack.engines.settings import Choice, Ray, RunInfo, Sql
 from jdpack.errors import AgentsError, BillboardError, LedgerError, OutputError, SupplyWarning
 from jdpack.ledger.account import Account
 from jdpack.ledger.balance import Balance
@@ -134,8 +134,8 @@ class Lifecycle:
                 self.progress(Progress(0, done, "reading"))
 
         near = None if self.folder is None else self.folder.folder.absolute().parent
-        place = Place(self.header.commitment[:8], near)
-        engine = self.choice.open(self.source, self.threads, place, tell)
+        info = RunInfo(self.header.commitment[:8], near)
+        engine = self.choice.open(self.source, self.threads, info, tell)
         try:
             check_order(self.policy.outlook(self.header.market, self.header.budget), engine)
             digest = self.file.digest

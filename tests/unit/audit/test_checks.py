@@ -13,12 +13,12 @@ import pytest
 import broken
 from jdpack import DualGd, Market, MwuAdaptive, MwuOnline, Newton
 from jdpack.audit import answers, budget_checks, fold, neighbours, noise_checks, paths
-from jdpack.audit.checks import Group, of_every_run
+from jdpack.audit.checks import RecordedRuns, of_every_run
 from jdpack.audit.findings import guarded
 from jdpack.audit.people import People, example, example_sparse
 from jdpack.audit.recording import Setting, Tape, record, watching
 from jdpack.audit.reference import (
-    Rounds,
+    CountedRounds,
     demand_codes,
     reference,
     siphash,
@@ -114,7 +114,7 @@ def test_chance_is_the_variance_of_what_coins_grant():
     """In fractions, by the definition; rounding adds less than two units per agent."""
     some = People.invented(example_sparse(agents=40, plenty=True))
     tape = record(replace(SETTING, policy=HALF), some)
-    own, rounds = reference(some), Rounds(tuple(tape.board.rounds), tape.board.header.order)
+    own, rounds = reference(some), CountedRounds(tuple(tape.board.rounds), tape.board.header.order)
     shares, found = own.shares(rounds).tolist(), own.chance(rounds, 2**32 - 1)
     exact = [Fraction(0)] * len(some.market.resources)
     edges = [*own.starts.tolist(), len(shares)]
@@ -341,8 +341,8 @@ def test_agents_that_screening_counts_twice_are_found():
     forced = paths.Paths(1.0, 1e-6, 0)
     with broken.screening_counts_twice():
         forced.screening()
-    for group in forced.groups:
-        assert answers.of_answers(group.tapes).verdict == "FAILED", group.where
+    for runs in forced.recorded:
+        assert answers.of_answers(runs.tapes).verdict == "FAILED", runs.where
 
 
 def test_records_that_should_be_refused_and_are_not():
@@ -357,10 +357,10 @@ def test_records_that_should_be_refused_and_are_not():
 
 
 def test_messages_that_differ_between_neighbours_are_found():
-    group = neighbours.family(SETTING, people(), 4)
-    assert verdicts(neighbours.of_steps(group))["replay: messages"] == "ok"
-    group.replayed[0][1].told.append(("warning", "UserWarning", "3 numbers were clamped"))
-    assert verdicts(neighbours.of_steps(group))["replay: messages"] == "FAILED"
+    family = neighbours.family(SETTING, people(), 4)
+    assert verdicts(neighbours.of_steps(family))["replay: messages"] == "ok"
+    family.replayed[0][1].told.append(("warning", "UserWarning", "3 numbers were clamped"))
+    assert verdicts(neighbours.of_steps(family))["replay: messages"] == "FAILED"
 
 
 def test_a_pipeline_that_breaks_down_has_failed():
@@ -371,7 +371,7 @@ def test_a_pipeline_that_breaks_down_has_failed():
     assert found.verdict == "FAILED" and found.seen == "ZeroDivisionError: no"
     tape = record(Setting(DualGd(rounds=3), 1.0, 1e-6), people())
     tape.board.releases.pop()
-    found = {one.check: one.verdict for one in of_every_run([Group("here", [tape])])}
+    found = {one.check: one.verdict for one in of_every_run([RecordedRuns("here", [tape])])}
     assert "FAILED" in found.values()
 
 

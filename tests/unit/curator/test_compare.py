@@ -34,7 +34,7 @@ from jdpack import (
 )
 from jdpack.curator import compare as compare_module
 from jdpack.curator import truth
-from jdpack.curator.comparison import NOTICE, UNTOUCHED, Best, Interval, Row, Run
+from jdpack.curator.comparison import NOTICE, UNTOUCHED, Best, Interval, MeasuredRun, Row
 from jdpack.curator.comparison_page import comparison_page
 from jdpack.door import SystemRandomness
 from jdpack.policies.registry import KINDS
@@ -261,12 +261,12 @@ def test_intervals_are_those_of_students_t():
     assert Interval.of([0.25, 0.25]) == Interval(0.25, 0.25, 0.25)
 
 
-def run_of(seed=0, **more) -> Run:
+def run_of(seed=0, **more) -> MeasuredRun:
     numbers = {
         "welfare": 9.0, "share": 0.9, "certified": 0.8, "load": 0.95, "fits": True, "dropped": 0,
         "rounds": 88, "releases": 93, "seconds": 1.0,
     }  # fmt: skip
-    return Run(seed, **(numbers | more))
+    return MeasuredRun(seed, **(numbers | more))
 
 
 def test_a_row_counts_what_certificates_promise_and_whether_it_is_true():

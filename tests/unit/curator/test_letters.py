@@ -5,6 +5,7 @@ import csv
 import json
 import stat
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -53,12 +54,22 @@ def people() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["who", "group", "value", "North", "South"])
 
 
+def a_run(folder: Path, market: Market, table: pd.DataFrame) -> Path:
+    table.to_parquet(folder / "agents.parquet")
+    solve(market, folder / "agents.parquet", clamp=True, output=folder / "out")
+    return folder / "out"
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("letters")
-    people().to_parquet(folder / "agents.parquet")
-    solve(MARKET, folder / "agents.parquet", clamp=True, output=folder / "out")
-    return folder / "out"
+    return a_run(tmp_path_factory.mktemp("letters"), MARKET, people())
+
+
+def in_link(link: str) -> tuple[str, str, str]:
+    """The address of the page, the record as JSON, and the check code."""
+    begin, _, fragment = link.partition("#me=")
+    record, _, code = fragment.partition(".")
+    return begin, base64.urlsafe_b64decode(record + "=" * (-len(record) % 4)).decode(), code
 
 
 def written(path) -> list[dict[str, str]]:
@@ -84,10 +95,8 @@ def test_every_letter_has_its_own_record_code_and_outcome(run):
             "group": None if pd.isna(own.group.iloc[0]) else "staff",
         }
         found = explain(board, **stated, code=row["check code"])
-        begin, _, fragment = row["link"].partition("#me=")
-        record, _, code = fragment.partition(".")
+        begin, data, code = in_link(row["link"])
         assert (begin, code) == (URL, row["check code"])
-        data = base64.urlsafe_b64decode(record + "=" * (-len(record) % 4)).decode()
         mine = json.loads(data)
         assert mine["id"] == row["who"]
         read = parse(MARKET, data)
@@ -167,10 +176,7 @@ def jobs() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jobs")
-    jobs().to_parquet(folder / "agents.parquet")
-    solve(JOBS, folder / "agents.parquet", clamp=True, output=folder / "out")
-    return folder / "out"
+    return a_run(tmp_path_factory.mktemp("jobs"), JOBS, jobs())
 
 
 def test_letters_of_people_with_several_requests(several):
@@ -186,9 +192,7 @@ def test_letters_of_people_with_several_requests(several):
             for name, some in own.groupby("job", sort=False)
         ]
         found = explain(board, requests=requests, agent=row["user"], code=row["check code"])
-        record = row["link"].partition("#me=")[2].partition(".")[0]
-        data = base64.urlsafe_b64decode(record + "=" * (-len(record) % 4)).decode()
-        read = parse(JOBS, data)
+        read = parse(JOBS, in_link(row["link"])[1])
         again = explain(board, requests=read.requests, agent=read.id)
         assert [x.amounts for x in again] == [pytest.approx(x.amounts) for x in found]
         assert [x.left_out for x in again] == [x.left_out for x in found]

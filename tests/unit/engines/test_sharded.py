@@ -15,12 +15,14 @@ from jdpack.door import SeededRandomness
 from jdpack.market.grid import SHARE
 from jdpack.privacy.noise import deviation
 
-pytestmark = pytest.mark.filterwarnings("ignore::jdpack.errors.SupplyWarning")
-
 POLICIES = {"newton": Newton(), "mwu-adaptive": MwuAdaptive(0.5)}
-policies = pytest.mark.parametrize("policy", POLICIES)
-several = pytest.mark.parametrize("options", [1, 3])
-kinds = pytest.mark.parametrize("divisible", [True, False])
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::jdpack.errors.SupplyWarning"),
+    pytest.mark.parametrize("policy", POLICIES),
+    pytest.mark.parametrize("options", [1, 3]),
+    pytest.mark.parametrize("divisible", [True, False]),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -93,9 +95,6 @@ def own_shares(board: Billboard, ids, values, demands):
     return shares
 
 
-@policies
-@several
-@kinds
 def test_as_few_as_needed_are_dropped_in_the_order_of_their_coins(divisible, options, policy):
     market = a_market(60, options, divisible)
     rows = ids, _, demands = records(market, 1)
@@ -124,9 +123,6 @@ def test_as_few_as_needed_are_dropped_in_the_order_of_their_coins(divisible, opt
     assert not too_much(after) and too_much(without(order[: dropped - 1]))
 
 
-@policies
-@several
-@kinds
 def test_supply_holds_in_true_units(divisible, options, policy):
     market = a_market(700, options, divisible)
     rows = _, values, demands = records(market, 2)
@@ -142,9 +138,6 @@ def test_supply_holds_in_true_units(divisible, options, policy):
     assert result.welfare == pytest.approx(float(values @ shares) / SHARE, rel=1e-6)
 
 
-@policies
-@several
-@kinds
 def test_a_repair_is_the_same_on_every_run_and_number_of_threads(divisible, options, policy):
     market = a_market(5000, options, divisible)
     rows = ids, values, demands = records(market, 3)

@@ -25,7 +25,7 @@ from jdpack import Budget, BudgetError, Ledger, LedgerError, Neighbours
 from jdpack.ledger import sqlite_file as ledgerfile
 from jdpack.ledger import text
 from jdpack.ledger.balance import Balance
-from jdpack.ledger.progress import Progress
+from jdpack.ledger.progress import ProgressFile
 from jdpack.privacy import gdp, zcdp
 from jdpack.privacy.accounting import REPAIR_SHARE, delta_of, proved
 from jdpack.storage import hash_chain
@@ -676,7 +676,7 @@ def test_a_hash_that_was_cut_short_is_of_a_line_that_nobody_saw(ledger, tail):
 def test_a_first_line_that_was_never_public_may_be_another(ledger, monkeypatch):
     """A kill between the file and the ledger's `begin`."""
     ledger.reserve("clinic", "a", ONE, REPLACE)
-    Progress(ledger.path, "a").note(LINES[7], first=True)
+    ProgressFile(ledger.path, "a").note(LINES[7], first=True)
     ledger.reserve("clinic", "a", ONE, REPLACE)
     ledger.post("a", "", LINES[0])
     assert head_of(ledger) == LINES[0] and kinds(ledger) == "dataset reserve begin"

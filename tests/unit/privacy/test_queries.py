@@ -43,28 +43,17 @@ def test_demand_moves_as_many_numbers_as_two_bundles_touch():
             assert queries.width(market, query) == widths.get(query, 1)
 
 
-def test_the_move_of_the_curvature():
-    """sqrt(2) u C with replacement, and u C without, however many options and resources."""
-    for more, squares in [
+@pytest.mark.parametrize(("query", "squares"), [("curvature", 1), ("gauge", 2)])
+def test_the_move_of_the_curvature_and_the_gauge(query, squares):
+    """u C and sqrt(2) u C; sqrt(2) times that with replacement, however many options there are."""
+    for more, times in [
         ({}, 2),
         ({"options": 3}, 2),
         ({"neighbours": "add-remove"}, 1),
         ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 1),
     ]:
-        length = queries.change(a_market(supply=[9.0] * 3, **more), "curvature").most
-        assert (length - 1) ** 2 < squares * (1024 * C) ** 2 <= length**2
-
-
-def test_the_move_of_the_gauge():
-    """2 u C with replacement, and sqrt(2) u C without, however many options and resources."""
-    for more, squares in [
-        ({}, 4),
-        ({"options": 3}, 4),
-        ({"neighbours": "add-remove"}, 2),
-        ({"neighbours": "add-remove", "options": 3, "bundle_size": 1}, 2),
-    ]:
-        length = queries.change(a_market(supply=[9.0] * 3, **more), "gauge").most
-        assert (length - 1) ** 2 < squares * (1024 * C) ** 2 <= length**2
+        length = queries.change(a_market(supply=[9.0] * 3, **more), query).most
+        assert (length - 1) ** 2 < times * squares * (1024 * C) ** 2 <= length**2
 
 
 def test_the_move_of_chance():

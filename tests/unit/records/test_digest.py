@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers import Records, random_records, whole_market
 from jdpack import Market
 from jdpack.engines.memory import MemoryEngine
-from jdpack.engines.settings import Mapped, Memory, Place
+from jdpack.engines.settings import Mapped, Memory, RunInfo
 from jdpack.records import encode, tables
 from jdpack.records.codes import is_sparse
 from jdpack.records.source import Source
@@ -103,7 +103,7 @@ def test_all_engines_have_the_same_digest(tmp_path, ids, sparse):
     pyarrow.parquet.write_table(pa.table(columns), path, row_group_size=64)
     source = Source(market, path, None, None, None, False)
     found = {
-        choice.open(source, threads, Place("run", tmp_path), lambda done: None).digest()
+        choice.open(source, threads, RunInfo("run", tmp_path), lambda done: None).digest()
         for choice in (Memory(), Mapped(), Mapped(str(tmp_path / "store")))
         for threads in (1, 2)
     }

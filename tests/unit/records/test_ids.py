@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jdpack import AgentsError
 from jdpack.records import ids
-from jdpack.records.ids import check_unique, keys, repeated
+from jdpack.records.ids import check_unique, first_ids, keys, repeated
 
 limits = st.sampled_from([None, 1, 16, 40, 100, 10**6])
 numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 12)
@@ -94,10 +94,11 @@ def test_numbers_in_order_need_no_keys(monkeypatch):
 
 def test_what_a_cluster_needs():
     one, two = pa.array([1, 1, 5, -3]), pa.array([7, 8, 5])
-    assert len(set(keys(one).tolist())) == 3 and len(keys(one, several=True)) == 3
-    both = repeated([keys(one, several=True), keys(two)])
+    heads = next(first_ids(iter([one])))
+    assert len(set(keys(one).tolist())) == 3 and len(keys(heads)) == 3
+    both = repeated([keys(heads), keys(two)])
     assert both.tolist() == keys(pa.array([5])).tolist()
-    assert not len(repeated([keys(one, several=True), keys(two.slice(0, 2))]))
+    assert not len(repeated([keys(heads), keys(two.slice(0, 2))]))
     assert not len(repeated([]))
     assert repeated([keys(two), keys(two)]).tolist() == sorted(keys(two).tolist())
     words = pa.array(["a", "b", "a", "ä"], pa.large_string())

@@ -130,7 +130,7 @@ def connect(query: DatabaseQuery, *, write: bool = False) -> Any:
     """A connection, with a transaction. Without `write` it cannot change anything."""
     if query.kind == "duckdb":
         _driver(query, "duckdb")
-        return duckdb_file.Connection(query.address, write=write)
+        return duckdb_file.DuckDBConnection(query.address, write=write)
     manager = _driver(query, "adbc_driver_manager.dbapi")
     match query.kind:
         case "postgresql":

@@ -38,7 +38,7 @@ def opened(
     return db
 
 
-class Connection:
+class DuckDBConnection:
     """A connection with a transaction: those methods of an ADBC connection that jdpack uses."""
 
     def __init__(self, path: str, *, write: bool) -> None:
@@ -55,13 +55,13 @@ class Connection:
             self._db.execute(self._begin)
             self._open = made.pop_all()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> DuckDBConnection:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def cursor(self) -> contextlib.AbstractContextManager[Connection]:
+    def cursor(self) -> contextlib.AbstractContextManager[DuckDBConnection]:
         """The connection itself, which has one result at a time."""
         return contextlib.nullcontext(self)
 
