@@ -16,16 +16,16 @@ demo: $(DEMO)/ready
 	rm -rf demo
 	$(DEMO)/bin/jdpack demo -o demo
 
-# In four processes more than there are cores, because many tests wait for other programs, and at most
-# six; each file of tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium,
+# In two processes more than there are cores, because some tests wait, and at most four; each file of
+# tests stays in one process. BROWSER=no leaves out the tests of pages, which need Chromium,
 # POSTGRESQL=no those that need PostgreSQL, and SPARK=no those that need Java.
 BROWSER ?= yes
 POSTGRESQL ?= yes
 SPARK ?= yes
-PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 4))
+PROCESSES = $$(($$(getconf _NPROCESSORS_ONLN) + 2))
 test:
 	@$(MAKE) --no-print-directory --jobs --output-sync check kernels modules $(if $(filter no,$(BROWSER)),,browser) $(if $(filter no,$(POSTGRESQL)),,postgresql) $(if $(filter no,$(SPARK)),,spark)
-	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(if $(filter no,$(SPARK)),JDPACK_JAVA=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
+	$(if $(filter no,$(POSTGRESQL)),JDPACK_POSTGRESQL=no )$(if $(filter no,$(SPARK)),JDPACK_JAVA=no )$(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(if $(filter no,$(BROWSER)),--ignore tests/browser)
 	$(if $(filter no,$(BROWSER)),@echo "skipped: the tests of pages in tests/browser")
 	$(if $(filter no,$(POSTGRESQL)),@echo "skipped: the tests that need PostgreSQL")
 	$(if $(filter no,$(SPARK)),@echo "skipped: the tests of Spark")
