@@ -101,7 +101,7 @@ _SLACK = 3.0  # a resource is taken to be slack beyond this many deviations
 _FADE, _FAINTEST = 0.8, 1e-3  # how fast the price of a slack resource falls, and the part of an
 # average price at which that ends
 _LACK = 0.1  # no more is made up in a round than the load by which a common rise of log prices by
-# this lowers the mean load; all prices together may rise by this over their part of the value
+# this lowers the mean load; all prices together may rise by this divided by their part of the value
 _PRIOR = 0.5  # the variance of a log price after the approach
 _MEMORY, _MEMORY_COUNTED = 0.9, 0.97  # how much earlier rounds still count after one more, because
 # the model is only locally right; more in the rounds that count, where prices should stand still
@@ -701,8 +701,8 @@ def _counted(state: State, excess: FloatArray, counting: int) -> State:
     moves = _bounded(state, moves, _MOST)
     # What single prices cannot put right, all of them together must, or whatever touches the
     # resource is scaled down: everything, if options touch all resources. That takes from the
-    # average option, and higher prices only from the least valuable ones. So prices may rise the
-    # more, the smaller a part of the value they are, unless noise is large.
+    # average option, and higher prices only from the least valuable ones. So the smaller a part of
+    # the value prices are, the further they may rise, unless noise is large.
     assert state.worth is not None
     dear = _LACK * level / np.clip(2.0 * state.radii, min(1.0, state.worth[0]), 1.0)
     over = np.where(state.radii < _DROWNED, np.minimum(owed / left, dear), 0.0)

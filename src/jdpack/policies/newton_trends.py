@@ -9,8 +9,8 @@ the slopes with what the gauge told, each by its precision (Bayesian linear regr
 Let x be the log of the price of a fixed basket of resources, and q_j that of resource j, both
 relative to the first of these rounds.
 
-* The level is the slope of the mean load of the basket in x.
-* With common part c, L_j + c x falls by d_j as q_j rises by 1, so its slope in q_j is -d_j.
+* The level is how far the mean load of the basket falls as x rises by 1.
+* With c the common part of the model, L_j + c x falls by d_j as q_j rises by 1.
 
 Prices follow noise of earlier rounds, but not that of the round in which they are posted, so the
 noise of a load is independent of its own x and q.

@@ -59,8 +59,8 @@ in which all prices are 0, such as the first of dual-gd, adds nothing.)
 
 The welfare is also at least what is paid. Nobody takes an option that costs more than its value, so
 in every round the values taken are worth at least sum_j p_tj D_tj price units. The noise in their
-average is the same sum, so it exceeds the radius only where X does, which is one event. Where the
-value cap is far above the values, noise drowns the release of the welfare, and this bound holds.
+average is the same sum, so both bounds fail in the same event. This one helps where the value cap
+is far above the values and noise drowns the release of the welfare.
 
 C5. Welfare. What is given is worth the welfare w of the averaged allocation plus the luck: what
 coins gave beyond the average, minus what scaling or thinning took away. If nothing is scaled or
