@@ -285,6 +285,10 @@ def test_a_sum_with_an_order_moves_by_more_than_is_claimed():
 
 
 def test_each_doubled_query_is_caught():
+    # Without noise: a welfare that noise drowns may end some runs with a release of luck, others not.
+    def quiet(at: int, scale: float, count: int) -> list[int]:
+        return [0] * count
+
     sparse = People.invented(example_sparse())
     for people, queries in [
         (crowd(), ("scale", "value", "curvature", "welfare", "chance")),
@@ -292,7 +296,8 @@ def test_each_doubled_query_is_caught():
     ]:
         for query in queries:
             with known(Script), broken.doubled(query)():
-                group = neighbours.family(Setting(Script(), EPSILON, DELTA), people, 12)
+                setting = Setting(Script(), EPSILON, DELTA)
+                group = neighbours.family(setting, people, 12, draws=quiet)
             with known(Script):
                 wrong = [one.check for one in neighbours.of_sensitivity(group) if not one.passed]
             assert wrong == [f"sensitivity: {query}"]
