@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.errors import AgentsError, JdpackError
-from jdpack.records.splitmix import mix_all
+from jdpack.records.hashes import mix_all
 
 try:
     import highspy

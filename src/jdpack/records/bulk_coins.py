@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jdpack.common.coins import _INIT, COIN_BITS, SHA256, SIPHASH, CoinHash, key_text
+from jdpack.records.hashes import hash_texts
 from jdpack.records.kernels import njit
-from jdpack.records.sha256 import hash_texts
 
 
 def coins_of_numbers(

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from jdpack.records.arrow import to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
 from jdpack.records.codes import BLOCK, Part
+from jdpack.records.hashes import mix, mix_all
 from jdpack.records.ids import texts
 from jdpack.records.kernels import njit
-from jdpack.records.splitmix import mix, mix_all
 
 
 def digest(part: Part) -> int:

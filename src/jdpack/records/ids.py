@@ -19,11 +19,11 @@ from jdpack.common.coins import COIN_BITS
 from jdpack.errors import AgentsError
 from jdpack.records.arrow import changes, texts_between, to_arrow, to_numpy
 from jdpack.records.bulk_coins import coins_of_texts
+from jdpack.records.hashes import mix_all
 from jdpack.records.kernels import njit
 from jdpack.records.parquet_guard import TEXT_MAX
 from jdpack.records.refusals import repeated_id
 from jdpack.records.schema import is_text
-from jdpack.records.splitmix import mix_all
 
 Chunks = Callable[[], Iterator[pa.Array]]
 """Iterates over the ids of all rows, from the start at each call."""

@@ -7,7 +7,7 @@ CODE = """
 import sys
 import numpy as np
 from numba import njit
-from jdpack.records.splitmix import mix_all
+from jdpack.records.hashes import mix_all
 
 mix_all(np.arange(3, dtype=np.uint64))
 assert "numba.np.arraymath" in sys.modules

@@ -29,6 +29,7 @@ from jdpack.errors import AgentsError, JdpackError
 from jdpack.market.market import Market
 from jdpack.records.arrow import to_numpy
 from jdpack.records.databases import duckdb_file, spark
+from jdpack.records.hashes import mix_all
 from jdpack.records.ids import keys
 from jdpack.records.readers import Rows
 from jdpack.records.schema import (
@@ -41,7 +42,6 @@ from jdpack.records.schema import (
     is_text,
     wanted,
 )
-from jdpack.records.splitmix import mix_all
 from jdpack.storage.address import (
     HINT,
     is_address,

@@ -1,4 +1,7 @@
-"""Private: SHA-256 (FIPS 180-4) of many short texts at once, compiled."""
+"""Private: compiled hashes of many numbers or short texts at once.
+
+SplitMix64 (Steele, Lea & Flood 2014) is one-to-one on 64-bit numbers, and SHA-256 is FIPS 180-4.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jdpack.records.kernels import njit
+
+
+@njit(cache=True, nogil=True)
+def mix(x):  # type: ignore[no-untyped-def]
+    """SplitMix64 of one unsigned number."""
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def mix_all(numbers):  # type: ignore[no-untyped-def]
+    """SplitMix64 of each number of an array."""
+    out = np.empty(numbers.size, np.uint64)
+    for i in range(numbers.size):
+        out[i] = mix(numbers[i])
+    return out
 
 
 def hash_texts(
