@@ -32,17 +32,18 @@ public. Welfare counts true values. Its share is relative to the linear program'
 bookings as they came, neither cut nor clamped, so it includes the loss from the bounds. The share
 "within bounds" and the certified share use the values and the optimum of the bookings as cut and
 clamped. The table also shows the margin of each supply that must be kept free, as `jdpack plan`
-says it in advance, and the yardsticks M and F of `floors`. With `--excess 0.001`, Newton also runs
-in markets whose supplies may be exceeded with that probability; with `--total` also in markets
-that say that no booking has more than MOST_NIGHTS in total (`max_total`). With `--beside FOLDER`
-nothing runs: it prints the results on file beside those of FOLDER, from before.
+says it in advance, the yardsticks M and F of `floors`, and F* of `true_floor`. With
+`--excess 0.001`, Newton also runs in markets whose supplies may be exceeded with that probability;
+with `--total` also in markets that say that no booking has more than MOST_NIGHTS in total
+(`max_total`). With `--beside FOLDER` nothing runs: it prints the results on file beside those of
+FOLDER, from before.
 
 Newton also runs without privacy, on indivisible goods (which bookings are), and with a tighter
 bound on nights. The other algorithms run with privacy on divisible goods only, unless `--all` is
 given. By night they take up to a minute per run, and have one seed.
 
 Every run is seeded. Results go to hotel.json as they come, and runs on file are not repeated;
-optima are kept in optima.json. The table goes to stdout.
+optima are kept in optima.json, and F* in hotel_floors.json. The table goes to stdout.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ from jdpack.pages.number_text import short_percent
 from jdpack.policies.spec import parse
 from jdpack.run.result import Progress
 from loss import DELTA, Best, Store, best_of, head, line, numbers, say, yes
+from true_floor import floor_of
 
 VARIABLE = "JDPACK_HOTEL_BOOKINGS"
 WHERE = (
@@ -217,8 +219,10 @@ class TooLong(Exception):  # noqa: N818
 class Hotels:
     """Markets and optima, computed when they are first needed."""
 
-    def __init__(self, path: Path, optima: Store) -> None:
-        self.path, self.optima = path, optima
+    def __init__(self, path: Path, results: Path) -> None:
+        self.path = path
+        self.optima = Store(results / "optima.json")
+        self.floors = Store(results / "hotel_floors.json")
         self._markets: dict[tuple[str, int], Instance] = {}
 
     @cached_property
@@ -240,6 +244,17 @@ class Hotels:
         cut = self.market(period, most_nights)
         clamped = replace(cut, values=np.minimum(cut.values, MOST_VALUE))
         return best_of(clamped, f"hotel {period} within {most_nights} nights", self.optima)
+
+    def floor(self, cell: Cell) -> float:
+        """F*, on file or new."""
+        instance = market_of(self, cell)
+        key = (
+            f"{cell.period} of {cell.most_nights} nights epsilon={cell.epsilon:g} {instance.extra}"
+        )
+        if key not in self.floors.data:
+            clamped = replace(instance, values=np.minimum(instance.values, MOST_VALUE))
+            self.floors.put(key, floor_of(clamped, cell.epsilon))
+        return self.floors.data[key]
 
 
 def market_of(hotels: Hotels, cell: Cell) -> Instance:
@@ -317,7 +332,7 @@ def measure(
 
 HEAD = [
     "period", "resources", "supply", "nights at most", "policy", "epsilon", "excess", "total",
-    "goods", "margin", "M", "F", "welfare share", "loss", "least", "within bounds",
+    "goods", "margin", "M", "F", "F*", "welfare share", "loss", "least", "within bounds",
     "certified share", "true", "feasible", "rounds", "seconds", "runs",
 ]  # fmt: skip
 
@@ -339,6 +354,7 @@ def row(hotels: Hotels, cell: Cell, runs: list[Run], why: str) -> list[str]:
         foreseen(instance, cell),
         f"{instance.margin(cell.epsilon, DELTA):.2%}",
         f"{instance.floor(pi, cell.epsilon, DELTA):.2%}",
+        f"{hotels.floor(cell):.2%}",
     ]
     if not runs:
         return [*first, why, *[""] * (len(HEAD) - len(first) - 1)]
@@ -457,7 +473,7 @@ def main() -> None:
         for more in (said if policy == "newton" else [(0.0, False)])
         if every or (divisible and not math.isinf(epsilon) and most == bounds[0])
     ]
-    hotels = Hotels(Path(given.path), Store(given.results / "optima.json"))
+    hotels = Hotels(Path(given.path), given.results)
     print("\n".join(overview(hotels, bounds)))
     print(f"delta = {DELTA:g}\n")
     print(head(HEAD), flush=True)

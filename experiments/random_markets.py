@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from families import Instance, Rng, _chosen, _csr
-from jdpack import BudgetWarning, JdpackError, SupplyWarning
+from jdpack import BudgetWarning, SupplyWarning
 from loss import MOST, Cell, Run, Store, head, line, mean_loss, measure
-from true_floor import true_floor
+from true_floor import floor_of
 
 RIVALS = [
     "mirror-descent:potential=euclidean,rounds=300",
@@ -105,14 +105,6 @@ def _values(rows: int, sizes: np.ndarray, rng: Rng) -> np.ndarray:
     if kind == "levels":
         return rng.choice([0.2, 0.4, 0.6, 0.8, 1.0], rows)
     return rng.beta(5.0, 2.0, rows)
-
-
-def floor_of(instance: Instance, epsilon: float) -> float:
-    """F*, or the upper end of the interval that holds it. It is 1 if margins leave nothing."""
-    try:
-        return true_floor(instance, epsilon).high
-    except JdpackError:  # the optimum of what margins leave is too close to 0 to be found
-        return 1.0
 
 
 # --- the table ----------------------------------------------------------------------------

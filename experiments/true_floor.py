@@ -33,6 +33,7 @@ import scipy.optimize
 
 import floors
 from families import FAMILIES, SIZES, Instance
+from jdpack import JdpackError
 from jdpack.curator.optimum import optimum
 from loss import (
     DELTA,
@@ -83,6 +84,14 @@ def true_floor(instance: Instance, epsilon: float, delta: float = DELTA) -> Inte
         offsets.append(1.0 - (new.bound + float(new.prices @ (supply - less))) / best.value)
         mixture = np.append(mixture, 0.0)
     return Interval(low, high, solved)
+
+
+def floor_of(instance: Instance, epsilon: float) -> float:
+    """The upper end of the interval that contains F*. It is 1 if margins leave nothing."""
+    try:
+        return true_floor(instance, epsilon).high
+    except JdpackError:  # the optimum of what margins leave is too close to 0 to be found
+        return 1.0
 
 
 def _mixed(

@@ -166,7 +166,7 @@ def crowded(folder: Path) -> Path:
 
 
 def test_a_run_is_measured_on_true_numbers(tmp_path: Path) -> None:
-    hotels = hotel.Hotels(crowded(tmp_path), loss.Store(tmp_path / "optima.json"))
+    hotels = hotel.Hotels(crowded(tmp_path), tmp_path)
     best = 187 * 700.0 + 5400.0
     assert hotels.optimum("week") == pytest.approx(best)
     for divisible in (True, False):
@@ -213,7 +213,7 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
         assert 0.0 < least <= share
         # With three nights of seven everybody fits, but gets little of what they asked for.
         assert share < 0.7 * within if row["nights at most"] == "3" else share > 0.9 * within
-        assert all(row[name].endswith("%") for name in ("margin", "M", "F"))
+        assert all(row[name].endswith("%") for name in ("margin", "M", "F", "F*"))
         assert float(row["loss"].rstrip("%")) == pytest.approx(100.0 - share, abs=0.011)
     assert "0 bookings cut to 28 nights, then 1 clamped to a value of 3,000" in first.stdout
     assert "374 bookings cut to 3 nights, then 1 clamped" in first.stdout
@@ -240,7 +240,7 @@ def test_every_policy_is_in_the_table() -> None:
 
 
 def test_a_certificate_that_is_not_true_says_no(tmp_path: Path) -> None:
-    hotels = hotel.Hotels(crowded(tmp_path), loss.Store(tmp_path / "optima.json"))
+    hotels = hotel.Hotels(crowded(tmp_path), tmp_path)
     cell = hotel.Cell("week", 28, "newton", 4.0, True, 1)
     run = hotel.Run(0.9, 0.8, 0.79, fits=True, rounds=88, seconds=1.0, clamped=1)
 
@@ -270,7 +270,7 @@ def test_results_beside_those_of_another_folder(tmp_path: Path) -> None:
 
 
 def test_a_market_may_say_more(tmp_path: Path) -> None:
-    hotels = hotel.Hotels(crowded(tmp_path), loss.Store(tmp_path / "optima.json"))
+    hotels = hotel.Hotels(crowded(tmp_path), tmp_path)
     plain = hotel.Cell("30 days", 28, "newton", 4.0, False, 1)
     more = replace(plain, excess=0.001, total=True)
     assert more.key == f"{plain.key} excess=0.001 total"

@@ -61,6 +61,6 @@ def test_one_market_from_beginning_to_end(monkeypatch, capsys, tmp_path):
     assert "supply exceeded in 0, certificates above the truth: 0" in first
     with pytest.MonkeyPatch.context() as patch:  # what is on file is not run again
         patch.setattr("loss.run", None)
-        patch.setattr("random_markets.true_floor", None)
+        patch.setattr("random_markets.floor_of", None)
         random_markets.main()
     assert capsys.readouterr().out == first
