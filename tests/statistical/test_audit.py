@@ -285,7 +285,8 @@ def test_a_sum_with_an_order_moves_by_more_than_is_claimed():
 
 
 def test_each_doubled_query_is_caught():
-    # Without noise: a welfare that noise drowns may end some runs with a release of luck, others not.
+    # Without noise: a welfare that noise drowns may end some runs with a release of luck, others
+    # not.
     def quiet(at: int, scale: float, count: int) -> list[int]:
         return [0] * count
 
