@@ -9,6 +9,7 @@ the normal distribution.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
@@ -68,9 +69,12 @@ def worth(market: Market) -> float:
     return float(market.agents * market.person_value_code) * PRICE_UNITS_PER_VALUE_CODE
 
 
+@functools.lru_cache(maxsize=64)
 def supplies(market: Market) -> FloatArray:
     """S_j: the supplies in codes."""
-    return np.array(market.supply_codes, dtype=np.float64)
+    found = np.array(market.supply_codes, dtype=np.float64)
+    found.flags.writeable = False
+    return found
 
 
 def loads(market: Market, release: Release) -> FloatArray:

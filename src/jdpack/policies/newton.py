@@ -412,9 +412,10 @@ class Newton:
             change, self.rho(state.market, state.budget) * share, steering_shape(market)
         )
 
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (the cache holds only public numbers)
     def _noises(
         self, market: Market, budget: Budget, shape: tuple[float, ...]
-    ) -> list[Gaussian | NoNoise]:
+    ) -> tuple[Gaussian | NoNoise, ...]:
         """The noise of the rounds that count; they split what is left of rho by weight."""
         rho, whole = self.rho(market, budget), sum(_weights())
         rest = rho * self.shares(market, rho)[-1] if rho < math.inf else rho
@@ -422,7 +423,7 @@ class Newton:
         for weight in _weights():
             if weight not in found:
                 found[weight] = gaussian(change, rest * weight / whole, shape)
-        return [found[weight] for weight in _weights()]
+        return tuple(found[weight] for weight in _weights())
 
     def _shaped(self, state: State, noise: FloatArray) -> State:
         """The state with the shape of the noise chosen, from what is public before the tail."""
@@ -575,18 +576,15 @@ def _crosses(market: Market) -> bool:
 
 
 def _swing(state: State, release: Release, loads: FloatArray) -> FloatArray:
-    prices = np.array([portable_math.log(float(max(1, p))) for p in release.step.prices])
-    supply = fixed_rounds.supplies(state.market)
-    worth = supply * np.array(release.step.prices, dtype=np.float64)
+    codes = np.array(release.step.prices, dtype=np.float64)
+    prices = portable_math.logs(np.maximum(1.0, codes))
+    worth = fixed_rounds.supplies(state.market) * codes
     whole = max(1.0, math.fsum(worth.tolist()))
     common = np.full(len(loads), math.fsum((worth * prices).tolist()) / whole)
     assert state.response is not None
     # Relative to the prices of the model, so that the squares of its rounding do not matter.
-    moved = [
-        portable_math.log(max(1.0, w) / p)
-        for w, p in zip(worth, state.response.prices, strict=True)
-    ]
-    falls = state.response.falls(state.response.prices, np.array(moved))
+    moved = portable_math.logs(np.maximum(1.0, worth) / state.response.prices)
+    falls = state.response.falls(state.response.prices, moved)
     rows = [loads, prices, common, falls]
     return np.stack([row for each in rows for row in (each, each * each)])
 
@@ -663,7 +661,7 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     memory = _MEMORY_COUNTED if state.counted else _MEMORY
     known, told = memory * state.known + precision, memory * state.told + precision * excess
     slack = told / known + _SLACK / np.sqrt(known) < -state.response.own(state.center)
-    drift = np.array([portable_math.log(r) for r in (state.prices / state.center).tolist()])
+    drift = portable_math.logs(state.prices / state.center)
     news = _pressing(state, excess) + state.response.falls(state.prices, drift)
     news = np.where(slack, 0.0, news)
     most = float(known.max())

@@ -270,8 +270,8 @@ def _plain(
 def _least_squares(a: FloatArray, x: FloatArray, caution: float, trust: FloatArray) -> FloatArray:
     normal, right = np.zeros_like(a), np.zeros(len(a))
     for row, value, weight in zip(a, x.tolist(), trust.tolist(), strict=True):
-        normal = normal + (weight * row)[:, None] * row[None, :]
-        right = right + row * (weight * value)
+        normal += (weight * row)[:, None] * row[None, :]
+        right += row * (weight * value)
     # Next to huge entries a small caution would vanish in rounding, and the factor would fail.
     least = 1e-12 * math.fsum(np.diag(normal).tolist())
     factor = _cholesky(normal + max(caution, least) * np.eye(len(a)))
