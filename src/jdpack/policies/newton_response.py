@@ -118,13 +118,12 @@ class Response:
         """
         along = prices / math.fsum(prices.tolist())
         common = max(0.0, level - math.fsum((along * diagonal).tolist()))
-        model = replace(self, diagonal=diagonal, common=common)
         if self.told is None or self.told.beyond is None:
-            return model
+            return Response(self.prices, diagonal, common, self.beyond, self.told)
         kept = min(1.0, float((diagonal / self.told.diagonal).min()))
         if self.told.common > 0.0:
             kept = min(kept, common / self.told.common)
-        return replace(model, beyond=kept * self.told.beyond)
+        return Response(self.prices, diagonal, common, kept * self.told.beyond, self.told)
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
         """How far loads fall if log prices make these moves."""
