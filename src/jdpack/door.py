@@ -102,8 +102,9 @@ def statistic(
         case "chance":
             return engine.chance(board, bounds.dearest(board))
         case "luck":
-            extent = closing.luck_range(board) or (0, 0)
-            return (engine.luck(board, cast(Seed, coin_seed), bounds.factors(board), *extent),)
+            factors = bounds.factors(board)
+            extent = closing.luck_range(board, factors) or (0, 0)
+            return (engine.luck(board, cast(Seed, coin_seed), factors, *extent),)
 
 
 def _posted(
