@@ -9,7 +9,6 @@ the normal distribution.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
@@ -69,12 +68,9 @@ def worth(market: Market) -> float:
     return float(market.agents * market.person_value_code) * PRICE_UNITS_PER_VALUE_CODE
 
 
-@functools.lru_cache(maxsize=64)
 def supplies(market: Market) -> FloatArray:
     """S_j: the supplies in codes."""
-    found = np.array(market.supply_codes, dtype=np.float64)
-    found.flags.writeable = False
-    return found
+    return np.array(market.supply_codes, dtype=np.float64)
 
 
 def loads(market: Market, release: Release) -> FloatArray:
