@@ -930,7 +930,7 @@ FAULTS = [
         (
             Edit(
                 "privacy/tail_bounds.py",
-                "    variance += (b * scale) ** 2\n",
+                "    variance += added\n",
                 "",
             ),
         ),

@@ -66,7 +66,7 @@ def test_an_attacker_does_not_find_more_than_epsilon(honest):
     gap = np.array(worlds[1].counts) - np.array(worlds[0].counts)
     assert math.isclose((gap**2).sum() * UNIT**2, change.squares, rel_tol=1e-9)
     first, second = (lambda world=world: draws(world, used, roomy) for world in worlds)
-    found = distinguish(first, second, lambda seen: float(seen @ gap), 1500, 1e-6, 1.0 - 1e-6)
+    found = distinguish(first, second, lambda seen: float(seen @ gap), 800, 1e-6, 1.0 - 1e-6)
     assert (found.epsilon <= BUDGET.epsilon) == honest, found
 
 

@@ -118,13 +118,12 @@ class Response:
         """
         along = prices / math.fsum(prices.tolist())
         common = max(0.0, level - math.fsum((along * diagonal).tolist()))
-        model = replace(self, diagonal=diagonal, common=common)
         if self.told is None or self.told.beyond is None:
-            return model
+            return Response(self.prices, diagonal, common, self.beyond, self.told)
         kept = min(1.0, float((diagonal / self.told.diagonal).min()))
         if self.told.common > 0.0:
             kept = min(kept, common / self.told.common)
-        return replace(model, beyond=kept * self.told.beyond)
+        return Response(self.prices, diagonal, common, kept * self.told.beyond, self.told)
 
     def falls(self, prices: FloatArray, moves: FloatArray) -> FloatArray:
         """How far loads fall if log prices make these moves."""
@@ -270,8 +269,8 @@ def _plain(
 def _least_squares(a: FloatArray, x: FloatArray, caution: float, trust: FloatArray) -> FloatArray:
     normal, right = np.zeros_like(a), np.zeros(len(a))
     for row, value, weight in zip(a, x.tolist(), trust.tolist(), strict=True):
-        normal = normal + (weight * row)[:, None] * row[None, :]
-        right = right + row * (weight * value)
+        normal += (weight * row)[:, None] * row[None, :]
+        right += row * (weight * value)
     # Next to huge entries a small caution would vanish in rounding, and the factor would fail.
     least = 1e-12 * math.fsum(np.diag(normal).tolist())
     factor = _cholesky(normal + max(caution, least) * np.eye(len(a)))

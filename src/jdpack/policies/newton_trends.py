@@ -19,7 +19,7 @@ noise of a load is independent of its own x and q.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Trends:
         mean_variance = math.fsum((self.basket * self.basket * variances).tolist())
         rows = np.stack([np.ones_like(q), q, q * q, y, y * q, np.full_like(q, x), x * q])
         sums = _MEMORY * self.sums + rows / np.append(variances, mean_variance)
-        return replace(self, sums=sums)
+        return Trends(self.start, self.basket, sums)
 
     def corrected(self, model: Response, prices: FloatArray, *, crossed: bool) -> Response:
         """The model as these rounds correct it.

@@ -501,15 +501,12 @@ def _rate(
     if truncated and variance > 0.0:  # E exp(l N) <= exp(2 l^2 V) for l <= 1 / (sqrt 2 peak)
         variance, most = 4.0 * variance, 1.0 / (math.sqrt(2.0) * noise.peak)
 
-    def about(u: float) -> float:
-        rate = min(u / largest, most)
-        b = rest * rest * rate * _bennett(u * rest) / 2.0
-        return tail / rate + rate * (variance + (b * scale) ** 2) / 2.0 + b * guess
+    def about(tried: tuple[float, float, float]) -> float:
+        rate, b, added = tried
+        return tail / rate + rate * (variance + added) / 2.0 + b * guess
 
-    u = min(_tried(), key=about)
-    rate = min(u / largest, most)
-    b = rest * rest * rate * _bennett(u * rest) / 2.0
-    variance += (b * scale) ** 2
+    rate, b, added = min(_rates(scale, largest, rest, most), key=about)
+    variance += added
     radius = tail / rate + rate * variance / 2.0
     if noise.scales is not None and noise.variance > 0.0 and not truncated:
         unit = largest * largest / CHANCE_PER_CAP  # of the chance release
@@ -517,6 +514,19 @@ def _rate(
         far = _mixed_quantile(rate * math.sqrt(variance), tail + noise._excess(tail, release))
         radius = min(radius, far * math.sqrt(variance) + (noise.weight + b * unit) / 2.0)
     return radius, b, rate
+
+
+@functools.lru_cache(maxsize=64)
+def _rates(
+    scale: float, largest: float, rest: float, most: float
+) -> list[tuple[float, float, float]]:
+    """Rates to try, each with its b and what the noise of the release adds to the variance."""
+    found = []
+    for u in _tried():
+        rate = min(u / largest, most)
+        b = rest * rest * rate * _bennett(u * rest) / 2.0
+        found.append((rate, b, (b * scale) ** 2))
+    return found
 
 
 def guessed_radius(

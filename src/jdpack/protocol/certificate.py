@@ -202,7 +202,7 @@ def _value(board: Billboard, scaling: tuple[int, ...]) -> tuple[float, float | N
     most = max(least, averaged + radius)
     f, value_cap = min(scaling) / SHARE, float(market.value_cap_code)
     thinned, luck, by_grants = False, 0.0, board.header.ratio_by_grants
-    if closing.luck_range(board) is not None:
+    if closing.luck_range(board, scaling) is not None:
         released, radius = _released(board, "luck")
         luck, by_grants = released - radius, False
     elif not market.divisible:

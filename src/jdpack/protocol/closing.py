@@ -78,8 +78,10 @@ def _rounding(market: Market) -> int:
     return market.options * (market.value_cap_code // SHARE + 2)
 
 
-def luck_range(board: Billboard) -> tuple[int, int] | None:
+def luck_range(board: Billboard, factors: tuple[int, ...] | None = None) -> tuple[int, int] | None:
     """The least and the most that one request adds to luck; None if luck is not released.
+
+    `factors` are those of the board (`bounds.factors`), if they are known.
 
     Scaling takes at most the fraction 1 - f of a request's value, with f the smallest factor. For
     each option, rounding takes less than 1/SHARE of its value and less than one value code. If
@@ -93,7 +95,7 @@ def luck_range(board: Billboard) -> tuple[int, int] | None:
     cut off there anyway, so this costs nothing but roundings.)
     """
     market, budget = board.header.market, board.header.budget
-    factors, cap = bounds.factors(board), market.value_cap_code
+    factors, cap = factors or bounds.factors(board), market.value_cap_code
     if min(factors) == SHARE:
         return None
     if market.divisible:

@@ -560,7 +560,7 @@ def test_value_beta_is_shared_by_the_events_that_occur(divisible, options, monke
         board = close(played(market, loads), chance=(10, 10, 10), welfare=welfare, luck=-300.0)
         extent = closing.luck_range(board)  # only compares what it might use
         with monkeypatch.context() as patched:
-            patched.setattr(closing, "luck_range", lambda board, extent=extent: extent)
+            patched.setattr(closing, "luck_range", lambda *_, extent=extent: extent)
             seen.clear()
             certify(board)
         seen.discard(("_released", "luck", "from above"))
