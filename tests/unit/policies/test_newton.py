@@ -272,6 +272,18 @@ def test_rounds_correct_what_noise_in_a_gauge_got_wrong(monkeypatch, family, eps
     assert corrected < 0.95 * believed
 
 
+def test_prices_follow_what_little_noise_shows(monkeypatch):
+    """A filter that forgets as little as under large noise lags behind, and misses the targets."""
+    agents = instance("few-binding", 100_000)
+
+    def loss():
+        return losses(agents, divisible=True, epsilon=8.0, seeds=3)[0]
+
+    now = loss()
+    monkeypatch.setattr(newton, "_MOST_FORGOTTEN", newton._LEAST_FORGOTTEN)
+    assert now < 0.95 * loss()
+
+
 def test_all_prices_rise_further_for_one_resource_where_that_costs_little():
     """Most of the value is in a few agents whom prices do not touch, but scaling takes from all.
 
