@@ -184,7 +184,7 @@ def test_a_run_is_measured_on_true_numbers(tmp_path: Path) -> None:
         hotel.run(hotels, cell, 1, 10)
 
 
-def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
+def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path, monkeypatch, capsys) -> None:
     command = [
         sys.executable,
         str(EXPERIMENTS / "hotel.py"),
@@ -219,9 +219,11 @@ def test_the_table_says_what_was_refused_and_resumes(tmp_path: Path) -> None:
     assert "374 bookings cut to 3 nights, then 1 clamped" in first.stdout
     stored = json.loads((tmp_path / "hotel.json").read_text())
     assert [sorted(runs) for runs in stored.values()] == [["1", "2"]] * 4
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert again.stdout == first.stdout
-    assert "seed" in first.stderr and "seed" not in again.stderr
+    monkeypatch.setattr(sys, "argv", command[1:])
+    hotel.main()
+    again = capsys.readouterr()
+    assert again.out == first.stdout
+    assert "seed" in first.stderr and "seed" not in again.err
 
 
 def test_without_the_file_one_sentence_says_where_it_is() -> None:

@@ -146,13 +146,19 @@ def test_the_limits_depend_on_goods_and_budget() -> None:
 # --- the experiment -----------------------------------------------------------------------
 
 
+def command(folder: Path, *more: str) -> list[str]:
+    sizes = ["--quick", "--n", "3000", "--families", "single,assignment,add-remove"]
+    return [str(EXPERIMENTS / "loss.py"), *sizes, "--results", str(folder), *more]
+
+
 def experiment(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, EXPERIMENTS / "loss.py", "--quick", "--results", folder]
-    command += ["--n", "3000", "--families", "single,assignment,add-remove", *more]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+    words = [sys.executable, *command(folder, *more)]
+    return subprocess.run(words, capture_output=True, text=True, check=True)
 
 
-def test_the_experiment_runs_and_resumes_where_it_stopped(tmp_path: Path) -> None:
+def test_the_experiment_runs_and_resumes_where_it_stopped(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
     first = experiment(tmp_path)
     lines = [line for line in first.stdout.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 6
@@ -170,9 +176,11 @@ def test_the_experiment_runs_and_resumes_where_it_stopped(tmp_path: Path) -> Non
     best = families.single(3000, np.random.default_rng(loss.INSTANCE_SEED)).optimum()
     assert found["floor"] == pytest.approx(margin * best.prices[0] * 495.0 / best.value)
     assert "\nfeasible: 6 of 6\n" in first.stdout and "without privacy" not in first.stdout
-    again = experiment(tmp_path)
-    assert again.stdout == first.stdout
-    assert "seed" in first.stderr and "seed" not in again.stderr
+    monkeypatch.setattr(sys, "argv", command(tmp_path))
+    loss.main()
+    again = capsys.readouterr()
+    assert again.out == first.stdout
+    assert "seed" in first.stderr and "seed" not in again.err
     more = experiment(tmp_path, "--seeds", "2", "--private-only", "--epsilon", "3,inf")
     assert more.stderr.count("seed 2") == 6 and "seed 1" not in more.stderr
 

@@ -84,10 +84,10 @@ def test_sweeps_find_the_law_that_losses_follow_and_repeat_no_run(tmp_path, monk
 
 @pytest.mark.filterwarnings("ignore::jdpack.SupplyWarning")
 def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
-    """All algorithms, five budgets, two seeds: every law falls with epsilon."""
+    """All algorithms, three budgets, two seeds, few supplies: every law falls with epsilon."""
     bases = {
         table1.SMALL: table1.Case(m=1, alpha=0.2),  # newton reaches 0.3 where a cap exceeds supply
-        table1.LARGE: table1.Case(m=1, n=900, epsilon=20.0, alpha=0.3),
+        table1.LARGE: table1.Case(m=1, n=450, epsilon=20.0, alpha=0.3),
     }
     sweeps = {
         bases[table1.SMALL]: {"epsilon": [1.0, 1.5, 2.0, 3.0, 4.0]},
@@ -96,10 +96,13 @@ def test_a_small_version_of_the_whole(tmp_path, monkeypatch, capsys):
     algorithms = [replace(a, base=bases[a.base]) for a in table1.ALGORITHMS]
     monkeypatch.setattr(table1, "ALGORITHMS", algorithms)
     monkeypatch.setattr(table1, "SWEEPS", sweeps)
-    monkeypatch.setattr(table1, "TIME_SUPPLY", 100.0)
+    monkeypatch.setattr(table1, "CROWD", table1.ASKED)
+    monkeypatch.setattr(table1, "GRID", 3)
+    monkeypatch.setattr(table1, "MOST", 12 * 3)
+    monkeypatch.setattr(table1, "TIME_SUPPLY", 50.0)
     monkeypatch.setattr(table1, "ROUNDS", 200)
     monkeypatch.setattr(table1, "TIMES", {})
-    monkeypatch.setattr(table1, "TIMES_OF_OTHERS", [500, 1_000, 2_000])
+    monkeypatch.setattr(table1, "TIMES_OF_OTHERS", [250, 500, 1_000])
     command = ["table1.py", "--quick", "--sweeps", "epsilon", "--workers", "1", "--results"]
     monkeypatch.setattr(sys, "argv", [*command, str(tmp_path)])
     table1.main()

@@ -121,14 +121,22 @@ _MARK = "7770770777"
 """How the names of numbers begin; they are numbers themselves."""
 
 
+@lru_cache
+def _written(dialect: str, word: str) -> exp.Expr:
+    """How a database writes a word, with the columns jd_0 and jd_1 for its arguments."""
+    template = getattr(WORDS[dialect], word)
+    return sqlglot.parse_one(template.format("jd_0", "jd_1"), read=dialect)
+
+
 @lru_cache(maxsize=128)
 def _translated(sql: str, dialect: str) -> str:
     whole = sqlglot.parse_one(sql, read="duckdb")
     for node in reversed(list(whole.walk())):  # what is inside comes first
         if isinstance(node, exp.Anonymous) and node.name.upper().startswith("JD_"):
-            template = getattr(WORDS[dialect], node.name[3:].lower())
-            given = [own.sql(dialect, copy=False) for own in node.expressions]
-            node.replace(sqlglot.parse_one(template.format(*given), read=dialect))
+            written = _written(dialect, node.name[3:].lower()).copy()
+            for place in list(written.find_all(exp.Column)):
+                place.replace(node.expressions[int(place.name.removeprefix("jd_"))])
+            node.replace(written)
         elif isinstance(node, exp.IntDiv) and dialect == "postgres":
             node.replace(exp.Div(this=node.this, expression=node.expression, typed=True))
         elif isinstance(node, exp.Div):
