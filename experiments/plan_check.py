@@ -74,7 +74,7 @@ def check_of(cell: Cell, instance: Instance, shares: list[float]) -> Check:
 
 def hotel_checks(path: Path, results: Path, seeds: int) -> Iterator[Check]:
     """The same for hotel bookings, relative to the optimum within the public bounds."""
-    hotels, most = hotel.Hotels(path, Store(results / "optima.json")), hotel.MOST_NIGHTS[0]
+    hotels, most = hotel.Hotels(path, results), hotel.MOST_NIGHTS[0]
     cells = [
         hotel.Cell(period, most, "newton", epsilon, divisible, seeds)
         for period in hotel.PERIODS
