@@ -103,10 +103,9 @@ _FADE, _FAINTEST = 0.8, 1e-3  # how fast the price of a slack resource falls, an
 _LACK = 0.1  # no more is made up in a round than the load by which a common rise of log prices by
 # this lowers the mean load; all prices together may rise by this divided by their part of the value
 _PRIOR = 0.5  # the variance of a log price after the approach
-_MEMORY = 0.9  # how much earlier rounds of the bridge still count after one more, because the model
-# is only locally right
-_DRIFT = 0.0015  # in the rounds that count: about how much load the model gets wrong in each round
-_LEAST_FORGOTTEN, _MOST_FORGOTTEN = 0.03, 0.2  # the parts of earlier rounds that one more takes
+_MEMORY, _LONGEST = 0.9, 0.97  # how much earlier rounds still count after one more, because the
+# model is only locally right: the first in the bridge, up to the second in the rounds that count
+_DRIFT = 0.0015  # about how much load the model gets wrong in each round that counts
 _ROUGH = 0.01  # about how far loads are off the model, whatever the noise
 _CAUTION = 0.05  # against large price moves for small gains in load; it falls to 0 at the end
 _BOLD = 2e-2  # the same where a guess of prices decides the shape of the noise
@@ -665,10 +664,9 @@ def _estimated(state: State, excess: FloatArray, noise: FloatArray) -> State:
     """
     assert state.response is not None
     precision = 1.0 / (noise * noise + _ROUGH * _ROUGH)
-    # What drifts by this much per round, and is seen with this precision, a steady Kalman filter
-    # forgets in proportion to drift over noise.
-    forgotten = np.clip(_DRIFT * np.sqrt(precision), _LEAST_FORGOTTEN, _MOST_FORGOTTEN)
-    memory = 1.0 - forgotten if state.counted else _MEMORY
+    memory: FloatArray | float = _MEMORY
+    if state.counted:  # what a steady Kalman filter forgets per round is about drift over noise
+        memory = np.clip(1.0 - _DRIFT * np.sqrt(precision), _MEMORY, _LONGEST)
     known, told = memory * state.known + precision, memory * state.told + precision * excess
     slack = told / known + _SLACK / np.sqrt(known) < -state.response.own(state.center)
     drift = portable_math.logs(state.prices / state.center)

@@ -277,11 +277,11 @@ def test_prices_follow_what_little_noise_shows(monkeypatch):
     agents = instance("few-binding", 100_000)
 
     def loss():
-        return losses(agents, divisible=True, epsilon=8.0, seeds=3)[0]
+        return losses(agents, divisible=True, epsilon=math.inf, seeds=1)[0]
 
     now = loss()
-    monkeypatch.setattr(newton, "_MOST_FORGOTTEN", newton._LEAST_FORGOTTEN)
-    assert now < 0.95 * loss()
+    monkeypatch.setattr(newton, "_DRIFT", 0.0)
+    assert now < 0.8 * loss()
 
 
 def test_all_prices_rise_further_for_one_resource_where_that_costs_little():
