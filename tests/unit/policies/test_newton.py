@@ -273,7 +273,7 @@ def test_rounds_correct_what_noise_in_a_gauge_got_wrong(monkeypatch, family, eps
 
 
 def test_prices_follow_what_little_noise_shows(monkeypatch):
-    """A filter that forgets as little as under large noise lags behind, and misses the targets."""
+    """A filter with the memory that suits large noise lags behind, and misses the targets."""
     agents = instance("few-binding", 100_000)
 
     def loss():
