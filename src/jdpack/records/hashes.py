@@ -1,6 +1,6 @@
 """Private: compiled hashes of many numbers or short texts at once.
 
-SplitMix64 (Steele, Lea & Flood 2014) is one-to-one on 64-bit numbers, and SHA-256 is FIPS 180-4.
+SplitMix64 (Steele, Lea & Flood 2014) maps 64-bit numbers one to one. SHA-256 follows FIPS 180-4.
 """
 
 from __future__ import annotations
